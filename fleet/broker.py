@@ -1,0 +1,65 @@
+"""One Celery configuration for every process of the fleet: workers, finalizers, producers and Flower.
+
+Celery carries hints ("try this shard") and shows the fleet in Flower. It keeps no result and guarantees nothing:
+a message popped by a worker that dies at that moment is lost, and the ledger's sweep sends it anew.
+"""
+
+from typing import Any
+
+from celery import Celery
+
+from fleet.errors import UsageError
+from fleet.settings import Settings
+
+_VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
+
+
+def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
+    """A Celery app on the fleet's Redis; `overrides` are Celery settings of this kind of process.
+
+    Without a Redis it has no broker, so that it can still be imported and asked for help.
+    """
+    app = Celery(name, broker=settings.broker_url)
+    app.conf.update(
+        broker_transport_options={
+            "visibility_timeout": _VISIBILITY_SECONDS,
+            "socket_timeout": 30,
+            "socket_connect_timeout": 10,
+            "socket_keepalive": True,
+            "health_check_interval": 15,
+        },
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # JSON only: a message can name a task and its arguments, never carry code.
+        accept_content=["json"],
+        task_serializer="json",
+        # The ledger holds results; Celery stores none.
+        result_backend=None,
+        task_ignore_result=True,
+        # A message stays with the broker until its shard is recorded, and a dead child's comes back at once.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_acks_on_failure=True,
+        worker_prefetch_multiplier=1,
+        worker_disable_prefetch=True,
+        worker_cancel_long_running_tasks_on_connection_loss=False,  # a running shard outlives a restart of Redis
+        # What Flower shows.
+        worker_send_task_events=True,
+        task_send_sent_event=True,
+        task_track_started=True,
+        event_queue_ttl=30,
+        control_queue_ttl=300,
+        control_queue_expires=300,
+        worker_hijack_root_logger=True,
+        worker_log_format="%(asctime)s %(levelname)s %(message)s",
+        worker_task_log_format="%(asctime)s %(levelname)s %(message)s",
+        task_create_missing_queues=True,
+        **overrides,
+    )
+    return app
+
+
+def require_broker(settings: Settings) -> None:
+    """Raises UsageError where no Redis is named."""
+    if settings.broker_url is None:
+        raise UsageError("No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0.")

@@ -1,0 +1,38 @@
+"""Every error of shardsift, as one tree; a class stands where someone catches it.
+
+    ShardsiftError
+    ├── UsageError        the user can mend it      → one line on stderr, exit code 2
+    ├── ShardError        this shard cannot be done → recorded as failed; the worker goes on
+    ├── TransientError    it may pass by itself     → the shard is tried again, later
+    ├── LeaseLost         another worker has it now → the worker drops its output
+    ├── Stopped           the worker is to leave    → checkpoint, release, exit
+    └── PublishConflict   the output moved under us → the finalizer looks again
+"""
+
+
+class ShardsiftError(Exception):
+    """Base of all errors that shardsift raises on purpose."""
+
+
+class UsageError(ShardsiftError):
+    """Something the user asked for cannot be; the message says what to do instead."""
+
+
+class ShardError(ShardsiftError):
+    """A shard that no further attempt can save: corrupt, of the wrong schema, not there."""
+
+
+class TransientError(ShardsiftError):
+    """A failure of network, disk or service that a later attempt may not meet."""
+
+
+class LeaseLost(ShardsiftError):
+    """The ledger gave the shard to another attempt, or the run was cancelled."""
+
+
+class Stopped(ShardsiftError):
+    """The worker was asked to stop and did so between two batches."""
+
+
+class PublishConflict(ShardsiftError):
+    """The output changed between our look at it and our commit."""

@@ -1,0 +1,45 @@
+"""The task messages. They name a run and a shard; everything else stands in the ledger.
+
+A message is a hint: it can be lost, doubled or late, and nothing depends on it but speed. It carries no path and no
+code, so a forged one can at most ask for a shard that the ledger knows.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from fleet.shard import is_safe_name
+from fleet.spec import is_run_id
+
+SCORE_SHARD = "shardsift.score_shard"
+FINALIZE_RUN = "shardsift.finalize_run"
+FINALIZE_QUEUE = "finalize"
+
+
+def _checked_run_id(text: str) -> str:
+    if not is_run_id(text):
+        raise ValueError("not a run id")
+    return text
+
+
+def _checked_shard_name(text: str) -> str:
+    if not is_safe_name(text):
+        raise ValueError("not a shard name")
+    return text
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: Literal[1] = 1
+    run_id: Annotated[str, AfterValidator(_checked_run_id)]
+
+
+class ScoreShard(_Message):
+    """Try to score this shard of this run."""
+
+    shard: Annotated[str, AfterValidator(_checked_shard_name)]
+
+
+class FinalizeRun(_Message):
+    """Look whether this run can be published, and publish it."""

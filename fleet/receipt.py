@@ -1,0 +1,64 @@
+"""The receipt: what a worker hands the finalizer about the output of one shard.
+
+The one place, with the manifest, that says who made an output and when; data files never do.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFile:
+    """A file that is uploaded and not yet published. `staged_path` is where its bytes lie until then."""
+
+    path: str  # in the output, e.g. data/CC-MAIN-2024-10/000_00000.parquet
+    staged_path: str
+    size_bytes: int
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Who scored the shard, with what, and when (Unix seconds)."""
+
+    worker: str
+    attempt: int
+    device: str
+    dtype: str
+    versions: dict[str, str]
+    started_at: float
+    finished_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """`rows_in == rows_kept + rows_dropped + rows_errored`, always."""
+
+    run_id: str
+    shard: str
+    source_uri: str
+    data: OutputFile
+    scores: OutputFile
+    rows_in: int
+    rows_kept: int
+    rows_dropped: int
+    rows_errored: int
+    errors: dict[str, int]  # reason → rows
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if self.rows_in != self.rows_kept + self.rows_dropped + self.rows_errored:
+            raise ValueError(f"Receipt of shard {self.shard} does not add up: {self}")
+
+    def to_json(self) -> bytes:
+        return _RECEIPT.dump_json(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Receipt":
+        """The receipt written by `to_json`. Raises pydantic's ValidationError on anything else."""
+        return _RECEIPT.validate_json(data)
+
+
+_RECEIPT = TypeAdapter(Receipt)

@@ -1,0 +1,68 @@
+"""Settings of a machine or a process, read from the environment here and nowhere else.
+
+Nothing here may change what a run publishes: that is the RunSpec's.
+"""
+
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import platformdirs
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"
+
+
+class Settings(BaseSettings):
+    """Each field is the environment variable `SHARDSIFT_<FIELD>`, or the name its entry gives."""
+
+    model_config = SettingsConfigDict(env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True)
+
+    redis_url: Annotated[str | None, NoDecode] = Field(
+        None,
+        validation_alias=AliasChoices("REDIS_URL", "SHARDSIFT_REDIS_URL"),
+        description="The fleet's Redis or Valkey: redis://, rediss:// or unix://. Unset: `producer run` starts its own.",
+    )
+    redis_password_file: Path | None = Field(
+        None,
+        validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
+        description="A file with the password, put into REDIS_URL where that has none.",
+    )
+    model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
+    model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
+    dtype: str = Field("auto", description="float32, bfloat16, float16, or auto: 16-bit where the device is fast at it.")
+    max_batch_tokens: int = Field(16_384, gt=0, description="Tokens, padding included, that go through the model at once.")
+    threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
+    lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its shard.")
+    sweep_seconds: float = Field(15.0, gt=0, description="Pause between two sweeps of the ledger in a finalizer.")
+    resend_seconds: float = Field(60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew.")
+    max_attempts: int = Field(3, gt=0, description="Attempts that may crash or fail before a shard is failed.")
+    state_dir: Path = Field(
+        Path(platformdirs.user_state_dir("shardsift")),
+        description="Where `producer run` keeps its Redis data and logs, and `producer flower` its history.",
+    )
+    scratch_dir: Path | None = Field(None, description="Where workers build output files. Unset: the system's temporary folder.")
+    flower_auth: str | None = Field(None, description="user:password of Flower. Unset: one is made and printed.")
+    flower_auth_file: Path | None = Field(None, description="A file that holds SHARDSIFT_FLOWER_AUTH.")
+
+    @property
+    def ledger_url(self) -> str | None:
+        """The URL for redis-py, with the password from the file put in."""
+        if self.redis_url is None or self.redis_password_file is None:
+            return self.redis_url
+        return _with_password(self.redis_url, self.redis_password_file.read_text().strip())
+
+    @property
+    def broker_url(self) -> str | None:
+        """The same server in Celery's spelling, which says `redis+socket` for a unix socket."""
+        url = self.ledger_url
+        return url.replace("unix://", "redis+socket://", 1) if url else None
+
+
+def _with_password(url: str, password: str) -> str:
+    parts = urlsplit(url)
+    if parts.password:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}"))

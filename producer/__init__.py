@@ -1,0 +1,1 @@
+"""The control side: light, without torch."""

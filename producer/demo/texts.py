@@ -1,0 +1,300 @@
+"""Real English for the demo, graded like FineWeb-Edu: taken from Python and its installed packages, so nothing is fetched.
+
+Knows nothing of Parquet, rows or models. Educational prose is the language reference and the long docstrings of the
+standard library; low-value text is licences, package descriptions, code, code comments, and three clearly synthetic
+sorts made of the real words: changelogs, keyword spam, site navigation. Another Python version or other installed
+packages give other texts; on one machine a seed always gives the same.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import math
+import random
+import re
+import sysconfig
+import warnings
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+
+class Kind(StrEnum):
+    EDUCATIONAL = "educational"  # graded 3 or more
+    LOW_VALUE = "low-value"  # graded below 3
+
+
+class Part(StrEnum):
+    """Which source paragraphs a text may use; the parts share none, so accuracy on the one is honest for the other."""
+
+    TRAINING = "training"  # one paragraph in three: to fit a head
+    SHARDS = "shards"  # the others: to be scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    text: str
+    grade: float  # 0 to 5, what an annotator of FineWeb-Edu might have said
+    kind: Kind
+    source: str  # "licences", "code": where the words come from
+
+
+def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
+    """An endless stream, about half of each kind; a text is a run of sentences cut from neighbouring paragraphs.
+
+    Lengths are log-normal as on the web: a fifth under 400 characters, a quarter beyond 2,000, a tail to 20,000.
+    """
+    rng = random.Random(seed)
+    quarries = _quarries(part)
+    shares = [quarry.share for quarry in quarries]
+    while True:
+        (quarry,) = rng.choices(quarries, shares)
+        text = quarry.cut(rng)
+        yield Document(text=text, grade=_grade(quarry, text, rng), kind=quarry.kind, source=quarry.source)
+
+
+def part_of(paragraph: str) -> Part:
+    """The one part a source paragraph may appear in; line breaks and case do not count."""
+    digest = hashlib.sha256(" ".join(paragraph.split()).casefold().encode()).digest()
+    return Part.TRAINING if digest[0] % 3 == 0 else Part.SHARDS
+
+
+SHORTEST, TYPICAL, LONGEST = 60, 1_100, 20_000  # characters
+LENGTH_SPREAD = 1.1  # standard deviation of the logarithm of the length
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Quarry:
+    """All paragraphs of one source in one part, as one text with the places where it may be cut."""
+
+    source: str
+    kind: Kind
+    typical_grade: float
+    share: float  # of all documents
+    text: str
+    cuts: tuple[int, ...]
+
+    def cut(self, rng: random.Random) -> str:
+        length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
+        starts_with_room = max(bisect_left(self.cuts, len(self.text) - length), 1)
+        start = self.cuts[rng.randrange(starts_with_room)]
+        end = self.cuts[min(bisect_left(self.cuts, start + length), len(self.cuts) - 1)]
+        return self.text[start:end].strip()
+
+
+def _grade(quarry: _Quarry, text: str, rng: random.Random) -> float:
+    """The source's grade, less for a snippet, with an annotator's disagreement, on its kind's side of 3."""
+    snippet = 0.4 if len(text) < 300 else 0.0
+    low, high = (3.0, 5.0) if quarry.kind is Kind.EDUCATIONAL else (0.0, 2.9)
+    return round(min(max(rng.gauss(quarry.typical_grade - snippet, 0.3), low), high), 2)
+
+
+@cache
+def _quarries(part: Part) -> tuple[_Quarry, ...]:
+    sentences = _sentences(part)
+    return (
+        _quarry("reference", Kind.EDUCATIONAL, 4.3, 0.28, part, _reference()),
+        _quarry("docstrings", Kind.EDUCATIONAL, 3.8, 0.22, part, _stdlib().docstrings),
+        _quarry("licences", Kind.LOW_VALUE, 1.0, 0.12, part, _licences()),
+        _quarry("descriptions", Kind.LOW_VALUE, 1.8, 0.08, part, _package_descriptions()),
+        _quarry("code", Kind.LOW_VALUE, 1.4, 0.10, part, _stdlib().code),
+        _quarry("comments", Kind.LOW_VALUE, 2.0, 0.04, part, _stdlib().comments),
+        _quarry("changelogs", Kind.LOW_VALUE, 1.6, 0.06, part, _changelogs(sentences)),
+        _quarry("spam", Kind.LOW_VALUE, 0.2, 0.05, part, _spam(sentences)),
+        _quarry("navigation", Kind.LOW_VALUE, 0.3, 0.05, part, _navigation(sentences)),
+    )
+
+
+SENTENCE_END = re.compile(r"\n\s*\n|\n(?=\s*[-*|#]|    )|(?<=[.!?:])\s+(?=[A-Z\"'(])")
+
+
+def _quarry(
+    source: str, kind: Kind, typical_grade: float, share: float, part: Part, articles: Iterable[str]
+) -> _Quarry:
+    paragraphs = dict.fromkeys(p for p in chain.from_iterable(map(_paragraphs, articles)) if part_of(p) is part)
+    text = "\n\n".join(paragraphs)
+    cuts = (0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text))
+    return _Quarry(source=source, kind=kind, typical_grade=typical_grade, share=share, text=text, cuts=cuts)
+
+
+def _paragraphs(article: str) -> Iterator[str]:
+    for block in re.split(r"\n\s*\n", article):
+        if block.strip() and _is_english(block):
+            yield _unwrapped(block.rstrip())
+
+
+def _is_english(block: str) -> bool:
+    """Mostly ASCII, and nothing that UTF-8 cannot hold: package metadata comes with surrogate escapes."""
+    return block.isascii() or (
+        sum(map(str.isascii, block)) > 0.95 * len(block) and not re.search("[\ud800-\udfff]", block)
+    )
+
+
+def _unwrapped(block: str) -> str:
+    """Prose loses its line breaks, as on a web page; what is indented or drawn with signs keeps them."""
+    lines = block.splitlines()
+    is_prose = all(line[:1].isalnum() or line[:1] in "\"'`(" for line in lines)
+    return " ".join(lines) if is_prose else block
+
+
+def _sentences(part: Part) -> list[str]:
+    """Sentences of the educational prose of one part, the raw material of what is synthetic."""
+    prose = chain.from_iterable(map(_paragraphs, chain(_reference(), _stdlib().docstrings)))
+    sentences = chain.from_iterable(SENTENCE_END.split(p) for p in prose if part_of(p) is part)
+    return sorted({s for s in sentences if 40 <= len(s) <= 200 and "\n" not in s and s[0].isalpha()})
+
+
+@cache
+def _reference() -> tuple[str, ...]:
+    """The articles of Python's language reference, which every CPython carries for help()."""
+    from pydoc_data.topics import topics  # half a megabyte that only the demo needs
+
+    return tuple(topics[name] for name in sorted(topics))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stdlib:
+    docstrings: tuple[str, ...]
+    code: tuple[str, ...]
+    comments: tuple[str, ...]
+
+
+NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "encodings", "pydoc_data"}
+
+
+@cache
+def _stdlib() -> _Stdlib:
+    """Read the standard library's source without importing it: some modules do things at import."""
+    root = Path(sysconfig.get_path("stdlib"))
+    modules = sorted(path for path in root.rglob("*.py") if NOT_LIBRARY.isdisjoint(path.relative_to(root).parts))
+    docstrings: list[str] = []
+    code: list[str] = []
+    comments: list[str] = []
+    for source, tree in _parsed(modules):
+        docstrings.extend(_prose_of_docstrings(tree))
+        code.extend(_code_without_docstrings(source, tree))
+        comments.extend(_comment_blocks(source))
+    return _Stdlib(docstrings=tuple(docstrings), code=tuple(code), comments=tuple(comments))
+
+
+def _parsed(modules: Iterable[Path]) -> Iterator[tuple[str, ast.Module]]:
+    for path in modules:
+        try:
+            source = path.read_text(encoding="utf-8")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an old escape in somebody's string is not our user's concern
+                tree = ast.parse(source)
+        except (SyntaxError, ValueError, OSError):  # a template, another encoding: there is enough without it
+            continue
+        yield source, tree
+
+
+LEGAL = re.compile("copyright|warrant|licen[cs]e|all rights", re.IGNORECASE)
+
+
+def _prose_of_docstrings(tree: ast.Module) -> Iterator[str]:
+    for docstring in _docstrings(tree):
+        if len(docstring) >= 300:  # shorter ones say little more than the signature
+            yield "\n\n".join(block for block in docstring.split("\n\n") if not LEGAL.search(block))
+
+
+def _docstrings(scope: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    if docstring := ast.get_docstring(scope):
+        yield docstring
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _docstrings(node)
+
+
+def _code_without_docstrings(source: str, tree: ast.Module) -> Iterator[str]:
+    """The body of each function; its docstring, which may be educational in the other part, is left out."""
+    lines = source.splitlines()
+    for node in tree.body:
+        for function in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                statements = function.body[1:] if ast.get_docstring(function, clean=False) else function.body
+                if statements:
+                    signature = f"    def {function.name}({ast.unparse(function.args)}):"
+                    yield "\n".join([signature, *lines[statements[0].lineno - 1 : function.end_lineno]])
+
+
+COMMENT_BLOCK = re.compile(r"(?:^[ \t]*#.*\n){2,}", re.MULTILINE)
+
+
+def _comment_blocks(source: str) -> Iterator[str]:
+    for match in COMMENT_BLOCK.finditer(source):
+        yield re.sub(r"^[ \t]*#+ ?", "", match.group(), flags=re.MULTILINE)
+
+
+@cache
+def _distributions() -> tuple[importlib.metadata.Distribution, ...]:
+    named = {found.metadata["Name"]: found for found in importlib.metadata.distributions() if found.metadata["Name"]}
+    return tuple(named[name] for name in sorted(named))
+
+
+def _licences() -> Iterator[str]:
+    for distribution in _distributions():
+        for name in sorted(distribution.metadata.get_all("License-File") or ()):
+            yield distribution.read_text(f"licenses/{name}") or distribution.read_text(name) or ""
+
+
+def _package_descriptions() -> Iterator[str]:
+    for distribution in _distributions():
+        description = distribution.metadata.get_payload()
+        yield description if isinstance(description, str) else ""
+
+
+SYNTHETIC_CHARACTERS = 400_000  # of each synthetic source: enough that two cuts hardly ever meet
+
+
+def _synthetic(paragraph: Callable[[random.Random], str]) -> Iterator[str]:
+    rng = random.Random(0)  # the stock is always the same; the seed of the stream chooses what is cut from it
+    made = 0
+    while made < SYNTHETIC_CHARACTERS:
+        made += len(text := paragraph(rng))
+        yield text
+
+
+def _changelogs(sentences: list[str]) -> Iterator[str]:
+    """Release notes that speak with the words of the prose, so that the words alone do not give them away."""
+
+    def release(rng: random.Random) -> str:
+        version = f"{rng.randint(0, 9)}.{rng.randint(0, 30)}.{rng.randint(0, 12)}"
+        date = f"{rng.randint(2009, 2024)}-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
+        verbs = ("Fix", "Add", "Document", "Deprecate", "Change", "Refactor", "Test")
+        entries = [
+            f"- {rng.choice(verbs)}: {sentence.rstrip('.:')} (#{rng.randint(1, 9999)})"
+            for sentence in rng.sample(sentences, rng.randint(2, 9))
+        ]
+        return "\n".join([f"{version} ({date})", *entries])
+
+    return _synthetic(release)
+
+
+def _spam(sentences: list[str]) -> Iterator[str]:
+    """Real words in no order, some of them again and again."""
+    words = sorted({word for sentence in sentences for word in re.findall(r"[A-Za-z]{3,}", sentence)})
+
+    def keywords(rng: random.Random) -> str:
+        chosen = rng.sample(words, rng.randint(5, 120))
+        phrases = (" ".join(rng.choices(chosen, k=rng.randint(4, 20))) for _ in range(rng.randint(1, 8)))
+        return " ".join(f"{phrase.capitalize()}." for phrase in phrases)
+
+    return _synthetic(keywords)
+
+
+def _navigation(sentences: list[str]) -> Iterator[str]:
+    """Menus: titles made of the first words of real sentences, between the links that every site has."""
+    titles = sorted({" ".join(sentence.split()[:3]) for sentence in sentences})
+    links = ("Home", "About us", "Contact", "Log in", "Sign up", "Next", "Previous", "Privacy policy", "Search", "Top")
+
+    def menu(rng: random.Random) -> str:
+        items = rng.sample(links, rng.randint(2, 6)) + rng.sample(titles, rng.randint(3, 15))
+        rng.shuffle(items)
+        return rng.choice((" | ", " > ", "\n* ", "\n- ")).join(items)
+
+    return _synthetic(menu)

@@ -1,0 +1,294 @@
+"""Repositories in memory: files, commits, branches. Knows no HTTP and no bytes; contents are named by their sha256."""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import count
+from typing import Literal
+
+from hubserver.errors import (
+    HubError,
+    bad_request,
+    commit_in_progress,
+    entry_not_found,
+    repo_not_found,
+    revision_not_found,
+    stale_parent,
+)
+
+RepoType = Literal["model", "dataset"]
+Tree = Mapping[str, "File"]
+
+MAIN = "main"
+COMMIT_WAIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of a commit. `git_oid` is git's: of an LFS file it is the hash of the pointer, not of the content."""
+
+    sha256: str
+    size: int
+    git_oid: str
+    lfs: bool
+
+    @classmethod
+    def regular(cls, content: bytes) -> "File":
+        sha256 = hashlib.sha256(content).hexdigest()
+        return cls(sha256=sha256, size=len(content), git_oid=git_blob_oid(content), lfs=False)
+
+    @classmethod
+    def large(cls, sha256: str, size: int) -> "File":
+        return cls(sha256=sha256, size=size, git_oid=git_blob_oid(lfs_pointer(sha256, size)), lfs=True)
+
+    @property
+    def content_oid(self) -> str:
+        """What the client compares with its local file, and what the download calls ETag."""
+        return self.sha256 if self.lfs else self.git_oid
+
+    @property
+    def pointer_size(self) -> int:
+        return len(lfs_pointer(self.sha256, self.size))
+
+
+class OperationKind(StrEnum):
+    """The keys of a commit's lines."""
+
+    ADD = "file"  # its content is in the line
+    ADD_LARGE = "lfsFile"  # its content was uploaded before
+    DELETE = "deletedFile"
+    DELETE_FOLDER = "deletedFolder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    kind: OperationKind
+    path: str
+    added: File | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    oid: str
+    parent: str | None
+    title: str
+    description: str
+    author: str  # the name of the token that made it
+    date: datetime
+    operations: tuple[Operation, ...]
+    tree: Tree = field(repr=False)
+
+
+class Repo:
+    def __init__(self, repo_type: RepoType, repo_id: str, *, private: bool = False, gated: bool = False) -> None:
+        self.repo_type = repo_type
+        self.repo_id = repo_id
+        self.private = private
+        self.gated = gated
+        self.created = datetime.now(UTC)
+        self.uploaded: set[str] = set()  # sha256 of every large file this repository may point to
+        self.branches: dict[str, str] = {}
+        self.commits: dict[str, Commit] = {}
+        self.committing = threading.Lock()
+        self._serial = count()
+
+    def branch_commit(self, branch: str) -> Commit:
+        if branch not in self.branches:
+            raise revision_not_found(branch)
+        return self.commits[self.branches[branch]]
+
+    def commit_at(self, revision: str) -> Commit:
+        """The commit of a branch name or a full commit id."""
+        if revision in self.commits:
+            return self.commits[revision]
+        return self.branch_commit(revision.removeprefix("refs/heads/"))
+
+    def history(self, revision: str) -> Iterator[Commit]:
+        commit: Commit | None = self.commit_at(revision)
+        while commit is not None:
+            yield commit
+            commit = self.commits[commit.parent] if commit.parent else None
+
+    def last_change(self, revision: str, path: str) -> Commit:
+        """The newest commit that changed the file or anything in the folder."""
+        changed = self.commit_at(revision)
+        now = subtree(changed.tree, path)
+        for commit in self.history(revision):
+            if subtree(commit.tree, path) != now:
+                break
+            changed = commit
+        return changed
+
+    def commit(
+        self,
+        branch: str,
+        operations: Iterable[Operation],
+        *,
+        title: str,
+        author: str,
+        description: str = "",
+        expected_parent: str | None = None,
+    ) -> Commit:
+        """Commit all operations or none. Another commit that holds the repository for long is a 409, as on the Hub."""
+        if not self.committing.acquire(timeout=COMMIT_WAIT_SECONDS):
+            raise commit_in_progress()
+        try:
+            head = self.branch_commit(branch)
+            if expected_parent is not None and not head.oid.startswith(expected_parent):
+                raise stale_parent()
+            return self._append(
+                branch,
+                parent=head.oid,
+                tree=self._apply(head.tree, operations := tuple(operations)),
+                operations=operations,
+                title=title,
+                description=description,
+                author=author,
+            )
+        finally:
+            self.committing.release()
+
+    def start(self, files: Mapping[str, File], *, author: str) -> Commit:
+        """The commit that the Hub itself makes when a repository is created."""
+        operations = tuple(Operation(kind=OperationKind.ADD, path=path, added=file) for path, file in files.items())
+        return self._append(
+            MAIN,
+            parent=None,
+            tree=dict(files),
+            operations=operations,
+            title="initial commit",
+            description="",
+            author=author,
+        )
+
+    def squash(self, branch: str, *, title: str, author: str) -> Commit:
+        """Replace a branch's history by one commit with the same files."""
+        with self.committing:
+            tree = self.branch_commit(branch).tree
+            return self._append(
+                branch, parent=None, tree=tree, operations=(), title=title, description="", author=author
+            )
+
+    def create_branch(self, branch: str, starting_point: str) -> None:
+        with self.committing:
+            if branch in self.branches:
+                raise HubError(409, f"Reference already exists: {branch}")
+            self.branches[branch] = self.commit_at(starting_point).oid
+
+    def delete_branch(self, branch: str) -> None:
+        with self.committing:
+            if branch == MAIN:
+                raise bad_request("Cannot delete the main branch")
+            self.branch_commit(branch)
+            del self.branches[branch]
+
+    def forget_unreferenced(self) -> None:
+        """What the Hub's garbage collection does to uploads that no commit points to."""
+        with self.committing:
+            self.uploaded &= {file.sha256 for commit in list(self.commits.values()) for file in commit.tree.values()}
+
+    def _apply(self, tree: Tree, operations: Iterable[Operation]) -> Tree:
+        files = dict(tree)
+        for operation in operations:
+            match operation.kind:
+                case OperationKind.DELETE:
+                    remove_file(files, operation.path)
+                case OperationKind.DELETE_FOLDER:
+                    remove_folder(files, operation.path)
+                case _:
+                    assert operation.added is not None
+                    self._check_uploaded(operation.path, operation.added)
+                    files[operation.path] = operation.added
+        return files
+
+    def _check_uploaded(self, path: str, file: File) -> None:
+        if file.lfs and file.sha256 not in self.uploaded:
+            raise bad_request(f"LFS pointer pointed to a file that does not exist: {path} ({file.sha256})")
+
+    def _append(
+        self,
+        branch: str,
+        *,
+        parent: str | None,
+        tree: Tree,
+        operations: tuple[Operation, ...],
+        title: str,
+        description: str,
+        author: str,
+    ) -> Commit:
+        commit = Commit(
+            oid=hashlib.sha1(f"{self.repo_type} {self.repo_id} {self.created} {next(self._serial)}".encode()).hexdigest(),
+            parent=parent,
+            title=title,
+            description=description,
+            author=author,
+            date=datetime.now(UTC),
+            operations=operations,
+            tree=tree,
+        )
+        self.commits[commit.oid] = commit
+        self.branches[branch] = commit.oid
+        return commit
+
+
+class Repos:
+    """All repositories by type and id."""
+
+    def __init__(self) -> None:
+        self._repos: dict[tuple[RepoType, str], Repo] = {}
+        self._changing = threading.Lock()
+
+    def create(self, repo_type: RepoType, repo_id: str, *, private: bool = False) -> Repo:
+        with self._changing:
+            if (repo_type, repo_id) in self._repos:
+                raise HubError(409, "You already created this repo")
+            repo = self._repos[repo_type, repo_id] = Repo(repo_type, repo_id, private=private)
+            return repo
+
+    def delete(self, repo_type: RepoType, repo_id: str) -> None:
+        with self._changing:
+            if self._repos.pop((repo_type, repo_id), None) is None:
+                raise repo_not_found()
+
+    def get(self, repo_type: RepoType, repo_id: str) -> Repo:
+        repo = self._repos.get((repo_type, repo_id))
+        if repo is None:
+            raise repo_not_found()
+        return repo
+
+    def all(self) -> list[Repo]:
+        return list(self._repos.values())
+
+
+def subtree(tree: Tree, path: str) -> dict[str, File]:
+    """The file of this path, or all files in the folder of this path."""
+    return {name: file for name, file in tree.items() if name == path or name.startswith(f"{path}/")}
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    parts = (path.split("/")[:-1] for path in paths)
+    return {"/".join(names[:depth]) for names in parts for depth in range(1, len(names) + 1)}
+
+
+def remove_file(files: dict[str, File], path: str) -> None:
+    if files.pop(path, None) is None:
+        raise entry_not_found(f"A file with this name doesn't exist: {path}")
+
+
+def remove_folder(files: dict[str, File], path: str) -> None:
+    inside = [name for name in files if name.startswith(f"{path.rstrip('/')}/")]
+    if not inside:
+        raise entry_not_found(f"A folder with this name doesn't exist: {path}")
+    for name in inside:
+        del files[name]
+
+
+def lfs_pointer(sha256: str, size: int) -> bytes:
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+
+
+def git_blob_oid(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

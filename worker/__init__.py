@@ -1,0 +1,1 @@
+"""The data side: Parquet in, models, scores out."""
