@@ -16,9 +16,7 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str, *, resend_seconds:
     """Send all due shards of a run to its scorer's queue; returns how many. May run twice, in many places at once."""
     queue = ledger.spec(run_id).queue
     total = 0
-    while names := ledger.take_due(
-        run_id, queue_is_empty=ledger.redis.llen(queue) == 0, resend_seconds=resend_seconds
-    ):
+    while names := ledger.take_due(run_id, queue_is_empty=ledger.redis.llen(queue) == 0, resend_seconds=resend_seconds):
         with app.producer_or_acquire() as producer:
             for name in names:
                 app.send_task(

@@ -1,12 +1,12 @@
 """Every error of shardsift, as one tree; a class stands where someone catches it.
 
-    ShardsiftError
-    ├── UsageError        the user can mend it      → one line on stderr, exit code 2
-    ├── ShardError        this shard cannot be done → recorded as failed; the worker goes on
-    ├── TransientError    it may pass by itself     → the shard is tried again, later
-    ├── LeaseLost         another worker has it now → the worker drops its output
-    ├── Stopped           the worker is to leave    → checkpoint, release, exit
-    └── PublishConflict   the output moved under us → the finalizer looks again
+ShardsiftError
+├── UsageError        the user can mend it      → one line on stderr, exit code 2
+├── ShardError        this shard cannot be done → recorded as failed; the worker goes on
+├── TransientError    it may pass by itself     → the shard is tried again, later
+├── LeaseLost         another worker has it now → the worker drops its output
+├── Stopped           the worker is to leave    → checkpoint, release, exit
+└── PublishConflict   the output moved under us → the finalizer looks again
 """
 
 

@@ -121,13 +121,19 @@ class Ledger:
             raise UsageError("No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0.")
         try:
             client = redis.Redis.from_url(
-                settings.ledger_url, decode_responses=True, socket_connect_timeout=10, socket_timeout=30, health_check_interval=15
+                settings.ledger_url,
+                decode_responses=True,
+                socket_connect_timeout=10,
+                socket_timeout=30,
+                health_check_interval=15,
             )
             client.ping()
         except redis.AuthenticationError as error:
             raise UsageError(f"Redis at {_shown(settings)} refuses the password ({error}). Check REDIS_URL.") from error
         except (redis.RedisError, ValueError) as error:
-            raise UsageError(f"No Redis answers at {_shown(settings)} ({error}). Start it, or set REDIS_URL.") from error
+            raise UsageError(
+                f"No Redis answers at {_shown(settings)} ({error}). Start it, or set REDIS_URL."
+            ) from error
         return cls(client, lease_seconds=settings.lease_seconds, max_attempts=settings.max_attempts)
 
     # --- runs -------------------------------------------------------------------------------------------------------
@@ -148,7 +154,7 @@ class Ledger:
 
     def run_ids(self) -> list[str]:
         """Newest first."""
-        return list(self.redis.zrevrange(_PREFIX + "runs", 0, -1))
+        return self._ordered(_PREFIX + "runs")[::-1]
 
     def spec(self, run_id: str) -> RunSpec:
         """Raises UsageError for a run that the ledger does not have."""
@@ -191,6 +197,15 @@ class Ledger:
         """Queue the failed shards again with fresh attempts, and lift a cancellation; returns how many."""
         keys = _Keys(run_id)
         return int(self._run_script("retry", [keys.run, keys.waiting, keys.failed], [keys.shard("")]))
+
+    def forget_messages(self, run_id: str) -> None:
+        """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone."""
+        keys = _Keys(run_id)
+        for shard in self._ordered(keys.running):
+            self.redis.zadd(keys.running, {shard: 0}, xx=True)
+        for shard in self._ordered(keys.sent):
+            self.redis.zadd(keys.waiting, {shard: 0})
+            self.redis.zrem(keys.sent, shard)
 
     # --- one shard --------------------------------------------------------------------------------------------------
 
@@ -282,7 +297,9 @@ class Ledger:
         keys = _Keys(run_id)
         resend_ms = int(resend_seconds * 1000) if queue_is_empty else -1
         return list(
-            self._run_script("take_due", [keys.run, keys.waiting, keys.sent, keys.running], [resend_ms, _BATCH, keys.shard("")])
+            self._run_script(
+                "take_due", [keys.run, keys.waiting, keys.sent, keys.running], [resend_ms, _BATCH, keys.shard("")]
+            )
         )
 
     # --- what came of it --------------------------------------------------------------------------------------------
@@ -290,18 +307,20 @@ class Ledger:
     def receipts(self, run_id: str) -> Iterator[Receipt]:
         """The receipts of all done shards, in the order of their names."""
         keys = _Keys(run_id)
-        for batch in _batches(sorted(self.redis.smembers(keys.done))):
+        for batch in _batches(self._members(keys.done)):
             for receipt in self._shard_fields(keys, batch, "receipt"):
                 yield Receipt.from_json(receipt)
 
     def failures(self, run_id: str) -> list[Failure]:
         keys = _Keys(run_id)
-        names = sorted(self.redis.smembers(keys.failed))
+        names = self._members(keys.failed)
         pipeline = self.redis.pipeline()
         for name in names:
             pipeline.hmget(keys.shard(name), "error", "traceback", "owner", "attempts")
         return [
-            Failure(shard=name, error=error or "", traceback=traceback or "", worker=owner or "", attempts=int(attempts))
+            Failure(
+                shard=name, error=error or "", traceback=traceback or "", worker=owner or "", attempts=int(attempts)
+            )
             for name, (error, traceback, owner, attempts) in zip(names, pipeline.execute(), strict=True)
         ]
 
@@ -315,19 +334,22 @@ class Ledger:
 
     def publish_error(self, run_id: str) -> str | None:
         """Why the last try to publish did not land; the finalizer tries again."""
-        return self.redis.hget(_Keys(run_id).run, "publish_error")
+        error = self.redis.hget(_Keys(run_id).run, "publish_error")
+        return None if error is None else str(error)
 
     def record_publish_error(self, run_id: str, error: str) -> None:
         self.redis.hset(_Keys(run_id).run, "publish_error", error)
-
-    def finalizing(self, run_id: str, *, seconds: float) -> Any:
-        """A lock so that two finalizers do not do the same work; correctness does not hang on it."""
-        return self.redis.lock(_Keys(run_id).finalizing, timeout=seconds, blocking=False)
 
     # --- plumbing ---------------------------------------------------------------------------------------------------
 
     def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         return self._scripts[name](keys=keys, args=arguments)
+
+    def _ordered(self, key: str) -> list[str]:
+        return [str(name) for name in self.redis.zrange(key, 0, -1)]
+
+    def _members(self, key: str) -> list[str]:
+        return sorted(str(name) for name in self.redis.smembers(key))
 
     def _shard_fields(self, keys: "_Keys", names: Iterable[str], field: str) -> list[Any]:
         pipeline = self.redis.pipeline()
@@ -346,7 +368,6 @@ class _Keys:
         self.running = f"{self.run}:running"
         self.done = f"{self.run}:done"
         self.failed = f"{self.run}:failed"
-        self.finalizing = f"{self.run}:finalizing"
 
     def shard(self, name: str) -> str:
         return f"{self.run}:shard:{name}"
@@ -375,4 +396,3 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
 def _shown(settings: Settings) -> str:
     """The URL without its password."""
     return (settings.redis_url or "").rpartition("@")[2].removeprefix("redis://")
-

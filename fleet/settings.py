@@ -11,7 +11,7 @@ import platformdirs
 from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"
+from fleet.defaults import DEFAULT_MODEL
 
 
 class Settings(BaseSettings):
@@ -29,20 +29,29 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
         description="A file with the password, put into REDIS_URL where that has none.",
     )
+    redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
-    dtype: str = Field("auto", description="float32, bfloat16, float16, or auto: 16-bit where the device is fast at it.")
-    max_batch_tokens: int = Field(16_384, gt=0, description="Tokens, padding included, that go through the model at once.")
+    dtype: str = Field(
+        "auto", description="float32, bfloat16, float16, or auto: 16-bit where the device is fast at it."
+    )
+    max_batch_tokens: int = Field(
+        0, ge=0, description="Tokens, padding included, that go through the model at once. 0: 32,768, on a CPU 2,048."
+    )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
     lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its shard.")
     sweep_seconds: float = Field(15.0, gt=0, description="Pause between two sweeps of the ledger in a finalizer.")
-    resend_seconds: float = Field(60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew.")
+    resend_seconds: float = Field(
+        60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew."
+    )
     max_attempts: int = Field(3, gt=0, description="Attempts that may crash or fail before a shard is failed.")
     state_dir: Path = Field(
         Path(platformdirs.user_state_dir("shardsift")),
         description="Where `producer run` keeps its Redis data and logs, and `producer flower` its history.",
     )
-    scratch_dir: Path | None = Field(None, description="Where workers build output files. Unset: the system's temporary folder.")
+    scratch_dir: Path | None = Field(
+        None, description="Where workers build output files. Unset: the system's temporary folder."
+    )
     flower_auth: str | None = Field(None, description="user:password of Flower. Unset: one is made and printed.")
     flower_auth_file: Path | None = Field(None, description="A file that holds SHARDSIFT_FLOWER_AUTH.")
 

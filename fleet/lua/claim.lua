@@ -9,7 +9,10 @@ local state = redis.call('HGET', shard, 'state')
 if not state then return {'unknown'} end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {'cancelled'} end
 if state == 'done' or state == 'failed' then return {state} end
-if state == 'running' and tonumber(redis.call('ZSCORE', running, name)) > now then return {'running'} end
+if state == 'running' and tonumber(redis.call('ZSCORE', running, name)) > now then
+  -- A worker has one child: a claim of the same owner says that the child which held the shard is dead.
+  if redis.call('HGET', shard, 'owner') ~= ARGV[2] then return {'running'} end
+end
 local not_before = redis.call('ZSCORE', waiting, name)
 if not_before and tonumber(not_before) > now then return {'waiting'} end
 local attempts = redis.call('HINCRBY', shard, 'attempts', 1)

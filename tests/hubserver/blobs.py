@@ -1,4 +1,4 @@
-"""Contents on disk, each under its sha256. Knows no repository: which of them may see a blob is `repos.py`'s business."""
+"""Contents on disk, each under its sha256. Knows no repository: which may point to a blob, `repos.py` says."""
 
 import hashlib
 from collections.abc import Iterable, Iterator

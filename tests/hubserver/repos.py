@@ -220,7 +220,9 @@ class Repo:
         author: str,
     ) -> Commit:
         commit = Commit(
-            oid=hashlib.sha1(f"{self.repo_type} {self.repo_id} {self.created} {next(self._serial)}".encode()).hexdigest(),
+            oid=hashlib.sha1(
+                f"{self.repo_type} {self.repo_id} {self.created} {next(self._serial)}".encode()
+            ).hexdigest(),
             parent=parent,
             title=title,
             description=description,

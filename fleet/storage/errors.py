@@ -1,0 +1,79 @@
+"""The libraries' errors, turned into the two that a worker acts on: give the shard up, or try it again later."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pyarrow as pa
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from fleet.errors import ShardError, ShardsiftError, TransientError
+
+_TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
+_PERMANENT_ERRNO = {
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+}
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Raise a library's error as ours; `doing` begins the message: "Reading shard 00042"."""
+    try:
+        yield
+    except ShardsiftError:
+        raise
+    except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, EntryNotFoundError) as error:
+        raise as_ours(error, doing) from error
+
+
+def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
+    """The error of ours that says what a library's error means for a shard."""
+    if isinstance(error, HfHubHTTPError):
+        return _from_hub(error, doing)
+    if isinstance(error, EntryNotFoundError):
+        return ShardError(f"{doing}: the file is not there ({_line(error)}).")
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return TransientError(f"{doing}: no space left. Free some, or set SHARDSIFT_SCRATCH_DIR to a larger disk.")
+    if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError)):
+        return TransientError(f"{doing}: the network failed ({_line(error)}).")
+    if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNO:
+        return ShardError(f"{doing}: {error.strerror} ({error.filename or _line(error)}).")
+    if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
+        # pyarrow reports broken pages and truncated files as ArrowInvalid or as OSError without an errno.
+        return ShardError(f"{doing}: not a readable Parquet file ({_line(error)}).")
+    # What is left: I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network trouble.
+    return TransientError(f"{doing}: {_line(error)}.")
+
+
+def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
+    if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):
+        return ShardError(f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.")
+    if isinstance(error, (RevisionNotFoundError, EntryNotFoundError)):
+        return ShardError(f"{doing}: not on the Hub any more ({_line(error)}).")
+    status = error.response.status_code if error.response is not None else 0
+    if status in _TRANSIENT_STATUS:
+        return TransientError(f"{doing}: the Hub answered {status} ({_line(error)}).")
+    if status in (401, 403):
+        return ShardError(
+            f"{doing}: the Hub refuses this token ({status}). Give HF_TOKEN the rights for this repository."
+        )
+    return ShardError(f"{doing}: the Hub answered {status} ({_line(error)}).")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,111 @@
+"""An output in a folder or a bucket: anything that fsspec can write.
+
+<output>/.shardsift/<run_id>/spec.json                    whose output this is
+<output>/.shardsift/<run_id>/receipts/<shard>.json
+<output>/.shardsift/<run_id>/staged/<attempt>/data/…      until published
+<output>/{data,scores}/…  README.md  manifest.parquet     published; the manifest comes last
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import fsspec
+from fsspec.core import url_to_fs
+
+from fleet.errors import ShardError, TransientError, UsageError
+from fleet.receipt import Receipt
+from fleet.spec import RunSpec
+from fleet.storage.errors import translated
+from fleet.storage.output import MANIFEST_PATH, Mark, output_files
+
+_WORKPLACE = ".shardsift"
+
+
+class FolderOutput:
+    def __init__(self, uri: str, run_id: str) -> None:
+        self.uri = uri
+        self._run_id = run_id
+        self._fs: fsspec.AbstractFileSystem
+        self._fs, self._root = url_to_fs(uri)
+
+    def reserve(self, spec: RunSpec) -> None:
+        try:
+            with translated(f"Preparing the output {self.uri}"):
+                self._refuse_other_runs()
+                self._write(f"{self._workplace}/spec.json", spec.to_json())
+        except (ShardError, TransientError) as error:
+            raise UsageError(f"{error} Choose an --output that can be written.") from error
+
+    def stage(self, file: Path, path: str, *, attempt: str) -> str:
+        staged_path = f"{self._workplace}/staged/{attempt}/{path}"
+        with translated(f"Storing {path} in {self.uri}"):
+            self._fs.makedirs(self._at(staged_path).rpartition("/")[0], exist_ok=True)
+            self._fs.put_file(str(file), self._at(staged_path))
+        return staged_path
+
+    def keep_receipt(self, receipt: Receipt) -> None:
+        with translated(f"Storing the receipt of {receipt.shard} in {self.uri}"):
+            self._write(f"{self._workplace}/receipts/{receipt.shard}.json", receipt.to_json())
+
+    def published(self) -> Mark | None:
+        with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
+            if not self._fs.exists(self._at(MANIFEST_PATH)):
+                return None
+            with self._fs.open(self._at(MANIFEST_PATH), "rb") as manifest:
+                return Mark.read_from(manifest)
+
+    def head(self) -> str:
+        return ""
+
+    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+        with translated(f"Publishing {self._run_id} to {self.uri}"):
+            for receipt in receipts:
+                for file in output_files(receipt):
+                    self._move_into_place(file.staged_path, file.path, size_bytes=file.size_bytes)
+            for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
+                self._write(path, documents[path])
+            self._remove(f"{self._workplace}/staged")
+        return self.head()
+
+    @property
+    def _workplace(self) -> str:
+        return f"{_WORKPLACE}/{self._run_id}"
+
+    def _at(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"
+
+    def _refuse_other_runs(self) -> None:
+        runs = self._fs.glob(self._at(f"{_WORKPLACE}/*/spec.json"))
+        others = sorted({run.split("/")[-2] for run in runs} - {self._run_id})
+        if others:
+            raise UsageError(
+                f"The output {self.uri} holds the data of another run, {others[0]}. "
+                "Choose another --output, or repeat that run's options to go on with it."
+            )
+        if not runs and any(self._fs.exists(self._at(path)) for path in ("data", "scores", MANIFEST_PATH)):
+            raise UsageError(
+                f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
+            )
+
+    def _write(self, path: str, content: bytes) -> None:
+        """Aside first, then into place, so that no reader meets half a file."""
+        aside = f"{self._workplace}/aside/{path.replace('/', '_')}"
+        self._fs.makedirs(self._at(aside).rpartition("/")[0], exist_ok=True)
+        self._fs.pipe_file(self._at(aside), content)
+        self._move(aside, path)
+
+    def _move_into_place(self, staged_path: str, path: str, *, size_bytes: int) -> None:
+        try:
+            self._move(staged_path, path)
+        except FileNotFoundError as error:  # moved before: by an earlier try, or by another finalizer at this moment
+            if self._fs.exists(self._at(path)) and self._fs.size(self._at(path)) == size_bytes:
+                return
+            raise ShardError(f"{self.uri} has lost {staged_path}. Run `producer retry {self._run_id}`.") from error
+
+    def _move(self, source: str, target: str) -> None:
+        self._fs.makedirs(self._at(target).rpartition("/")[0], exist_ok=True)
+        self._fs.mv(self._at(source), self._at(target))
+
+    def _remove(self, path: str) -> None:
+        if self._fs.exists(self._at(path)):
+            self._fs.rm(self._at(path), recursive=True)

@@ -1,0 +1,86 @@
+"""What an output must do, and which kind a URI means.
+
+Every output works in two steps. Workers *stage* files: the bytes are there, but no reader of the dataset sees them.
+The finalizer *publishes*: all files of the run become visible with their manifest, and the manifest is the proof.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow.parquet as pq
+
+from fleet.receipt import OutputFile, Receipt
+from fleet.spec import RunSpec
+
+MANIFEST_PATH = "manifest.parquet"
+CARD_PATH = "README.md"
+_MARK = b"shardsift.publication"
+
+
+class Output(Protocol):
+    """The output of one run. Methods raise TransientError or ShardError; each may be called twice."""
+
+    def reserve(self, spec: RunSpec) -> None:
+        """Make the place ready for this run. Raises UsageError where it cannot be written or holds another run's data."""
+
+    def stage(self, file: Path, path: str, *, attempt: str) -> str:
+        """Upload a finished file, not yet visible at `path`; returns where it lies until then."""
+
+    def keep_receipt(self, receipt: Receipt) -> None:
+        """Store a receipt beside the staged files, where the kind of output has such a place."""
+
+    def published(self) -> "Mark | None":
+        """What is published here now."""
+
+    def head(self) -> str:
+        """The commit that readers see now; empty where there are no commits."""
+
+    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+        """Make the receipts' files visible with the documents (manifest and card); returns the commit, if there is one.
+
+        `parent` is the head before the output was looked at. Raises PublishConflict when it is the head no more.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """What a manifest says it publishes: the run, and the digest of every file's path and sha256."""
+
+    run_id: str
+    digest: str
+
+    @classmethod
+    def of(cls, run_id: str, receipts: Sequence[Receipt]) -> "Mark":
+        lines = sorted(f"{file.path} {file.sha256}" for receipt in receipts for file in output_files(receipt))
+        return cls(run_id=run_id, digest=hashlib.sha256("\n".join(lines).encode()).hexdigest())
+
+    def as_metadata(self) -> dict[bytes, bytes]:
+        return {_MARK: f"{self.run_id} {self.digest}".encode()}
+
+    @classmethod
+    def read_from(cls, manifest: object) -> "Mark | None":
+        """The mark of an open manifest file, None for a Parquet file of somebody else's."""
+        metadata = pq.read_schema(manifest).metadata or {}
+        if _MARK not in metadata:
+            return None
+        run_id, digest = metadata[_MARK].decode().split(" ")
+        return cls(run_id=run_id, digest=digest)
+
+
+def output_files(receipt: Receipt) -> tuple[OutputFile, OutputFile]:
+    return receipt.data, receipt.scores
+
+
+def open_output(uri: str, run_id: str) -> Output:
+    """The output that a URI names: `hf://datasets/<user>/<name>`, or any folder or fsspec URL."""
+    # Imported here: each kind costs a library that the other does not need.
+    if uri.startswith("hf://"):
+        from fleet.storage.hub import HubOutput
+
+        return HubOutput(uri, run_id)
+    from fleet.storage.folder import FolderOutput
+
+    return FolderOutput(uri, run_id)

@@ -1,0 +1,290 @@
+"""The command `producer`. Thin: options in, one call, a report out. Imports what a command needs inside that command,
+so that help comes at once."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from producer.options import RunOptions, with_run_options
+
+if TYPE_CHECKING:
+    from fleet.ledger import Ledger
+    from fleet.settings import Settings
+    from producer.status import RunStatus
+
+cli = typer.Typer(
+    name="producer",
+    help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
+    "Exit codes: 0 done, 1 some shards failed, 2 wrong options or no Redis, 3 still running, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 120},
+)
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+@cli.command(
+    rich_help_panel="Runs",
+    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/fineweb-edu-2024-10 --wait",
+)
+@with_run_options
+def enqueue(
+    options: RunOptions,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run is over.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn every shard of a crawl into a task for the fleet. Running it twice adds nothing."""
+    from producer.enqueue import plan_run
+
+    plan = plan_run(options)
+    if dry_run:
+        _print_plan(plan, as_json=as_json)
+        return
+    from fleet.broker import make_app
+    from producer.enqueue import enqueue as enqueue_plan
+
+    settings, ledger = _fleet()
+    done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
+    if not wait:
+        _print_enqueued(done, as_json=as_json)
+        return
+    from producer.progress import watch
+
+    _say(f"{done.added} shards are new, {done.counts.done} of {done.counts.shards} are done.")
+    _report(watch(ledger, done.run_id, on_look=lambda: None), as_json=as_json)
+
+
+@cli.command(
+    rich_help_panel="Runs", epilog="Example: producer run --input './shards/*.parquet' --output ./kept --min-score 2.5"
+)
+@with_run_options
+def run(
+    options: RunOptions,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one a GPU, else one.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do a whole run on this machine: Redis, workers and finalizer are started, and stopped at the end.
+
+    Ctrl-C stops it cleanly; the same command goes on where it stopped.
+    """
+    from fleet.settings import Settings
+    from producer.enqueue import plan_run
+    from producer.local import run_locally
+
+    plan = plan_run(options)
+    _say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
+    _report(run_locally(plan, Settings(), workers=workers), as_json=as_json)
+
+
+@cli.command(
+    rich_help_panel="Runs", epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def status(
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a run stands; the exit code says it too."""
+
+    def show(ledger: "Ledger", _settings: "Settings") -> None:
+        from fleet.errors import UsageError
+        from producer.status import run_status
+
+        newest = next(iter(ledger.run_ids()), None)
+        if run_id is None and newest is None:
+            raise UsageError("There are no runs yet. Begin one with `producer enqueue` or `producer run`.")
+        _report(run_status(ledger, run_id or newest or ""), as_json=as_json)
+
+    _with_ledger(show)
+
+
+@cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
+def runs(as_json: AsJson = False) -> None:
+    """List all runs, newest first."""
+
+    def show(ledger: "Ledger", _settings: "Settings") -> None:
+        from producer.status import run_status, status_table
+
+        statuses = [run_status(ledger, run_id) for run_id in ledger.run_ids()]
+        if as_json:
+            _print_json([status.as_json() for status in statuses])
+        else:
+            _print(status_table(statuses))
+
+    _with_ledger(show)
+
+
+@cli.command(
+    rich_help_panel="Runs", epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def retry(run_id: RunId) -> None:
+    """Queue the failed shards of a run again, or take up a cancelled run."""
+
+    def do(ledger: "Ledger", settings: "Settings") -> None:
+        from fleet.broker import make_app
+        from fleet.dispatch import send_due_shards
+
+        ledger.spec(run_id)
+        failed = ledger.retry(run_id)
+        send_due_shards(make_app("producer", settings), ledger, run_id, resend_seconds=settings.resend_seconds)
+        _say(f"{failed} failed shards are queued again.")
+
+    _with_ledger(do)
+
+
+@cli.command(
+    rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def cancel(run_id: RunId) -> None:
+    """Stop a run: workers drop its shards at the next batch. Nothing done is lost; `producer retry` takes it up again."""
+
+    def do(ledger: "Ledger", _settings: "Settings") -> None:
+        ledger.spec(run_id)
+        ledger.cancel(run_id)
+        _say(f"Run {run_id} is cancelled.")
+
+    _with_ledger(do)
+
+
+@cli.command(
+    rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def finalize(run_id: RunId, as_json: AsJson = False) -> None:
+    """Publish a run now, without the shards that failed. A run without failures is published by itself."""
+
+    def do(ledger: "Ledger", _settings: "Settings") -> None:
+        from producer.finalizer.publish import NotReady, finalize_run
+        from producer.status import ExitCode, run_status
+
+        outcome = finalize_run(ledger, run_id, without_failed=True)
+        if isinstance(outcome, NotReady):
+            _say(f"Not published: {outcome.reason}.")
+            raise typer.Exit(ExitCode.RUNNING)
+        _report(run_status(ledger, run_id), as_json=as_json)
+
+    _with_ledger(do)
+
+
+@cli.command(rich_help_panel="Services", epilog="Example: REDIS_URL=redis://:secret@10.0.0.5:6379/0 producer finalizer")
+def finalizer(
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Serve a fleet: sweep the ledger for lost messages and dead workers, and publish runs that are done. Run one or more."""
+    from producer.finalizer.app import app
+
+    app.worker_main(
+        ["worker", "--hostname", "finalizer@%h", "--loglevel", log_level, "--without-mingle", "--without-gossip"]
+    )
+
+
+@cli.command(
+    rich_help_panel="Services", epilog="Example: SHARDSIFT_FLOWER_AUTH=me:secret producer flower --address 127.0.0.1"
+)
+def flower(
+    address: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 only behind a proxy with TLS.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 5555,
+) -> None:
+    """Show the fleet in a browser with Flower: password, read-only, history kept."""
+    from fleet.settings import Settings
+    from producer.flower import run_flower
+
+    run_flower(Settings(), address=address, port=port)
+
+
+def _fleet() -> "tuple[Settings, Ledger]":
+    from fleet.ledger import Ledger
+    from fleet.settings import Settings
+
+    settings = Settings()
+    return settings, Ledger.connect(settings)
+
+
+def _with_ledger(action: "Callable[[Ledger, Settings], None]") -> None:
+    """Call with the fleet's ledger, or with that of this machine's own runs."""
+    from fleet.ledger import Ledger
+    from fleet.settings import Settings
+    from producer.local import machine_redis
+
+    with machine_redis(Settings(), create=False) as settings:
+        action(Ledger.connect(settings), settings)
+
+
+def _report(status: "RunStatus", *, as_json: bool) -> None:
+    """Print a run's status and exit with its code."""
+    from producer.status import status_table, what_next
+
+    if as_json:
+        _print_json(status.as_json())
+    else:
+        _print(status_table([status]))
+        for line in what_next(status):
+            typer.echo(line)
+    raise typer.Exit(status.exit_code)
+
+
+def _print_plan(plan: Any, *, as_json: bool) -> None:
+    from producer.plan_report import plan_report
+
+    report = plan_report(plan)
+    if as_json:
+        _print_json(report)
+    else:
+        for name, value in report.items():
+            typer.echo(
+                f"{name.replace('_', ' ')}: {value:,}"
+                if isinstance(value, int)
+                else f"{name.replace('_', ' ')}: {value}"
+            )
+
+
+def _print_enqueued(done: Any, *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
+        return
+    _say(f"{done.counts.shards} shards: {done.added} new, {done.counts.done} done, {done.counts.open} to do.")
+    _say(f"See how it stands: producer status {done.run_id}")
+    typer.echo(done.run_id)
+
+
+def _print(renderable: object) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(renderable, soft_wrap=not console.is_terminal)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _say(line: str) -> None:
+    """For people, beside the data on stdout."""
+    typer.echo(line, err=True)
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one line on stderr, never a traceback."""
+    try:
+        cli()
+    except KeyboardInterrupt:
+        _say("Stopped. The same command goes on where this stopped.")
+        sys.exit(130)
+    except Exception as error:
+        from fleet.errors import ShardsiftError
+
+        if not isinstance(error, ShardsiftError):
+            raise
+        _say(f"producer: {error}")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""From the user's options to a run in the ledger and its messages in the broker."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from celery import Celery
+
+from fleet.columns import is_text, kept_schema
+from fleet.dispatch import send_due_shards
+from fleet.errors import ShardsiftError, UsageError
+from fleet.filter import Filter
+from fleet.ledger import Counts, Ledger
+from fleet.model import resolve_model
+from fleet.shard import Shard
+from fleet.spec import DTYPES, RunSpec
+from fleet.storage.output import open_output
+from fleet.storage.reading import describe_columns, open_parquet
+from producer.inputs import Input, crawl_input, limited, list_input
+from producer.options import RunOptions
+
+_EDU_CLASSIFIER = "fineweb-edu-classifier"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A checked run that nothing was done about yet."""
+
+    spec: RunSpec
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enqueued:
+    """What enqueueing did: how many shards are new to the ledger, and how the run stands now."""
+
+    run_id: str
+    queue: str
+    added: int
+    sent: int
+    counts: Counts
+
+
+def plan_run(options: RunOptions) -> Plan:
+    """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
+    if not options.output_uri:
+        raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
+    source = _input(options)
+    source = limited(source, shards=options.limit_shards, rows=options.limit_rows)
+    model = resolve_model(options.model, options.model_revision)
+    if options.dtype not in DTYPES:
+        raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
+    schema = _schema(source.shards[0])
+    _check_text_column(schema, options.text_column, source.shards[0])
+    spec = RunSpec(
+        input_uri=source.uri,
+        input_revision=source.revision,
+        crawl=source.crawl,
+        columns=describe_columns(schema),
+        text_column=options.text_column,
+        model=model,
+        dtype=options.dtype,
+        score_column=options.score_column,
+        int_score=_wants_int_score(options, outputs=len(model.labels)),
+        where=_condition(options),
+        output_uri=absolute_uri(options.output_uri),
+        limit_shards=options.limit_shards,
+        limit_rows=options.limit_rows,
+    )
+    kept = kept_schema(schema, spec)
+    if spec.where:
+        Filter(spec.where, kept)
+    return Plan(spec=spec, shards=source.shards)
+
+
+def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -> Enqueued:
+    """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing."""
+    spec = plan.spec
+    open_output(spec.output_uri, spec.run_id).reserve(spec)
+    added = ledger.create_run(spec, plan.shards, now=time.time())
+    sent = send_due_shards(app, ledger, spec.run_id, resend_seconds=resend_seconds)
+    return Enqueued(run_id=spec.run_id, queue=spec.queue, added=added, sent=sent, counts=ledger.counts(spec.run_id))
+
+
+def absolute_uri(uri: str) -> str:
+    """Workers run in other folders: a local path must not depend on this one."""
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _input(options: RunOptions) -> Input:
+    if (options.crawl is None) == (options.input_uri is None):
+        raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
+    if options.crawl is not None:
+        return crawl_input(options.crawl, options.dataset)
+    return list_input(options.input_uri or "")
+
+
+def _schema(shard: Shard) -> pa.Schema:
+    try:
+        with open_parquet(shard.uri) as parquet:
+            return parquet.schema_arrow
+    except ShardsiftError as error:
+        raise UsageError(f"The first shard cannot be read. {error}") from error
+
+
+def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
+    if name not in schema.names:
+        raise UsageError(
+            f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
+        )
+    data_type = schema.field(name).type
+    if not is_text(data_type):
+        raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column with --text-column.')
+
+
+def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
+    if options.int_score is None:
+        return outputs == 1 and Path(options.model).name.lower() == _EDU_CLASSIFIER
+    if options.int_score and outputs != 1:
+        raise UsageError(f"--int-score rounds a single score, but the model has {outputs} outputs. Leave it out.")
+    return options.int_score
+
+
+def _condition(options: RunOptions) -> str | None:
+    given = [options.min_score is not None, options.where is not None, options.keep_all]
+    if sum(given) > 1:
+        raise UsageError("--min-score, --where and --keep-all exclude each other: say one.")
+    if options.keep_all:
+        return None
+    if options.where is not None:
+        return options.where
+    return f'"{options.score_column}" >= {3.0 if options.min_score is None else options.min_score}'

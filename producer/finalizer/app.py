@@ -1,0 +1,65 @@
+"""The finalizer's Celery app: the consumer of the finalize queue, with a sweep beside it."""
+
+import os
+import sys
+from typing import Any
+
+from celery import Task, signals
+from kombu.entity import Queue
+
+from fleet.broker import make_app, require_broker
+from fleet.errors import ShardsiftError, UsageError
+from fleet.ledger import Ledger
+from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, FinalizeRun
+from fleet.settings import Settings
+from producer.finalizer.publish import NotReady, finalize_run
+from producer.finalizer.sweep import Sweeper
+
+ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
+
+app = make_app(
+    "finalizer",
+    Settings(),
+    worker_pool="threads",
+    worker_concurrency=1,
+    task_default_queue=FINALIZE_QUEUE,
+    task_queues=[Queue(FINALIZE_QUEUE, routing_key=FINALIZE_QUEUE)],
+)
+
+
+@app.task(bind=True, name=FINALIZE_RUN)
+def finalize_run_task(self: Task, **fields: object) -> str:
+    """Publish a run if it is ready. Returns a sentence for Flower; raises what kept it from landing."""
+    run_id = FinalizeRun.model_validate(fields).run_id
+    ledger = Ledger.connect(Settings())
+    try:
+        outcome = finalize_run(ledger, run_id, without_failed=False)
+    except ShardsiftError as error:
+        ledger.record_publish_error(run_id, str(error))
+        raise
+    if isinstance(outcome, NotReady):
+        return f"not published: {outcome.reason}"
+    return f"published {outcome.shards} shards at {outcome.uri} {outcome.commit}".strip()
+
+
+@signals.celeryd_init.connect
+def _check_redis(**_: Any) -> None:
+    try:
+        require_broker(Settings())
+        Ledger.connect(Settings())
+    except UsageError as error:
+        sys.stderr.write(f"finalizer: {error}\n")
+        raise SystemExit(2) from error
+
+
+@signals.worker_ready.connect
+def _start_sweeping(**_: Any) -> None:
+    settings = Settings()
+    app.sweeper = Sweeper(app, Ledger.connect(settings), settings, only_run=os.environ.get(ONLY_RUN))
+    app.sweeper.start()
+
+
+@signals.worker_shutting_down.connect
+def _stop_sweeping(**_: Any) -> None:
+    if sweeper := getattr(app, "sweeper", None):
+        sweeper.stop()

@@ -1,0 +1,69 @@
+"""The sweep: put right what died between two steps. Every action is atomic, so any number of sweeps may run at once."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import redis
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from fleet.dispatch import send_due_shards, send_finalize
+from fleet.ledger import Ledger
+from fleet.message import FINALIZE_QUEUE
+from fleet.settings import Settings
+
+_PUBLISH_AGAIN_SECONDS = 60.0
+logger = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Sends messages for shards whose lease ran out, whose back-off is over or whose message was lost, and asks for
+    the publishing of runs that are done."""
+
+    def __init__(self, app: Celery, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._settings = settings
+        self._only_run = only_run
+        self._asked: dict[str, float] = {}  # run → when publishing was last asked for, monotonic
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="sweep", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def sweep(self) -> None:
+        for run_id in [self._only_run] if self._only_run else self._ledger.run_ids():
+            if self._ledger.is_cancelled(run_id):
+                continue
+            sent = send_due_shards(self._app, self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
+            if sent:
+                logger.info("Run %s: sent %d shards that were due", run_id, sent)
+            self._ask_for_publishing(run_id)
+
+    def _ask_for_publishing(self, run_id: str) -> None:
+        counts = self._ledger.counts(run_id)
+        publication = self._ledger.publication(run_id)
+        if counts.open or counts.failed or not counts.done or (publication and publication.shards == counts.done):
+            return
+        just_asked = time.monotonic() - self._asked.get(run_id, -_PUBLISH_AGAIN_SECONDS) < _PUBLISH_AGAIN_SECONDS
+        if not just_asked and self._ledger.redis.llen(FINALIZE_QUEUE) == 0:
+            self._asked[run_id] = time.monotonic()
+            send_finalize(self._app, run_id)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._survive(self.sweep)
+            self._stopped.wait(self._settings.sweep_seconds)
+
+    def _survive(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (redis.RedisError, OperationalError) as error:
+            logger.warning("Redis does not answer; the sweep goes on when it does (%s)", error)
+        except Exception:  # a sweep that died unseen would stop the fleet
+            logger.exception("The sweep failed; the next one tries again")

@@ -1,0 +1,48 @@
+"""Start Flower, the fleet's window: behind a password, read-only, and with a memory that outlives it."""
+
+import os
+import secrets
+import sys
+
+from fleet.broker import make_app, require_broker
+from fleet.settings import Settings
+
+_SAVE_MS = 10_000
+_MAX_TASKS = 100_000  # keep in step with the shards of a run: the oldest are forgotten beyond it
+_RUNTIME_BUCKETS_SECONDS = "1,10,60,300,900,1800,3600,7200"  # Flower's own end at 10 s, below every shard
+_OFFLINE_SECONDS = 600  # spot machines go for good
+
+
+def run_flower(settings: Settings, *, address: str, port: int) -> None:
+    """Serve until stopped. Raises UsageError where no Redis is named."""
+    require_broker(settings)
+    auth = flower_auth(settings)
+    if auth is None:
+        auth = f"shardsift:{secrets.token_urlsafe(12)}"
+        sys.stderr.write(
+            f"Flower's user and password for this time: {auth}  (set SHARDSIFT_FLOWER_AUTH to choose them)\n"
+        )
+    os.environ["FLOWER_BASIC_AUTH"] = auth  # by the environment: arguments show in `ps`
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    make_app("flower", settings).start(
+        [
+            "flower",
+            f"--address={address}",
+            f"--port={port}",
+            "--read_only=True",
+            "--persistent=True",
+            f"--db={settings.state_dir / 'flower.db'}",
+            f"--state_save_interval={_SAVE_MS}",
+            f"--max_tasks={_MAX_TASKS}",
+            f"--task_runtime_metric_buckets={_RUNTIME_BUCKETS_SECONDS}",
+            f"--purge_offline_workers={_OFFLINE_SECONDS}",
+            "--inspect_timeout=5000",
+        ]
+    )
+
+
+def flower_auth(settings: Settings) -> str | None:
+    """`user:password`, from the setting or the file it names."""
+    if settings.flower_auth_file is not None:
+        return settings.flower_auth_file.read_text().strip()
+    return settings.flower_auth

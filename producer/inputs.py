@@ -1,0 +1,162 @@
+"""From a crawl, folder, glob or URL to shards, at one revision of the input."""
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+from fsspec.core import url_to_fs
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
+
+from fleet.errors import ShardsiftError, UsageError
+from fleet.shard import Shard
+from fleet.storage.errors import translated
+from fleet.storage.reading import open_parquet
+
+_GLOB = set("*?[")
+_FOOTER_THREADS = 16
+_CHANGES_OF_A_FILE = ("ETag", "etag", "checksum", "md5Hash", "mtime", "last_modified", "LastModified", "created")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """The shards of a run, in the order of their names. `uri` pins a Hub dataset to `revision`."""
+
+    uri: str
+    revision: str
+    crawl: str | None
+    shards: tuple[Shard, ...]
+
+
+def crawl_input(crawl: str, dataset: str) -> Input:
+    """A crawl of a dataset of FineWeb's shape: `data/<crawl>/*.parquet`. Raises UsageError naming the crawls there are."""
+    try:
+        return replace(list_input(f"hf://datasets/{dataset}/data/{crawl}/*.parquet"), crawl=crawl)
+    except UsageError as error:
+        known = _crawls(dataset)
+        if not known or crawl in known:
+            raise
+        raise UsageError(f"{dataset} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
+
+
+def list_input(uri: str) -> Input:
+    """The Parquet files of a file, folder, glob or fsspec URL. Raises UsageError where there are none."""
+    try:
+        with translated(f"Listing {uri}"):
+            pinned, commit = _pinned(uri)
+            filesystem, path = url_to_fs(pinned)
+            root = _root(path, filesystem)
+            files = sorted(_parquet_files(filesystem, path), key=lambda info: str(info["name"]))
+    except ShardsiftError as error:
+        raise UsageError(str(error)) from error
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    if not files:
+        raise UsageError(
+            f"No Parquet files at {uri}. Give --input a .parquet file, a folder that holds some, or a glob."
+        )
+    shards = tuple(_shard(info, root, filesystem, pinned) for info in files)
+    return Input(uri=_absolute(pinned), revision=commit or _digest(files, root), crawl=None, shards=shards)
+
+
+def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
+    """The first so many shards, and of those the first so many rows in all."""
+    chosen = source.shards[:shards]
+    return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
+
+
+def count_rows(shards: tuple[Shard, ...]) -> int:
+    """The rows to be scored, read from the files' footers."""
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return sum(pool.map(_rows, shards))
+
+
+def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
+    for shard in shards:
+        if limit <= 0:
+            return
+        rows = _rows(shard)
+        yield replace(shard, row_limit=limit) if rows > limit else shard
+        limit -= rows
+
+
+def _rows(shard: Shard) -> int:
+    with open_parquet(shard.uri) as parquet:
+        rows = int(parquet.metadata.num_rows)
+    return rows if shard.row_limit is None else min(rows, shard.row_limit)
+
+
+def _crawls(dataset: str) -> list[str]:
+    try:
+        tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
+        return sorted(PurePosixPath(entry.path).name for entry in tree)
+    except (OSError, EntryNotFoundError):  # the error that brought us here says it better
+        return []
+
+
+def _pinned(uri: str) -> tuple[str, str | None]:
+    """A Hub URI at the commit that its revision is now; other URIs as they are, without one."""
+    if not uri.startswith("hf://"):
+        return uri, None
+    place = HfFileSystem().resolve_path(uri)
+    if not isinstance(place, HfFileSystemResolvedRepositoryPath):
+        return uri, None  # a bucket has no commits
+    try:
+        commit = str(HfApi().repo_info(place.repo_id, repo_type=place.repo_type, revision=place.revision).sha)
+    except RevisionNotFoundError as error:
+        raise UsageError(f"{place.repo_id} has no revision {place.revision!r}.") from error
+    except RepositoryNotFoundError as error:
+        raise UsageError(f"The Hub shows no dataset {place.repo_id!r} to this HF_TOKEN. Check the name.") from error
+    kind = "datasets/" if place.repo_type == "dataset" else ""
+    return f"hf://{kind}{place.repo_id}@{commit}/{place.path_in_repo}", commit
+
+
+def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str) -> Iterator[dict[str, Any]]:
+    if _GLOB & set(path):
+        found = filesystem.glob(path, detail=True).values()
+    elif filesystem.isdir(path):
+        found = filesystem.find(path, detail=True).values()
+    else:
+        yield filesystem.info(path)  # a single file need not be called .parquet
+        return
+    for info in found:
+        hidden = any(part.startswith((".", "_")) for part in str(info["name"]).removeprefix(path).split("/"))
+        if info["type"] == "file" and str(info["name"]).endswith(".parquet") and not (hidden and not _GLOB & set(path)):
+            yield info
+
+
+def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
+    """The folder that output names leave out: a dataset's data/ folder, else what stands before the first wildcard."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    if fixed == len(parts) and not filesystem.isdir(path):
+        fixed -= 1
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[:fixed]:
+        fixed = parts.index("data") + 1
+    return "/".join(parts[:fixed])
+
+
+def _shard(info: dict[str, Any], root: str, filesystem: fsspec.AbstractFileSystem, uri: str) -> Shard:
+    name = str(info["name"]).removeprefix(root).strip("/").removesuffix(".parquet")
+    try:
+        return Shard(name=name, uri=filesystem.unstrip_protocol(info["name"]), size_bytes=info["size"])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _absolute(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _digest(files: list[dict[str, Any]], root: str) -> str:
+    """Changes when a file is added, removed, resized or rewritten."""
+    total = hashlib.sha256()
+    for info in files:
+        changed = next((info[key] for key in _CHANGES_OF_A_FILE if info.get(key) is not None), "")
+        total.update(f"{str(info['name']).removeprefix(root)} {info['size']} {changed}\n".encode())
+    return f"sha256-{total.hexdigest()}"

@@ -1,0 +1,169 @@
+"""One machine does it all: embedded Redis, finalizer, one worker a GPU. Nothing of it is left running afterwards."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from celery import Celery
+
+from fleet.broker import make_app
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from fleet.spec import RunSpec
+from producer.children import Child, running
+from producer.enqueue import Plan, enqueue
+from producer.finalizer.app import ONLY_RUN
+from producer.progress import watch
+from producer.redis_server import embedded_redis
+from producer.status import RunStatus
+
+_SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
+_STOP_SECONDS = 60.0  # a worker stops between two batches; the longest batch is what this allows for
+
+
+def run_locally(plan: Plan, settings: Settings, *, workers: int | None) -> RunStatus:
+    """Do a run with processes of this machine, and return how it ended. Raises UsageError, and KeyboardInterrupt on Ctrl-C.
+
+    The same plan again goes on where this one stopped.
+    """
+    _check_worker_is_installed()
+    with machine_redis(settings, create=True) as settings:
+        ledger = Ledger.connect(settings)
+        app = make_app("producer", settings)
+        if settings.redis_is_embedded:
+            _forget_the_dead(app, ledger, plan.spec)
+        enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds)
+        with ExitStack() as stack:
+            stack.enter_context(_finalizer(plan.spec, settings))
+            children = [
+                stack.enter_context(_worker(plan.spec, settings, number, devices))
+                for number, devices in enumerate(_devices(workers))
+            ]
+            return watch(ledger, plan.spec.run_id, on_look=lambda: _check_alive(children, settings))
+
+
+@contextmanager
+def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
+    """The settings with a Redis in them: the fleet's if REDIS_URL names one, else this machine's own.
+
+    The machine's own is started for the block, with the data that earlier runs left, unless a `producer run` has it up.
+    """
+    if settings.redis_url is not None:
+        yield settings
+        return
+    data_dir = settings.state_dir / "redis"
+    if not create and not data_dir.exists():
+        raise UsageError("No Redis is named, and there was no `producer run` here. Set REDIS_URL.")
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (settings.state_dir / "redis.lock").open("a+") as lock:
+        if _is_free(lock.fileno()):
+            with embedded_redis(data_dir) as url:
+                _write_url(settings, url)
+                yield _embedded(settings, url)
+        elif create:
+            raise UsageError(
+                f"Another `producer run` is at work with {settings.state_dir}. Wait for it, or set SHARDSIFT_STATE_DIR."
+            )
+        else:
+            yield _embedded(settings, (settings.state_dir / "redis.url").read_text())
+
+
+def _is_free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write_url(settings: Settings, url: str) -> None:
+    (settings.state_dir / "redis.url").write_text(url)
+
+
+def _embedded(settings: Settings, url: str) -> Settings:
+    return settings.model_copy(update={"redis_url": url, "redis_is_embedded": True})
+
+
+def _forget_the_dead(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+    """This Redis is ours and no worker is up: earlier messages and leases are nobody's."""
+    ledger.redis.delete(spec.queue, "unacked", "unacked_index")
+    ledger.forget_messages(spec.run_id)
+
+
+@contextmanager
+def _finalizer(spec: RunSpec, settings: Settings) -> Iterator[Child]:
+    environment = {
+        **_environment(settings),
+        ONLY_RUN: spec.run_id,
+        "SHARDSIFT_SWEEP_SECONDS": str(min(_SWEEP_SECONDS, settings.sweep_seconds)),
+    }
+    command = [sys.executable, "-m", "producer.cli", "finalizer"]
+    with running(
+        command, log=_log(settings, "finalizer"), stop_seconds=_STOP_SECONDS, environment=environment
+    ) as child:
+        yield child
+
+
+@contextmanager
+def _worker(spec: RunSpec, settings: Settings, number: int, devices: dict[str, str]) -> Iterator[Child]:
+    revision = {} if spec.model.revision.startswith("sha256-") else {"SHARDSIFT_MODEL_REVISION": spec.model.revision}
+    environment = {
+        **_environment(settings),
+        "SHARDSIFT_MODEL": spec.model.name,
+        "SHARDSIFT_DTYPE": spec.dtype,
+        **revision,
+        **devices,
+    }
+    command = [sys.executable, "-m", "worker.cli", "start", "--name", f"worker-{number}"]
+    log = _log(settings, f"worker-{number}")
+    with running(command, log=log, stop_seconds=_STOP_SECONDS, environment=environment) as child:
+        yield child
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    return {"REDIS_URL": settings.ledger_url or "", "SHARDSIFT_STATE_DIR": str(settings.state_dir)}
+
+
+def _log(settings: Settings, name: str) -> Path:
+    return settings.state_dir / "logs" / f"{name}.log"
+
+
+def _devices(workers: int | None) -> list[dict[str, str]]:
+    """The environment of each worker: a GPU of its own, or its share of the CPU's threads."""
+    gpus = _gpus()
+    if gpus:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} for number in range(workers or len(gpus))]
+    count = workers or 1
+    threads = max(1, (os.cpu_count() or 1) // count)
+    return [{"SHARDSIFT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)} for _ in range(count)]
+
+
+def _gpus() -> list[str]:
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return visible.split(",")
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
+
+
+def _check_worker_is_installed() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise UsageError("This machine has no torch or transformers. Install them: pip install 'shardsift[worker]'.")
+
+
+def _check_alive(workers: list[Child], settings: Settings) -> None:
+    """Raises UsageError when no worker is left."""
+    if all(worker.poll() is not None for worker in workers):
+        last_lines = _log(settings, "worker-0").read_text(errors="replace").splitlines()[-3:]
+        raise UsageError(
+            f"All workers have ended. The log says: {' / '.join(last_lines)} ({_log(settings, 'worker-0')})"
+        )

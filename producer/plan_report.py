@@ -1,0 +1,32 @@
+"""What a dry run tells: shards, bytes, and rows where the footers tell them cheaply."""
+
+from fleet.shard import Shard
+from producer.enqueue import Plan
+from producer.inputs import count_rows
+
+_REMOTE_FOOTERS = 16  # reading more of them over the network is not cheap
+
+
+def plan_report(plan: Plan) -> dict[str, int | str]:
+    spec = plan.spec
+    sizes = [shard.size_bytes for shard in plan.shards]
+    return {
+        "run_id": spec.run_id,
+        "input": spec.input_uri,
+        "revision": spec.input_revision,
+        "shards": len(plan.shards),
+        "rows": _rows(plan.shards),
+        "bytes": sum(size for size in sizes if size is not None),
+        "model": f"{spec.model.name} at {spec.model.revision}",
+        "filter": spec.where or "none",
+        "output": spec.output_uri,
+        "tasks": len(plan.shards),
+        "queue": spec.queue,
+    }
+
+
+def _rows(shards: tuple[Shard, ...]) -> int | str:
+    is_local = all(shard.uri.startswith("file:") for shard in shards)
+    if not is_local and len(shards) > _REMOTE_FOOTERS:
+        return f"not counted: {len(shards)} footers lie on the network"
+    return count_rows(shards)

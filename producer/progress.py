@@ -1,0 +1,47 @@
+"""Watch a run until it is over, with a progress bar on stderr; off a terminal, a line now and then."""
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from fleet.ledger import Ledger
+from producer.status import RunStatus, run_status
+
+_LOOK_SECONDS = 0.5
+_LINE_SECONDS = 10.0
+
+
+def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunStatus:
+    """Block until nothing more will happen by itself. `on_look` is called twice a second; what it raises ends the watch."""
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("shards"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rows]}"),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task(run_id, total=None, rows="")
+        next_line = 0.0
+        while True:
+            status = run_status(ledger, run_id)
+            progress.update(bar, total=status.counts.shards, completed=status.counts.done, rows=_rows(status))
+            if status.is_over:
+                return status
+            if not console.is_terminal and time.monotonic() >= next_line:
+                console.print(f"{status.counts.done}/{status.counts.shards} shards, {_rows(status)}", highlight=False)
+                next_line = time.monotonic() + _LINE_SECONDS
+            on_look()
+            time.sleep(_LOOK_SECONDS)
+
+
+def _rows(status: RunStatus) -> str:
+    if not status.counts.open and not status.counts.failed:
+        return "publishing"
+    return f"{status.counts.rows_scored:,} rows, {status.rows_per_second:,.0f} rows/s"

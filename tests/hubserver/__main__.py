@@ -1,0 +1,44 @@
+"""The Hub as a process, for use by hand: `python -m hubserver --xet --load dataset:org/name=FOLDER`.
+
+Prints its endpoint and a write token as one line of JSON, and serves until SIGTERM or Ctrl-C.
+"""
+
+import argparse
+import json
+import re
+import signal
+from pathlib import Path
+
+from hubserver.server import HubServer
+
+
+def main() -> None:
+    options = parser().parse_args()
+    # Blocked, not handled: the server's threads inherit the mask, so the signal waits for sigwait below.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    with HubServer(xet=options.xet, redirect_downloads=options.redirect, port=options.port) as hub:
+        for repo_type, repo_id, folder in options.load:
+            hub.create_repo(repo_id, repo_type=repo_type)
+            hub.add_folder(repo_id, folder, repo_type=repo_type)
+        print(json.dumps({"endpoint": hub.endpoint, "token": hub.token("main")}), flush=True)  # noqa: T201
+        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hubserver", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--xet", action="store_true", help="serve xet; without it, clients need HF_HUB_DISABLE_XET=1")
+    parser.add_argument("--redirect", action="store_true", help="send downloads to another origin, as a CDN")
+    parser.add_argument("--load", action="append", default=[], type=load, metavar="dataset:org/name=FOLDER")
+    return parser
+
+
+def load(text: str) -> tuple[str, str, Path]:
+    match = re.fullmatch(r"(dataset|model):([^/=]+/[^/=]+)=(.+)", text)
+    if not match or not Path(match[3]).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE:ORG/NAME=FOLDER with an existing folder")
+    return match[1], match[2], Path(match[3])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Routes that change files: how each shall be uploaded, and the commit. The bytes of large files go elsewhere."""
+
+import base64
+import json
+from typing import Any
+
+from hubserver.access import TYPES, Access, url_prefix
+from hubserver.blobs import BlobStore
+from hubserver.errors import HubError, bad_request
+from hubserver.repos import File, Operation, OperationKind, Repo
+from hubserver.wire import Call, Reply, Route, json_reply
+
+REGULAR_MAX_BYTES = 10 << 20
+LARGE_SUFFIXES = (".parquet", ".safetensors", ".bin", ".arrow", ".gz", ".zst", ".npy", ".npz", ".onnx", ".pt", ".zip")
+
+
+class CommitRoutes:
+    def __init__(self, *, blobs: BlobStore, access: Access, endpoint: str) -> None:
+        self._blobs = blobs
+        self._access = access
+        self._endpoint = endpoint
+
+    def routes(self) -> list[Route]:
+        return [
+            ("POST", "/api/{types}/{repo}/preupload/{revision}", self.preupload),
+            ("POST", "/api/{types}/{repo}/commit/{revision}", self.commit),
+        ]
+
+    def preupload(self, call: Call, types: str, repo: str, revision: str) -> Reply:
+        tree = self._access.writing(call.grant, TYPES[types], repo).commit_at(revision).tree
+        answers = [
+            {
+                "path": file["path"],
+                "uploadMode": "lfs" if is_large(file["path"], file["size"]) else "regular",
+                "shouldIgnore": False,
+                "oid": tree[file["path"]].content_oid if file["path"] in tree else None,
+            }
+            for file in call.body.json()["files"]
+        ]
+        return json_reply({"files": answers})
+
+    def commit(self, call: Call, types: str, repo: str, revision: str) -> Reply:
+        found = self._access.writing(call.grant, TYPES[types], repo)
+        if "create_pr" in call.query:
+            raise HubError(501, "The test Hub has no pull requests")
+        header, lines = commit_lines(call.body.read())
+        commit = found.commit(
+            revision,
+            [self._operation(found, key, value) for key, value in lines],
+            title=header["summary"],
+            description=header.get("description", ""),
+            author=call.grant.name or "",
+            expected_parent=header.get("parentCommit"),
+        )
+        url = f"{self._endpoint}/{url_prefix(found.repo_type)}{repo}/commit/{commit.oid}"
+        return json_reply({"success": True, "commitUrl": url, "commitOid": commit.oid, "hookOutput": ""})
+
+    def _operation(self, repo: Repo, key: str, value: dict[str, Any]) -> Operation:
+        if key not in list(OperationKind):
+            raise bad_request(f"Unknown operation: {key}")
+        return Operation(kind=OperationKind(key), path=value["path"], added=self._added(repo, key, value))
+
+    def _added(self, repo: Repo, key: str, value: dict[str, Any]) -> File | None:
+        match key:
+            case OperationKind.ADD:
+                content = base64.b64decode(value["content"])
+                self._blobs.write([content])
+                return File.regular(content)
+            case OperationKind.ADD_LARGE:
+                return File.large(value["oid"], self._checked_size(repo, value))
+            case _:
+                return None
+
+    def _checked_size(self, repo: Repo, value: dict[str, Any]) -> int:
+        """A copy's line has no size. A blob that is not there is left for the commit to refuse."""
+        if value["oid"] not in repo.uploaded:
+            return 0
+        size = self._blobs.size(value["oid"])
+        if value.get("size", size) != size:
+            raise bad_request(f"LFS pointer of {value['path']} says {value['size']} bytes; the file has {size}")
+        return size
+
+
+def commit_lines(body: bytes) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    try:
+        lines = [json.loads(line) for line in body.splitlines() if line.strip()]
+        (first, header), *rest = [(line["key"], line["value"]) for line in lines]
+    except (ValueError, KeyError, TypeError) as error:
+        raise bad_request(f"The commit is not lines of JSON with a key and a value: {error}") from error
+    if first != "header" or not header.get("summary"):
+        raise bad_request("The commit must begin with a header that has a summary")
+    return header, rest
+
+
+def is_large(path: str, size: int) -> bool:
+    return path.endswith(LARGE_SUFFIXES) or size > REGULAR_MAX_BYTES

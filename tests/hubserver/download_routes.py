@@ -1,0 +1,66 @@
+"""Routes that give a file's content: with its metadata in headers, and for large files perhaps from another origin."""
+
+from hubserver.access import Access, ticket_repo, type_of_prefix
+from hubserver.blobs import BlobStore
+from hubserver.errors import entry_not_found
+from hubserver.file_routes import XetHashOf
+from hubserver.repos import Commit, File, Repo
+from hubserver.tokens import Tokens
+from hubserver.wire import Call, Reply, Route, file_reply
+
+
+class DownloadRoutes:
+    """With a `cdn` origin the large files are there, and the Hub answers with a redirect to a signed URL."""
+
+    def __init__(
+        self,
+        *,
+        blobs: BlobStore,
+        access: Access,
+        tokens: Tokens,
+        endpoint: str,
+        cdn: str | None,
+        xet_hash_of: XetHashOf,
+    ) -> None:
+        self._blobs = blobs
+        self._access = access
+        self._tokens = tokens
+        self._endpoint = endpoint
+        self._cdn = cdn
+        self._xet_hash_of = xet_hash_of
+
+    def routes(self) -> list[Route]:
+        return [
+            (method, template, handler)
+            for method in ("GET", "HEAD")
+            for template, handler in (
+                ("/{prefix}{repo}/resolve/{revision}/{path}", self.resolve),
+                ("/cdn/{sha256}", self.from_cdn),
+            )
+        ]
+
+    def resolve(self, call: Call, prefix: str, repo: str, revision: str, path: str) -> Reply:
+        found = self._access.downloading(call.grant, type_of_prefix(prefix), repo)
+        commit = found.commit_at(revision)
+        if path not in commit.tree:
+            raise entry_not_found()
+        file = commit.tree[path]
+        headers = self._metadata(found, commit, file)
+        if self._cdn and file.lfs:
+            ticket = self._tokens.ticket(call.grant, found, write=False)
+            return Reply(status=302, headers={**headers, "Location": f"{self._cdn}/cdn/{file.sha256}?ticket={ticket}"})
+        return file_reply(self._blobs.path(file.sha256), range_header=call.headers.get("Range"), headers=headers)
+
+    def _metadata(self, repo: Repo, commit: Commit, file: File) -> dict[str, str]:
+        headers = {"X-Repo-Commit": commit.oid, "ETag": f'"{file.content_oid}"'}
+        if file.lfs:
+            headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
+        if xet_hash := self._xet_hash_of(file):
+            refresh = f"{self._endpoint}/api/{repo.repo_type}s/{repo.repo_id}/xet-read-token/{commit.oid}"
+            headers |= {"X-Xet-Hash": xet_hash, "X-Xet-Refresh-Route": refresh}
+        return headers
+
+    def from_cdn(self, call: Call, sha256: str) -> Reply:
+        ticket_repo(call.grant)
+        headers = {"ETag": f'"{sha256}"'}
+        return file_reply(self._blobs.path(sha256), range_header=call.headers.get("Range"), headers=headers)

@@ -1,0 +1,95 @@
+"""Routes about the files of a revision: the tree, in pages, and single paths."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+from hubserver.access import TYPES, Access
+from hubserver.errors import entry_not_found
+from hubserver.repos import File, Repo, folders_of, subtree
+from hubserver.wire import Call, Reply, Route, json_reply
+
+XetHashOf = Callable[[File], str | None]
+
+PAGE_SIZE = 1000
+EXPANDED_PAGE_SIZE = 50
+
+
+class FileRoutes:
+    def __init__(self, *, access: Access, endpoint: str, xet_hash_of: XetHashOf) -> None:
+        self._access = access
+        self._endpoint = endpoint
+        self._xet_hash_of = xet_hash_of
+
+    def routes(self) -> list[Route]:
+        return [
+            ("GET", "/api/{types}/{repo}/tree/{revision}", self.tree),
+            ("GET", "/api/{types}/{repo}/tree/{revision}/{path}", self.tree),
+            ("POST", "/api/{types}/{repo}/paths-info/{revision}", self.paths_info),
+        ]
+
+    def tree(self, call: Call, types: str, repo: str, revision: str, path: str = "") -> Reply:
+        found = self._access.reading(call.grant, TYPES[types], repo)
+        expand = is_true(call.query.get("expand"))
+        paths = listed_paths(found, revision, path.strip("/"), recursive=is_true(call.query.get("recursive")))
+        limit = EXPANDED_PAGE_SIZE if expand else PAGE_SIZE
+        start = int(call.query.get("cursor", 0))
+        page = paths[start : start + limit]
+        more = start + limit < len(paths)
+        headers = {"Link": self._next_page(call, start + limit)} if more else {}
+        return json_reply([self._entry(found, revision, path, expand) for path in page], headers=headers)
+
+    def paths_info(self, call: Call, types: str, repo: str, revision: str) -> Reply:
+        """The body is a form, not JSON. A path that is not there is left out."""
+        found = self._access.reading(call.grant, TYPES[types], repo)
+        form = parse_qs(call.body.read().decode())
+        tree = found.commit_at(revision).tree
+        present = {*tree, *folders_of(tree)}
+        expand = is_true(form.get("expand", [""])[0])
+        paths = [path for path in form.get("paths", []) if path in present]
+        return json_reply([self._entry(found, revision, path, expand) for path in paths])
+
+    def _next_page(self, call: Call, cursor: int) -> str:
+        query = urlencode({**call.query, "cursor": cursor})
+        return f'<{self._endpoint}{call.path}?{query}>; rel="next"'
+
+    def _entry(self, repo: Repo, revision: str, path: str, expand: bool) -> dict[str, Any]:
+        tree = repo.commit_at(revision).tree
+        entry = self._file_entry(path, tree[path]) if path in tree else folder_entry(path, subtree(tree, path))
+        if expand:
+            commit = repo.last_change(revision, path)
+            entry["lastCommit"] = {"id": commit.oid, "title": commit.title, "date": timestamp(commit.date)}
+        return entry
+
+    def _file_entry(self, path: str, file: File) -> dict[str, Any]:
+        entry: dict[str, Any] = {"type": "file", "path": path, "size": file.size, "oid": file.git_oid}
+        if file.lfs:
+            entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+        if xet_hash := self._xet_hash_of(file):
+            entry["xetHash"] = xet_hash
+        return entry
+
+
+def folder_entry(path: str, inside: dict[str, File]) -> dict[str, Any]:
+    content = "".join(f"{name} {file.git_oid}\n" for name, file in sorted(inside.items()))
+    return {"type": "directory", "path": path, "size": 0, "oid": hashlib.sha1(content.encode()).hexdigest()}
+
+
+def listed_paths(repo: Repo, revision: str, folder: str, *, recursive: bool) -> list[str]:
+    """Files and folders below a folder, sorted by path; only its direct entries unless recursive."""
+    tree = repo.commit_at(revision).tree
+    prefix = f"{folder}/" if folder else ""
+    paths = sorted(path for path in {*tree, *folders_of(tree)} if path.startswith(prefix))
+    if folder and not paths:
+        raise entry_not_found(f"{folder} does not exist on {revision}")
+    return [path for path in paths if recursive or "/" not in path.removeprefix(prefix)]
+
+
+def is_true(text: str | None) -> bool:
+    return (text or "").lower() in ("1", "true")
+
+
+def timestamp(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"

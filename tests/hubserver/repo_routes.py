@@ -1,0 +1,168 @@
+"""Routes about repositories as a whole: who asks, create and delete, info, branches, history, the card's check."""
+
+from typing import Any
+
+from hubserver.access import TYPES, Access, require_write, url_prefix
+from hubserver.blobs import BlobStore
+from hubserver.card import card_metadata, check_card
+from hubserver.errors import HubError, invalid_token
+from hubserver.file_routes import XetHashOf, timestamp
+from hubserver.repos import MAIN, Commit, File, Repo, Repos
+from hubserver.wire import Call, Reply, Route, json_reply
+
+GITATTRIBUTES = ".gitattributes"
+
+
+class RepoRoutes:
+    def __init__(
+        self, *, repos: Repos, blobs: BlobStore, access: Access, endpoint: str, xet_hash_of: XetHashOf
+    ) -> None:
+        self._repos = repos
+        self._blobs = blobs
+        self._access = access
+        self._endpoint = endpoint
+        self._xet_hash_of = xet_hash_of
+
+    def routes(self) -> list[Route]:
+        return [
+            ("GET", "/api/whoami-v2", self.whoami),
+            ("POST", "/api/validate-yaml", self.validate_card),
+            ("POST", "/api/repos/create", self.create),
+            ("DELETE", "/api/repos/delete", self.delete),
+            ("GET", "/api/{types}/{repo}", self.info),
+            ("GET", "/api/{types}/{repo}/revision/{revision}", self.info),
+            ("GET", "/api/{types}/{repo}/auth-check", self.check_read),
+            ("GET", "/api/{types}/{repo}/auth-check/write", self.check_write),
+            ("GET", "/api/{types}/{repo}/refs", self.refs),
+            ("POST", "/api/{types}/{repo}/branch/{branch}", self.create_branch),
+            ("DELETE", "/api/{types}/{repo}/branch/{branch}", self.delete_branch),
+            ("GET", "/api/{types}/{repo}/commits/{revision}", self.history),
+            ("POST", "/api/{types}/{repo}/super-squash/{branch}", self.squash),
+        ]
+
+    def whoami(self, call: Call) -> Reply:
+        if call.grant.name is None:
+            raise invalid_token()
+        role = "write" if call.grant.write else "read"
+        auth = {"type": "access_token", "accessToken": {"displayName": call.grant.name, "role": role}}
+        return json_reply({"type": "user", "name": call.grant.name, "orgs": [], "auth": auth})
+
+    def validate_card(self, call: Call) -> Reply:
+        findings = check_card(call.body.json()["content"])
+        answer = {
+            "errors": [{"message": message} for message in findings.errors],
+            "warnings": [{"message": message} for message in findings.warnings],
+        }
+        return json_reply(answer, status=400 if findings.errors else 200)
+
+    def create(self, call: Call) -> Reply:
+        require_write(call.grant)
+        wish = call.body.json()
+        repo_type, repo_id = wish.get("type", "model"), self._wished_id(call, wish)
+        url = {"url": f"{self._endpoint}/{url_prefix(repo_type)}{repo_id}"}
+        try:
+            repo = self._repos.create(repo_type, repo_id, private=is_private(wish))
+        except HubError as error:
+            return json_reply({"error": error.message, **url}, status=error.status)
+        start(repo, self._blobs, author=call.grant.name or "")
+        return json_reply(url)
+
+    def delete(self, call: Call) -> Reply:
+        require_write(call.grant)
+        wish = call.body.json()
+        self._repos.delete(wish.get("type", "model"), self._wished_id(call, wish))
+        return json_reply({})
+
+    def _wished_id(self, call: Call, wish: dict[str, Any]) -> str:
+        return f"{wish.get('organization') or call.grant.name}/{wish['name']}"
+
+    def info(self, call: Call, types: str, repo: str, revision: str = MAIN) -> Reply:
+        found = self._access.reading(call.grant, TYPES[types], repo)
+        commit = found.commit_at(revision)
+        with_blobs = call.query.get("blobs", "").lower() in ("1", "true")
+        return json_reply(
+            {
+                "id": repo,
+                "author": repo.split("/")[0],
+                "sha": commit.oid,
+                "lastModified": timestamp(commit.date),
+                "createdAt": timestamp(found.created),
+                "private": found.private,
+                "gated": "manual" if found.gated else False,
+                "disabled": False,
+                "downloads": 0,
+                "likes": 0,
+                "tags": [],
+                "cardData": self._card_data(commit),
+                "siblings": [self._sibling(path, commit.tree[path], with_blobs) for path in sorted(commit.tree)],
+            }
+        )
+
+    def _card_data(self, commit: Commit) -> Any:
+        readme = commit.tree.get("README.md")
+        return card_metadata(self._blobs.read(readme.sha256).decode()) if readme else None
+
+    def _sibling(self, path: str, file: File, with_blobs: bool) -> dict[str, Any]:
+        sibling: dict[str, Any] = {"rfilename": path}
+        if with_blobs:
+            sibling |= {"size": file.size, "blobId": file.git_oid}
+            if file.lfs:
+                sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": file.pointer_size}
+            if xet_hash := self._xet_hash_of(file):
+                sibling["xetHash"] = xet_hash
+        return sibling
+
+    def check_read(self, call: Call, types: str, repo: str) -> Reply:
+        self._access.downloading(call.grant, TYPES[types], repo)
+        return json_reply({})
+
+    def check_write(self, call: Call, types: str, repo: str) -> Reply:
+        self._access.writing(call.grant, TYPES[types], repo)
+        return json_reply({})
+
+    def refs(self, call: Call, types: str, repo: str) -> Reply:
+        branches = self._access.reading(call.grant, TYPES[types], repo).branches
+        listed = [
+            {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in sorted(branches.items())
+        ]
+        return json_reply({"branches": listed, "converts": [], "tags": [], "pullRequests": []})
+
+    def create_branch(self, call: Call, types: str, repo: str, branch: str) -> Reply:
+        found = self._access.writing(call.grant, TYPES[types], repo)
+        found.create_branch(branch, call.body.json().get("startingPoint", MAIN))
+        return json_reply({})
+
+    def delete_branch(self, call: Call, types: str, repo: str, branch: str) -> Reply:
+        self._access.writing(call.grant, TYPES[types], repo).delete_branch(branch)
+        return json_reply({})
+
+    def history(self, call: Call, types: str, repo: str, revision: str) -> Reply:
+        commits = self._access.reading(call.grant, TYPES[types], repo).history(revision)
+        return json_reply(
+            [
+                {
+                    "id": commit.oid,
+                    "title": commit.title,
+                    "message": commit.description,
+                    "authors": [{"user": commit.author}],
+                    "date": timestamp(commit.date),
+                }
+                for commit in commits
+            ]
+        )
+
+    def squash(self, call: Call, types: str, repo: str, branch: str) -> Reply:
+        found = self._access.writing(call.grant, TYPES[types], repo)
+        commit = found.squash(branch, title=call.body.json()["message"], author=call.grant.name or "")
+        return json_reply({"commitOid": commit.oid})
+
+
+def is_private(wish: dict[str, Any]) -> bool:
+    return bool(wish.get("private")) or wish.get("visibility") == "private"
+
+
+def start(repo: Repo, blobs: BlobStore, *, author: str) -> None:
+    """A new repository on the Hub is not empty: it has a `.gitattributes`."""
+    content = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
+    blobs.write([content])
+    repo.start({GITATTRIBUTES: File.regular(content)}, author=author)

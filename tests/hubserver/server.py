@@ -1,0 +1,205 @@
+"""The Hub as a test holds it: start and stop it, load repositories, look what it has, break it.
+
+Builds the parts and joins them; what each request means is in the `*_routes.py` files.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from hubserver.access import Access
+from hubserver.blobs import BlobStore, chunks_of
+from hubserver.commit_routes import CommitRoutes, is_large
+from hubserver.download_routes import DownloadRoutes
+from hubserver.file_routes import FileRoutes
+from hubserver.lfs_routes import LfsRoutes
+from hubserver.repo_routes import RepoRoutes, start
+from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
+from hubserver.tokens import Tokens
+from hubserver.traffic import Fault, Faults, Request, RequestLog
+from hubserver.wire import Route, Router, WireServer
+from hubserver.xet_routes import XetRoutes
+from hubserver.xet_store import XetStore
+
+SERVER_AUTHOR = "hubserver"  # the author of what a test loads without HTTP
+
+
+class Part(Protocol):
+    def routes(self) -> list[Route]: ...
+
+
+class HubServer:
+    """A Hub on loopback. Its state lives in memory and a temporary folder, and ends with it."""
+
+    def __init__(self, xet: bool = True, redirect_downloads: bool = False, *, port: int = 0) -> None:
+        self.xet = xet
+        self._redirect_downloads = redirect_downloads
+        self._port = port
+        self._repos = Repos()
+        self._tokens = Tokens()
+        self._log = RequestLog()
+        self._faults = Faults()
+        self._access = Access(self._repos)
+
+    def start(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
+        self._blobs = BlobStore(self._folder / "blobs")
+        self._wire = WireServer(self._port, router=Router([]), tokens=self._tokens, log=self._log, faults=self._faults)
+        self.endpoint = f"http://127.0.0.1:{self._wire.server_port}"
+        self._wire.router = self._router()
+        self._wire.open()
+        return self
+
+    def stop(self) -> None:
+        self._wire.close()
+        shutil.rmtree(self._folder)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def token(self, name: str = "worker", write: bool = True) -> str:
+        """A new token. Its name is what `Request.token_name` and `Commit.author` say."""
+        return self._tokens.issue(name, write=write)
+
+    def client_env(self, home: Path, token: str | None = None) -> dict[str, str]:
+        """The environment for a client process: this one's, without its Hub settings, pointed at this server.
+
+        Give each server a fresh `home`: hf_xet remembers there what it uploaded to an endpoint, and an endpoint
+        that forgot would get references to chunks it does not have.
+        """
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+        settings = {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+            "HF_XET_TELEMETRY_ENABLED": "0",
+        }
+        if token is not None:
+            settings["HF_TOKEN"] = token
+        if not self.xet:
+            settings["HF_HUB_DISABLE_XET"] = "1"
+        return own | settings
+
+    def create_repo(
+        self, repo_id: str, repo_type: RepoType = "dataset", private: bool = False, *, gated: bool = False
+    ) -> None:
+        repo = self._repos.create(repo_type, repo_id, private=private)
+        repo.gated = gated
+        start(repo, self._blobs, author=SERVER_AUTHOR)
+
+    def add_folder(
+        self, repo_id: str, folder: Path, repo_type: RepoType = "dataset", message: str = "Add folder"
+    ) -> str:
+        """Commit a folder's files to main without HTTP, and return the commit's id."""
+        repo = self._repos.get(repo_type, repo_id)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        operations = [self._addition(repo, path, path.relative_to(folder).as_posix()) for path in paths]
+        return repo.commit(MAIN, operations, title=message, author=SERVER_AUTHOR).oid
+
+    def files(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> dict[str, int]:
+        """Size by path. A `.gitattributes` is among them, as on the Hub."""
+        tree = self._repos.get(repo_type, repo_id).commit_at(revision).tree
+        return {path: tree[path].size for path in sorted(tree)}
+
+    def read(self, repo_id: str, path: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> bytes:
+        file = self._repos.get(repo_type, repo_id).commit_at(revision).tree[path]
+        return self._blobs.read(file.sha256)
+
+    def commits(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> list[Commit]:
+        """Newest first. The last is the Hub's own "initial commit"."""
+        return list(self._repos.get(repo_type, repo_id).history(revision))
+
+    def branches(self, repo_id: str, repo_type: RepoType = "dataset") -> dict[str, str]:
+        """Commit id by branch."""
+        return dict(self._repos.get(repo_type, repo_id).branches)
+
+    def forget_unreferenced_blobs(self) -> None:
+        """Lose every upload that no commit points to, as the Hub's garbage collection does after about a day."""
+        for repo in self._repos.all():
+            repo.forget_unreferenced()
+
+    @property
+    def requests(self) -> list[Request]:
+        return self._log.all()
+
+    def forget_requests(self) -> None:
+        self._log.clear()
+
+    def fault(
+        self,
+        path_regex: str,
+        method: str | None = None,
+        status: int | None = 503,
+        times: int = 1,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        drop: bool = False,
+        drop_after: bool = False,
+        delay_seconds: float = 0.0,
+    ) -> None:
+        """Answer the next `times` requests that match with this status, and do nothing else.
+
+        `drop` closes the connection with no answer and no effect; `drop_after` does the work first: a lost
+        response. `status=None` answers as usual, which with `delay_seconds` is a slow Hub. A body of None is the
+        Hub's own wording for the status.
+        """
+        fault = Fault(
+            path=re.compile(path_regex),
+            method=method,
+            status=status,
+            headers=dict(headers or {}),
+            body=body,
+            drop=drop,
+            drop_after=drop_after,
+            delay_seconds=delay_seconds,
+        )
+        self._faults.add(fault, times)
+
+    @property
+    def faults_left(self) -> int:
+        return self._faults.left()
+
+    @property
+    def handler_errors(self) -> list[str]:
+        """The tracebacks of this server's own bugs. A test that uses it may assert that there is none."""
+        return self._wire.handler_errors
+
+    def _addition(self, repo: Repo, source: Path, path: str) -> Operation:
+        blob = self._blobs.write(chunks_of(source))
+        if not is_large(path, blob.size):
+            return Operation(kind=OperationKind.ADD, path=path, added=File.regular(source.read_bytes()))
+        repo.uploaded.add(blob.sha256)
+        return Operation(kind=OperationKind.ADD_LARGE, path=path, added=File.large(blob.sha256, blob.size))
+
+    def _router(self) -> Router:
+        endpoint, blobs, access, tokens = self.endpoint, self._blobs, self._access, self._tokens
+        cdn = endpoint.replace("127.0.0.1", "localhost") if self._redirect_downloads else None
+        store = XetStore(self._folder / "xorbs", blobs)
+
+        def xet_hash_of(file: File) -> str | None:
+            return store.hash_of(file) if self.xet and file.lfs else None
+
+        parts: list[Part] = [
+            RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
+            FileRoutes(access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
+            CommitRoutes(blobs=blobs, access=access, endpoint=endpoint),
+            LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint),
+            DownloadRoutes(
+                blobs=blobs, access=access, tokens=tokens, endpoint=endpoint, cdn=cdn, xet_hash_of=xet_hash_of
+            ),
+        ]
+        if self.xet:
+            parts.append(XetRoutes(store=store, access=access, tokens=tokens, endpoint=endpoint))
+        return Router(route for part in parts for route in part.routes())

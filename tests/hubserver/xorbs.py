@@ -1,0 +1,123 @@
+"""The byte formats of xet: xorbs, which hold chunks, and shards, which say which chunks make a file. No HTTP, no state.
+
+As in https://github.com/huggingface/xet-core/tree/main/spec.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+CHUNK_HEADER = struct.Struct("<B3sB3s")  # version, stored bytes, compression, bytes
+FOOTER_VERSION_BYTE = ord("X")  # the footer begins with "XETBLOB" where a chunk has its version, 0
+UNCOMPRESSED, LZ4, GROUPED_LZ4 = 0, 1, 2
+
+SHARD_HEADER_BYTES = 48
+FILE_RECORD = struct.Struct("<32sII8x")  # hash, flags, number of terms
+TERM_RECORD = struct.Struct("<32sIIII")  # xorb, flags, bytes, first chunk, end chunk
+EXTRA_RECORD = struct.Struct("<32s16x")  # the hash of a range, or the file's sha256
+HAS_VERIFICATION = 1 << 31  # an extra record per term
+HAS_METADATA = 1 << 30  # one extra record with the sha256
+END_OF_FILES = b"\xff" * 32
+
+
+class Chunk(NamedTuple):
+    """Where a chunk lies in its xorb, header included, and how it is packed."""
+
+    start: int
+    end: int
+    compression: int
+    size: int  # unpacked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """A run of a xorb's chunks, as a part of a file."""
+
+    xorb: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardFile:
+    xet_hash: str
+    sha256: str | None
+    terms: tuple[Term, ...]
+
+
+def xet_hex(digest: bytes) -> str:
+    """A xet hash in text: four little-endian words. Its bytes as hex would be another text."""
+    return "".join(f"{word:016x}" for word in struct.unpack("<4Q", digest))
+
+
+def read_shard(data: bytes) -> Iterator[ShardFile]:
+    position = SHARD_HEADER_BYTES
+
+    def take(record: struct.Struct) -> tuple[Any, ...]:
+        nonlocal position
+        position += record.size
+        return record.unpack_from(data, position - record.size)
+
+    while True:
+        digest, flags, count = take(FILE_RECORD)
+        if digest == END_OF_FILES:
+            return
+        terms = []
+        for _ in range(count):
+            xorb, _, _, first, end = take(TERM_RECORD)
+            terms.append(Term(xorb=xet_hex(xorb), first=first, end=end))
+        if flags & HAS_VERIFICATION:
+            position += EXTRA_RECORD.size * count
+        sha256 = xet_hex(take(EXTRA_RECORD)[0]) if flags & HAS_METADATA else None
+        yield ShardFile(xet_hash=xet_hex(digest), sha256=sha256, terms=tuple(terms))
+
+
+def index_xorb(path: Path) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    start, length = 0, path.stat().st_size
+    with path.open("rb") as file:
+        while start < length:
+            file.seek(start)
+            version, stored, compression, size = CHUNK_HEADER.unpack(file.read(CHUNK_HEADER.size))
+            if version == FOOTER_VERSION_BYTE:
+                break
+            end = start + CHUNK_HEADER.size + int.from_bytes(stored, "little")
+            chunks.append(Chunk(start, end, compression, int.from_bytes(size, "little")))
+            start = end
+    return chunks
+
+
+def unpack_chunks(path: Path, chunks: Iterable[Chunk]) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for chunk in chunks:
+            file.seek(chunk.start + CHUNK_HEADER.size)
+            yield unpack(file.read(chunk.end - chunk.start - CHUNK_HEADER.size), chunk)
+
+
+def unpack(stored: bytes, chunk: Chunk) -> bytes:
+    if chunk.compression == UNCOMPRESSED:
+        return stored
+    data: bytes = pa.Codec("lz4").decompress(stored, decompressed_size=chunk.size, asbytes=True)
+    return ungroup(data) if chunk.compression == GROUPED_LZ4 else data
+
+
+def ungroup(data: bytes) -> bytes:
+    """Undo the grouping of every fourth byte, which helps numbers of four bytes to compress."""
+    whole, start = bytearray(len(data)), 0
+    for offset in range(4):
+        count = len(range(offset, len(data), 4))
+        whole[offset::4] = data[start : start + count]
+        start += count
+    return bytes(whole)
+
+
+def pack(pieces: Sequence[bytes]) -> Iterator[bytes]:
+    """A xorb of uncompressed chunks."""
+    for piece in pieces:
+        size = len(piece).to_bytes(3, "little")
+        yield CHUNK_HEADER.pack(0, size, UNCOMPRESSED, size)
+        yield piece

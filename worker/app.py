@@ -1,0 +1,75 @@
+"""The worker's Celery app: one spawned child, one shard at a time, and the queue of one scorer.
+
+`worker start` runs it; so does plain `celery -A worker.app worker`. Imported by parent and child alike, so it must
+not import torch.
+"""
+
+import os
+import sys
+from typing import Any
+
+from celery import signals
+from kombu.entity import Queue
+
+from fleet.broker import make_app, require_broker
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.model import resolve_model
+from fleet.settings import Settings
+from fleet.spec import scorer_queue
+
+_MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill each replaced child while it loads, for ever
+
+app = make_app(
+    "worker",
+    Settings(),
+    include=["worker.task"],
+    worker_pool="prefork",
+    worker_concurrency=1,
+    worker_pool_start_method="spawn",  # a forked child cannot use CUDA if anything touched it before
+    worker_proc_alive_timeout=_MODEL_LOAD_SECONDS,
+    worker_lost_wait=10,
+)
+
+
+@signals.celeryd_init.connect
+def _serve_one_scorer(sender: str, conf: Any, **_: Any) -> None:
+    """Pin the model's revision for the child, and consume that scorer's queue only."""
+    try:
+        settings = Settings()
+        require_broker(settings)
+        Ledger.connect(settings)
+        model = resolve_model(settings.model, settings.model_revision)
+    except UsageError as error:
+        sys.stderr.write(f"worker: {error}\n")
+        raise SystemExit(2) from error
+    if settings.model != model.name:
+        os.environ["SHARDSIFT_MODEL"] = model.name
+    elif not model.revision.startswith("sha256-"):
+        os.environ["SHARDSIFT_MODEL_REVISION"] = model.revision
+    queue = scorer_queue(model, settings.dtype)
+    conf.task_queues = [Queue(queue, routing_key=queue)]
+    conf.task_default_queue = queue
+
+
+@signals.worker_process_init.connect
+def _start_child(**_: Any) -> None:
+    from worker.child import start_child
+
+    app.child = start_child()
+
+
+@signals.worker_ready.connect
+def _remember_pool(sender: Any, **_: Any) -> None:
+    app.pool_of_worker = sender.pool
+
+
+@signals.worker_shutting_down.connect
+def _stop_child(**_: Any) -> None:
+    """Runs inside the parent's signal handler: tell the child to stop between two batches, and no more."""
+    from worker.child_signal import STOP_SIGNAL
+
+    pool = getattr(app, "pool_of_worker", None)
+    for process in pool._pool._pool if pool else ():
+        if process.pid:
+            os.kill(process.pid, STOP_SIGNAL)

@@ -1,0 +1,78 @@
+"""Hold a shard's lease while it is scored, and notice between two batches when the work is to end.
+
+A thread renews, so that a long batch costs no lease. While Redis does not answer, the work goes on: only the answer
+"lost" ends it, and the token keeps a late writer out.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import redis
+
+from fleet.errors import LeaseLost, Stopped
+from fleet.ledger import Claim, Ledger
+
+_PROGRESS_SECONDS = 10.0
+logger = logging.getLogger(__name__)
+
+
+class Lease:
+    """A context in which a claim is kept alive; `on_batch` is what the scorer calls after every batch."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        claim: Claim,
+        *,
+        stopping: threading.Event,
+        report: Callable[[str], None],
+    ) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._stopping = stopping
+        self._report = report
+        self._rows_before_window = 0
+        self._rows = 0
+        self._lost: LeaseLost | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True)
+        self._started = self._reported = time.monotonic()
+
+    def __enter__(self) -> "Lease":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def on_batch(self, rows_of_window: int) -> None:
+        """Note progress. Raises Stopped or LeaseLost when the work is to end here."""
+        self._rows = self._rows_before_window + rows_of_window
+        self.check()
+        if time.monotonic() - self._reported >= _PROGRESS_SECONDS:
+            self._reported = time.monotonic()
+            self._report(f"{self._rows:,} rows, {self._rows / (self._reported - self._started):,.0f} rows/s")
+
+    def on_window(self) -> None:
+        """A window is written; the next one's rows count from here."""
+        self._rows_before_window = self._rows
+
+    def check(self) -> None:
+        if self._lost:
+            raise self._lost
+        if self._stopping.is_set():
+            raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._ledger.lease_seconds / 4):
+            try:
+                self._ledger.renew(self._claim, rows=self._rows)
+            except LeaseLost as lost:
+                self._lost = lost
+                return
+            except redis.RedisError as error:
+                logger.warning("Redis does not answer; shard %s goes on (%s)", self._claim.shard.name, error)

@@ -1,0 +1,84 @@
+"""Read a shard window by window. Memory is bounded by the window, whatever the file's size and row groups."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.errors import ShardError
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.errors import translated
+from fleet.storage.reading import describe_columns
+
+_STEP_BYTES = 8 << 20  # rows are decoded in steps of about so many bytes
+_STEP_ROWS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Some consecutive rows of a shard, all columns; where a window ends depends on the file and the spec alone."""
+
+    first_row: int
+    rows: pa.Table
+
+
+def read_windows(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
+    """The shard's windows in order. Raises ShardError where the file is broken or its columns differ from the run's."""
+    _check_columns(parquet.schema_arrow, shard, spec)
+    first_row = 0
+    pending: list[pa.RecordBatch] = []
+    for step in _steps(parquet, shard, spec):
+        pending.append(step)
+        if _rows(pending) == spec.window_rows or sum(step.nbytes for step in pending) >= spec.window_bytes:
+            yield Window(first_row=first_row, rows=pa.Table.from_batches(pending))
+            first_row += _rows(pending)
+            pending = []
+    if pending:
+        yield Window(first_row=first_row, rows=pa.Table.from_batches(pending))
+
+
+def _steps(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterator[pa.RecordBatch]:
+    """Record batches that never straddle the end of a window of `window_rows`."""
+    left_in_shard = parquet.metadata.num_rows if shard.row_limit is None else shard.row_limit
+    left_in_window = spec.window_rows
+    with translated(f"Reading shard {shard.name}"):
+        for batch in parquet.iter_batches(batch_size=_step_rows(parquet.metadata)):
+            batch = batch.slice(0, left_in_shard)
+            while batch.num_rows:
+                step = batch.slice(0, left_in_window)
+                batch = batch.slice(step.num_rows)
+                left_in_shard -= step.num_rows
+                left_in_window = (left_in_window - step.num_rows) or spec.window_rows
+                yield step
+            if not left_in_shard:
+                return
+
+
+def _step_rows(metadata: pq.FileMetaData) -> int:
+    """Fewer rows a step where rows are long."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    bytes_a_row = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(_STEP_ROWS, int(_STEP_BYTES / max(1, bytes_a_row))))
+
+
+def _rows(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
+    here, expected = dict(describe_columns(schema)), dict(spec.columns)
+    if here == expected:
+        return
+    missing = [f'no "{name}"' for name in expected if name not in here]
+    extra = [f'an extra "{name}"' for name in here if name not in expected]
+    other = [
+        f'"{name}" is {here[name]}, not {expected[name]}'
+        for name in expected
+        if here.get(name, expected[name]) != expected[name]
+    ]
+    raise ShardError(
+        f"Shard {shard.name} has other columns than the run's first shard: {', '.join(missing + extra + other)}. "
+        "Score it in a run of its own."
+    )

@@ -1,0 +1,21 @@
+"""Plan the batches of a window. Pure: lengths in, row indices out."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+def plan_batches(lengths: npt.NDArray[np.int64], *, max_batch_tokens: int) -> list[npt.NDArray[np.int64]]:
+    """Group rows of like length so that a padded batch has at most `max_batch_tokens`, longest rows first.
+
+    Depends on the lengths alone, so a window scored again is batched, and rounded, the same. A row longer than the
+    budget gets a batch of its own.
+    """
+    by_length = np.argsort(-lengths, kind="stable")
+    batches = []
+    start = 0
+    while start < len(by_length):
+        longest = max(1, int(lengths[by_length[start]]))
+        rows = max(1, max_batch_tokens // longest)
+        batches.append(by_length[start : start + rows])
+        start += rows
+    return batches
