@@ -4,6 +4,7 @@ so that help comes at once."""
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ cli = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 
+_WIDE = 240  # columns of a table that a program reads
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
@@ -199,6 +201,31 @@ def flower(
     run_flower(Settings(), address=address, port=port)
 
 
+@cli.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")
+def demo(
+    folder: Annotated[
+        Path, typer.Option(help="Where the demo puts everything; an earlier demo there is replaced.")
+    ] = Path("demo-output"),
+    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 200,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes, sharing the CPU or the GPUs.")] = 2,
+) -> None:
+    """See the main job at work, offline: real text, a real small classifier, two workers."""
+    from fleet.settings import Settings
+    from producer.demo.command import SHARDS, fit_classifier, make_inputs, sift
+    from producer.demo.report import demo_report
+
+    folder = folder.absolute()
+    _say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}")
+    make_inputs(folder, rows=rows, labelled_rows=400)
+    _say("2/3  Fitting a classification head on a frozen MiniLM encoder")
+    training = fit_classifier(folder)
+    _say(f"3/3  Scoring and filtering with {workers} workers")
+    settings = Settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
+    result = sift(folder, settings, workers=workers)
+    typer.echo(demo_report(folder, training, result))
+    raise typer.Exit(result.status.exit_code)
+
+
 def _fleet() -> "tuple[Settings, Ledger]":
     from fleet.ledger import Ledger
     from fleet.settings import Settings
@@ -219,13 +246,12 @@ def _with_ledger(action: "Callable[[Ledger, Settings], None]") -> None:
 
 def _report(status: "RunStatus", *, as_json: bool) -> None:
     """Print a run's status and exit with its code."""
-    from producer.status import status_table, what_next
+    from producer.status import status_lines, what_next
 
     if as_json:
         _print_json(status.as_json())
     else:
-        _print(status_table([status]))
-        for line in what_next(status):
+        for line in (*status_lines(status), *what_next(status)):
             typer.echo(line)
     raise typer.Exit(status.exit_code)
 
@@ -258,7 +284,9 @@ def _print(renderable: object) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(renderable, soft_wrap=not console.is_terminal)
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(renderable)
 
 
 def _print_json(value: object) -> None:

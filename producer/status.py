@@ -82,8 +82,8 @@ def run_status(ledger: Ledger, run_id: str) -> RunStatus:
 
 def status_table(statuses: list[RunStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("run")
-    table.add_column("state")
+    table.add_column("run", overflow="fold")
+    table.add_column("state", no_wrap=True)
     for name in ("queued", "running", "done", "failed", "rows in", "kept", "errored", "rows/s"):
         table.add_column(name, justify="right")
     for status in statuses:
@@ -96,6 +96,20 @@ def status_table(statuses: list[RunStatus]) -> Table:
             f"{status.rows_per_second:,.0f}",
         )
     return table
+
+
+def status_lines(status: RunStatus) -> list[str]:
+    counts = status.counts
+    return [
+        f"run      {status.run_id}",
+        f"state    {status.word}",
+        f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
+        f"{counts.failed:,} failed",
+        f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
+        f"{counts.rows_errored:,} errored",
+        f"speed    {status.rows_per_second:,.0f} rows/s over {counts.seconds:,.0f} s",
+        f"output   {status.output_uri}",
+    ]
 
 
 def what_next(status: RunStatus) -> list[str]:

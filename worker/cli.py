@@ -79,6 +79,7 @@ def train(
     texts: Annotated[Path, typer.Argument(help="Parquet with the columns `text` and `label` (a number).")],
     encoder: Annotated[str, typer.Option(help="Hub name or folder of the encoder; `demo` is the demo's MiniLM.")],
     output: Annotated[Path, typer.Option(help="Folder for the classifier.")],
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a text that are looked at.")] = 512,
 ) -> None:
     """Fit a regression head on a frozen encoder, as fineweb-edu-classifier's was, and save the classifier.
 
@@ -92,7 +93,7 @@ def train(
     try:
         table = pq.read_table(texts, columns=["text", "label"])
         source = verified_demo_encoder() if encoder == "demo" else encoder
-        report = fit_head(source, table["text"].to_pylist(), table["label"].to_numpy(), output)
+        report = fit_head(source, table["text"].to_pylist(), table["label"].to_numpy(), output, max_tokens=max_tokens)
     except (HeadError, DemoEncoderError, OSError, ValueError) as error:
         typer.echo(f"worker: {error}", err=True)
         raise typer.Exit(2) from error

@@ -15,7 +15,8 @@ import redis
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger
 
-_PROGRESS_SECONDS = 10.0
+_PROGRESS_SECONDS = 10.0  # between two lines in Flower
+_RENEW_SECONDS = 5.0  # between two renewals, which also carry the rows for the progress bar
 logger = logging.getLogger(__name__)
 
 
@@ -68,7 +69,7 @@ class Lease:
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
 
     def _renew(self) -> None:
-        while not self._over.wait(self._ledger.lease_seconds / 4):
+        while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
             try:
                 self._ledger.renew(self._claim, rows=self._rows)
             except LeaseLost as lost:

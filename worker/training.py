@@ -26,7 +26,7 @@ class HeadError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadReport:
-    """How good the saved head is on the rows that it was not fitted on."""
+    """How a head fitted without the held-out rows did on them; the saved head is then fitted on all rows."""
 
     rows: int  # fitted and held out
     seconds: float
@@ -63,9 +63,9 @@ def fit_head(
     order = np.random.default_rng(seed).permutation(len(texts))
     held_out, fitted = np.split(order, [max(1, round(held_out_share * len(texts)))])
     weight, bias = fit_ridge(features[fitted], labels[fitted])
-    _save(model.cpu(), encoder, weight, bias, output)
-
     scores = features[held_out] @ weight + bias
+    _save(model.cpu(), encoder, *fit_ridge(features, labels), output)
+
     return HeadReport(
         rows=len(texts),
         seconds=time.monotonic() - started,
@@ -181,6 +181,7 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
         model.classifier.weight.copy_(torch.from_numpy(weight)[None, :])
         model.classifier.bias.fill_(bias)
     partial = output.with_name(f".{output.name}.partial")
+    partial.mkdir(parents=True, exist_ok=True)
     with _quiet_transformers():
         model.save_pretrained(partial)
         AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # ours has our truncation set by now
@@ -191,11 +192,11 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
 def _quiet_transformers() -> Iterator[None]:
     """No progress bars, nor the report that the head is new: that is what we are here for."""
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         transformers_logging.set_verbosity(level)
         if bars:
-            transformers_logging.enable_progress_bar()
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The Hub as a process, for use by hand: `python -m hubserver --xet --load dataset:org/name=FOLDER`.
+"""The Hub as a process, for use by hand, from `tests/`: `python -m hubserver --xet --load dataset:org/name=FOLDER`.
 
 Prints its endpoint and a write token as one line of JSON, and serves until SIGTERM or Ctrl-C.
 """

@@ -26,6 +26,7 @@ from hubserver.wire import Route, Router, WireServer
 from hubserver.xet_routes import XetRoutes
 from hubserver.xet_store import XetStore
 
+LFS_PART_BYTES = 5 << 30  # what S3 takes in one PUT
 SERVER_AUTHOR = "hubserver"  # the author of what a test loads without HTTP
 
 
@@ -36,17 +37,25 @@ class Part(Protocol):
 class HubServer:
     """A Hub on loopback. Its state lives in memory and a temporary folder, and ends with it."""
 
-    def __init__(self, xet: bool = True, redirect_downloads: bool = False, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        xet: bool = True,
+        redirect_downloads: bool = False,
+        *,
+        lfs_part_bytes: int = LFS_PART_BYTES,
+        port: int = 0,
+    ) -> None:
         self.xet = xet
         self._redirect_downloads = redirect_downloads
+        self._lfs_part_bytes = lfs_part_bytes
         self._port = port
+
+    def start(self) -> Self:
         self._repos = Repos()
         self._tokens = Tokens()
         self._log = RequestLog()
         self._faults = Faults()
         self._access = Access(self._repos)
-
-    def start(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
         self._blobs = BlobStore(self._folder / "blobs")
         self._wire = WireServer(self._port, router=Router([]), tokens=self._tokens, log=self._log, faults=self._faults)
@@ -85,6 +94,7 @@ class HubServer:
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
             "HF_XET_TELEMETRY_ENABLED": "0",
+            "NO_PROXY": "127.0.0.1,localhost",
         }
         if token is not None:
             settings["HF_TOKEN"] = token
@@ -149,7 +159,7 @@ class HubServer:
         drop_after: bool = False,
         delay_seconds: float = 0.0,
     ) -> None:
-        """Answer the next `times` requests that match with this status, and do nothing else.
+        """Answer the next `times` requests whose path, as sent, matches with this status, and do nothing else.
 
         `drop` closes the connection with no answer and no effect; `drop_after` does the work first: a lost
         response. `status=None` answers as usual, which with `delay_seconds` is a slow Hub. A body of None is the
@@ -195,7 +205,7 @@ class HubServer:
             RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
             FileRoutes(access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
             CommitRoutes(blobs=blobs, access=access, endpoint=endpoint),
-            LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint),
+            LfsRoutes(blobs=blobs, access=access, tokens=tokens, endpoint=endpoint, part_bytes=self._lfs_part_bytes),
             DownloadRoutes(
                 blobs=blobs, access=access, tokens=tokens, endpoint=endpoint, cdn=cdn, xet_hash_of=xet_hash_of
             ),

@@ -18,7 +18,7 @@ HUB_WORDING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One request, as it was answered. `status` is 0 when the connection was closed without an answer."""
+    """One request, as it was answered. `status` is 0 when it got no answer: a fault, or the client broke off."""
 
     time: float  # Unix seconds, when the answer was ready
     method: str
@@ -59,7 +59,7 @@ class Fault:
     @property
     def answers(self) -> bool:
         """Whether the fault answers in the Hub's place, so that the request has no effect."""
-        return self.status is not None and not self.drop_after
+        return not self.drop_after and (self.drop or self.status is not None)
 
     def answer_body(self) -> bytes:
         if self.body is not None:

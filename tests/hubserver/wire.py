@@ -113,11 +113,16 @@ class Body:
             pass
 
     def _read_chunked(self) -> Iterator[bytes]:
-        while size := int(self._stream.readline().split(b";")[0] or b"0", 16):
+        while size := int(self._read_line().split(b";")[0], 16):
             yield from self._read_bytes(size)
-            self._stream.readline()
-        while self._stream.readline().strip():
+            self._read_line()
+        while self._read_line().strip():
             pass  # trailers
+
+    def _read_line(self) -> bytes:
+        if line := self._stream.readline():
+            return line
+        raise ClientGoneError
 
     def _read_bytes(self, count: int) -> Iterator[bytes]:
         while count:
@@ -176,9 +181,8 @@ def template_pattern(template: str) -> re.Pattern[str]:
 
 
 class WireServer(ThreadingHTTPServer):
-    """A thread per connection on loopback. `close` ends the open connections too, and joins every thread."""
+    """A thread per connection on loopback. `close` ends the open connections too, and waits for their threads."""
 
-    daemon_threads = False
     request_queue_size = 128
 
     def __init__(self, port: int, *, router: Router, tokens: Tokens, log: RequestLog, faults: Faults) -> None:
@@ -186,8 +190,8 @@ class WireServer(ThreadingHTTPServer):
         self.router, self.tokens, self.log, self.faults = router, tokens, log, faults
         self.handler_errors: list[str] = []
         self.stopping = threading.Event()
-        self._connections: set[socket.socket] = set()
-        self._accepting = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, name="hubserver")
+        self._serving: dict[threading.Thread, socket.socket] = {}
+        self._accepting = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def open(self) -> None:
         self._accepting.start()
@@ -196,17 +200,19 @@ class WireServer(ThreadingHTTPServer):
         self.stopping.set()
         self.shutdown()
         self._accepting.join()
-        for connection in list(self._connections):
-            hang_up(connection)
         self.server_close()
+        for thread, connection in list(self._serving.items()):
+            hang_up(connection)
+            thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
+        serve = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
+        self._serving[serve] = request
+        serve.start()
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
-        self._connections.discard(request)
+        self._serving.pop(threading.current_thread(), None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -231,7 +237,8 @@ class WireHandler(BaseHTTPRequestHandler):
             reply = self._reply(url, body, grant, fault)
             body.drain()
         except (ClientGoneError, ConnectionError):
-            self.close_connection = True
+            self._log(url, body, grant, None)
+            self._hang_up()
             return
         lost = fault is not None and (fault.drop or fault.drop_after)
         self._log(url, body, grant, None if lost else reply)

@@ -16,8 +16,8 @@ from hubserver.errors import HubError, bad_request
 from hubserver.repos import File
 from hubserver.xorbs import Chunk, ShardFile, Term, index_xorb, pack, read_shard, unpack_chunks
 
-CUT_BYTES = 64 << 10  # of a chunk, and
-CUTS_PER_XORB = 1000  # chunks to a xorb: both below xet's limits
+CUT_BYTES = 64 << 10  # of a chunk
+CUTS_PER_XORB = 256  # with CUT_BYTES, 16 MiB, which are in memory at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +144,7 @@ def merged(terms: Iterable[Term]) -> list[Term]:
     runs: list[Term] = []
     for term in sorted(terms, key=lambda term: (term.xorb, term.first)):
         if runs and runs[-1].xorb == term.xorb and term.first <= runs[-1].end:
-            term = Term(xorb=term.xorb, first=runs[-1].first, end=max(runs.pop().end, term.end))
+            last = runs.pop()
+            term = Term(xorb=term.xorb, first=last.first, end=max(last.end, term.end))
         runs.append(term)
     return runs

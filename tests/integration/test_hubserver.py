@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -295,11 +296,10 @@ class TestBranchesAndHistory:
 
 
 class TestListing:
-    def test_a_long_tree_comes_in_pages(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_a_long_tree_comes_in_pages(self, hub: HubServer, api: HfApi) -> None:
         names = {f"part/{number:04}.txt" for number in range(1_100)}
-        for name in names:
-            write(tmp_path / "folder" / name, b"x")
-        hub.add_folder(REPO, tmp_path / "folder")
+        operations = [add(name, b"") for name in names]
+        api.create_commit(REPO, operations, commit_message="Add", repo_type="dataset")
 
         listed = {entry.path for entry in api.list_repo_tree(REPO, repo_type="dataset", recursive=True)}
 
@@ -349,13 +349,15 @@ class TestOtherLibraries:
 
         assert found == {"read_table": 500, "load_dataset": 1000, "last_text": "1 499"}
 
-    def test_transformers_loads_the_model_it_was_given(self, hub: HubServer, home: Path, tmp_path: Path) -> None:
-        hub.create_repo("org/tiny", repo_type="model")
+    def test_transformers_loads_the_model_it_was_given(self, home: Path, tmp_path: Path) -> None:
+        with HubServer(xet=True) as hub:
+            hub.create_repo("org/tiny", repo_type="model")
 
-        found = run_client(hub, home, MODEL_SCRIPT, "worker", str(tmp_path / "model"))
+            found = run_client(hub, home, MODEL_SCRIPT, "worker", str(tmp_path / "model"))
 
-        assert found == {"model_type": "bert", "same_weights": True, "tokens": ["hello", "world"]}
-        assert "model.safetensors" in hub.files("org/tiny", repo_type="model")
+            assert found == {"model_type": "bert", "same_weights": True, "tokens": ["hello", "world"]}
+            assert "model.safetensors" in hub.files("org/tiny", repo_type="model")
+            assert hub.handler_errors == []
 
 
 class TestLargeFiles:
@@ -417,6 +419,17 @@ class TestLargeFiles:
 
         assert sum(r.bytes_in for r in hub.requests) < 10_000
 
+    def test_a_file_too_big_for_one_put_goes_up_in_parts(self, connect: Connect, tmp_path: Path) -> None:
+        shard = write_noise(tmp_path / "a.parquet", 250_000)
+        with HubServer(xet=False, lfs_part_bytes=100_000) as hub, connect(hub) as api:
+            hub.create_repo(REPO)
+
+            api.upload_file(path_or_fileobj=shard, path_in_repo="a.parquet", repo_id=REPO, repo_type="dataset")
+
+            assert hub.read(REPO, "a.parquet") == shard.read_bytes()
+            assert [r.bytes_in for r in hub.requests if r.method == "PUT"] == [100_000, 100_000, 50_000]
+            assert hub.handler_errors == []
+
 
 class TestDownloads:
     def test_ranges_are_answered_as_http_has_it(self, hub: HubServer, tmp_path: Path) -> None:
@@ -449,8 +462,16 @@ class TestDownloads:
             assert sha256(download(api, "a.parquet", tmp_path / "down")) == sha256(shard)
             assert download(api, "note.txt", tmp_path / "down").read_bytes() == b"note"
 
-            served = {r.path.split("/")[1]: r.bytes_out for r in hub.requests if r.bytes_out}
-            assert served == {"cdn": 200_000, "datasets": 4}
+            assert {r.path.split("/")[1]: r.bytes_out for r in hub.requests if r.bytes_out} == {
+                "cdn": 200_000,
+                "datasets": 4,
+            }
+            hub.forget_requests()
+            files = HfFileSystem(endpoint=hub.endpoint, token=api.token, skip_instance_cache=True)
+            with files.open(f"datasets/{REPO}/a.parquet", block_size=1_000) as file:
+                file.seek(150_000)
+                assert file.read(5) == shard.read_bytes()[150_000:150_005]
+            assert [r.status for r in hub.requests if r.path.startswith("/cdn/")] == [206]
             assert hub.handler_errors == []
 
     def test_a_download_goes_on_where_the_connection_broke(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
@@ -579,6 +600,23 @@ class TestFaults:
 
         assert info.id == REPO
         assert time.monotonic() - start >= 0.3
+
+    def test_a_request_that_breaks_off_has_no_effect(self, hub: HubServer) -> None:
+        header = json.dumps({"key": "header", "value": {"summary": "Half a commit"}}).encode()
+        head = f"POST /api/datasets/{REPO}/commit/main HTTP/1.1\r\nAuthorization: Bearer {hub.token('worker')}\r\n"
+        whole = f"Content-Length: {len(header)}\r\n\r\n".encode() + header
+        one_byte_short = f"Content-Length: {len(header) + 1}\r\n\r\n".encode() + header
+        no_last_chunk = f"Transfer-Encoding: chunked\r\n\r\n{len(header):x}\r\n".encode() + header + b"\r\n"
+        port = int(hub.endpoint.rpartition(":")[2])
+        for rest in (one_byte_short, no_last_chunk, whole):
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(head.encode() + rest)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(4096):
+                    pass
+
+        assert [r.status for r in hub.requests] == [0, 0, 200]
+        assert len(hub.commits(REPO)) == 2
 
     def test_an_unknown_route_is_a_404_in_the_log(self, hub: HubServer) -> None:
         with pytest.raises(HTTPError, match="404") as refusal:

@@ -73,8 +73,12 @@ def _number_format(dtype: str, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     if device.type == "mps":
         return torch.float16
-    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    return torch.bfloat16 if has_amx() else torch.float32
+    return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    probes = (getattr(torch.cpu, name, None) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
+    return any(probe() for probe in probes if probe)
 
 
 def _batch_tokens(device: torch.device) -> int:

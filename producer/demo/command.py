@@ -1,0 +1,105 @@
+"""The demo: real text, a real small classifier fitted on the spot, and the main job on this machine, offline."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.errors import UsageError
+from fleet.settings import Settings
+from producer.demo.shards import true_kind, write_labelled, write_shards
+from producer.demo.texts import Kind
+from producer.enqueue import plan_run
+from producer.local import run_locally
+from producer.options import RunOptions
+from producer.status import RunStatus
+
+SHARDS = 8
+_MIN_SCORE = 3.0
+_SEED = 20_241
+_SAMPLES = 3  # rows of each fate that the summary shows
+_EXCERPT_CHARS = 90
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoResult:
+    """How the demo's run ended, and what a look at its output shows."""
+
+    status: RunStatus
+    accuracy: float  # share of rows, none seen in training, that were kept or dropped as their kind asks
+    kept: list[tuple[float, str]]  # (score, start of the text), highest first
+    dropped: list[tuple[float, str]]  # lowest first
+
+
+def make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
+    """Write the shards and the labelled texts; their paragraphs are disjoint."""
+    if folder.exists() and not (folder / "shards").is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files. Name another --folder for the demo.")
+    shutil.rmtree(folder, ignore_errors=True)
+    write_shards(folder / "shards", shards=SHARDS, rows=rows, seed=_SEED)
+    write_labelled(folder / "labelled.parquet", rows=labelled_rows, seed=_SEED)
+
+
+def fit_classifier(folder: Path) -> dict[str, float]:
+    """Fit the head with `worker train`, in its own process since it takes torch; returns its report."""
+    command = [sys.executable, "-m", "worker.cli", "train", str(folder / "labelled.parquet")]
+    command += ["--encoder", "demo", "--max-tokens", "256", "--output", str(folder / "classifier")]
+    trained = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if trained.returncode:
+        raise UsageError("The demo's classifier could not be fitted; the line above says why.")
+    return dict(json.loads(trained.stdout))
+
+
+def sift(folder: Path, settings: Settings, *, workers: int) -> DemoResult:
+    """Run the main job on the demo's shards, and look at what it published."""
+    options = RunOptions(
+        input_uri=str(folder / "shards"),
+        model=str(folder / "classifier"),
+        int_score=True,
+        min_score=_MIN_SCORE,
+        output_uri=str(folder / "kept"),
+    )
+    status = run_locally(plan_run(options), settings, workers=workers)
+    rows = _rows_with_scores(folder)
+    return DemoResult(
+        status=status,
+        accuracy=_accuracy(rows),
+        kept=_samples(rows, kept=True),
+        dropped=_samples(rows, kept=False),
+    )
+
+
+def _rows_with_scores(folder: Path) -> pa.Table:
+    """Every input row with its score, shard by shard: the side files' lines stand in the order of the shards' rows."""
+    shards = sorted((folder / "shards").glob("*.parquet"))
+    texts = pa.concat_tables(pq.read_table(shard, columns=["text", "file_path"]) for shard in shards)
+    scores = pa.concat_tables(
+        pq.read_table(folder / "kept" / "scores" / shard.name, columns=["score"]) for shard in shards
+    )
+    return texts.append_column("score", scores["score"])
+
+
+def _accuracy(rows: pa.Table) -> float:
+    right = [
+        (score >= _MIN_SCORE) == (true_kind(path) == Kind.EDUCATIONAL)
+        for path, score in zip(rows["file_path"].to_pylist(), rows["score"].to_pylist(), strict=True)
+    ]
+    return float(sum(right) / len(right))
+
+
+def _samples(rows: pa.Table, *, kept: bool) -> list[tuple[float, str]]:
+    ordered = sorted(
+        (
+            (score, " ".join(text.split())[:_EXCERPT_CHARS])
+            for score, text in zip(rows["score"].to_pylist(), rows["text"].to_pylist(), strict=True)
+            if (score >= _MIN_SCORE) == kept
+        ),
+        reverse=kept,
+    )
+    step = max(1, len(ordered) // _SAMPLES)
+    return ordered[::step][:_SAMPLES]

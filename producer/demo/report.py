@@ -1,0 +1,31 @@
+"""What the demo says at its end."""
+
+from pathlib import Path
+
+from producer.demo.command import DemoResult
+
+
+def demo_report(folder: Path, training: dict[str, float], result: DemoResult) -> str:
+    counts = result.status.counts
+    samples = [("kept", line) for line in result.kept] + [("dropped", line) for line in result.dropped]
+    lines = [
+        "",
+        f"{counts.rows_in:,} rows in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
+        f"{counts.rows_errored:,} errored; {result.status.rows_per_second:,.0f} rows/s",
+        "",
+        *(f"  {fate:<8}{score:6.2f}  {excerpt}" for fate, (score, excerpt) in samples),
+        "",
+        f"Right side of the threshold: {result.accuracy:.1%} of these rows, none of whose paragraphs trained the head",
+        f"                             {training['held_out_accuracy']:.1%} of {training['held_out_rows']:.0f} held-out labelled texts",
+        "This shows that the machinery works; it says nothing about the quality of fineweb-edu-classifier.",
+        "",
+        f"Shards        {folder}/shards",
+        f"Classifier    {folder}/classifier",
+        f"Kept rows     {folder}/kept/data",
+        f"All scores    {folder}/kept/scores",
+        f"Card          {folder}/kept/README.md",
+        f"Logs          {folder}/state/logs",
+        "",
+        "Go on with your own data:  producer run --help",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,177 @@
+"""The demo's texts and shards: FineWeb's shape, the same for a seed, and training texts apart from what is scored."""
+
+import re
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from producer.demo.shards import true_kind, write_labelled, write_shard_of_size, write_shards
+from producer.demo.texts import Document, Kind, Part, documents, part_of
+
+
+def take(count: int, *, seed: int = 0, part: Part = Part.SHARDS) -> list[Document]:
+    return list(islice(documents(seed, part=part), count))
+
+
+def inner_paragraphs(texts: list[Document]) -> set[str]:
+    """Those that are whole for sure: a text may begin and end inside a paragraph, and so may each of its two runs."""
+    blocks = (re.split(r"\n\s*\n", text.text)[1:-1] for text in texts)
+    return {" ".join(block.split()).casefold() for inner in blocks for block in inner if len(block) > 150}
+
+
+def test_a_shard_has_the_columns_and_types_of_fineweb(tmp_path: Path) -> None:
+    (path,) = write_shards(tmp_path, shards=1, rows=30, seed=0)
+
+    schema = pq.read_schema(path)
+
+    assert [(field.name, str(field.type)) for field in schema] == [
+        ("text", "string"),
+        ("id", "string"),
+        ("dump", "string"),
+        ("url", "string"),
+        ("date", "string"),
+        ("file_path", "string"),
+        ("language", "string"),
+        ("language_score", "double"),
+        ("token_count", "int64"),
+    ]
+
+
+def test_rows_look_like_rows_of_a_crawl(tmp_path: Path) -> None:
+    (path,) = write_shards(tmp_path, shards=1, rows=50, seed=0)
+
+    rows = pq.read_table(path).to_pylist()
+
+    assert len({row["id"] for row in rows}) == 50
+    assert all(re.fullmatch(r"<urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}>", row["id"]) for row in rows)
+    assert {row["dump"] for row in rows} == {"CC-MAIN-2024-10"}
+    assert all(re.fullmatch(r"2024-0[23]-\d\dT\d\d:\d\d:\d\dZ", row["date"]) for row in rows)
+    assert all(row["file_path"].startswith("s3://commoncrawl/") for row in rows)
+    assert all(0.65 <= row["language_score"] <= 1.0 and row["token_count"] > 0 for row in rows)
+
+
+def test_the_number_of_shards_rows_and_row_groups_is_as_asked(tmp_path: Path) -> None:
+    paths = write_shards(tmp_path / "new", shards=3, rows=25, seed=0, row_group_rows=10)
+
+    files = [pq.ParquetFile(path) for path in paths]
+
+    assert [path.name for path in paths] == ["000_00000.parquet", "000_00001.parquet", "000_00002.parquet"]
+    assert sorted((tmp_path / "new").iterdir()) == paths
+    assert [(file.metadata.num_rows, file.num_row_groups) for file in files] == [(25, 3)] * 3
+
+
+def test_one_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+    first, again, other = (
+        [path.read_bytes() for path in write_shards(tmp_path / name, shards=2, rows=20, seed=seed)]
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    )
+
+    assert first == again
+    assert not set(first) & set(other)
+
+
+def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
+    (here,) = write_shards(tmp_path / "here", shards=1, rows=20, seed=1)
+    script = (
+        "import sys, pathlib; from producer.demo.shards import write_shards;"
+        "write_shards(pathlib.Path(sys.argv[1]), shards=1, rows=20, seed=1);"
+        "assert not {'torch', 'transformers', 'sklearn', 'sentence_transformers'} & set(sys.modules)"
+    )
+
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "there")], check=True, timeout=60)
+
+    assert (tmp_path / "there" / here.name).read_bytes() == here.read_bytes()
+
+
+def test_more_shards_leave_the_first_ones_as_they_were(tmp_path: Path) -> None:
+    (alone,) = write_shards(tmp_path / "one", shards=1, rows=20, seed=0)
+
+    first, _ = write_shards(tmp_path / "two", shards=2, rows=20, seed=0)
+
+    assert first.read_bytes() == alone.read_bytes()
+
+
+def test_training_and_shards_share_no_paragraph() -> None:
+    training = inner_paragraphs(take(3000, part=Part.TRAINING))
+    shards = inner_paragraphs(take(3000, part=Part.SHARDS))
+
+    assert len(training) > 1000
+    assert len(shards) > 1000
+    assert not training & shards
+
+
+def test_a_rewrapped_paragraph_stays_in_its_part() -> None:
+    assert part_of("The  assert\nstatement is convenient.") is part_of("the assert statement is convenient.")
+
+
+def test_lengths_spread_as_on_the_web() -> None:
+    lengths = [len(document.text) for document in take(3000)]
+
+    beyond_512_tokens = sum(length > 512 * 4 for length in lengths) / len(lengths)
+    short = sum(length < 400 for length in lengths) / len(lengths)
+
+    assert beyond_512_tokens >= 0.1
+    assert short >= 0.1
+    assert max(lengths) > 10_000
+
+
+def test_kinds_come_about_half_and_half_with_grades_on_their_side_of_three() -> None:
+    texts = take(3000)
+
+    educational = sum(document.kind is Kind.EDUCATIONAL for document in texts) / len(texts)
+
+    assert 0.45 <= educational <= 0.55
+    assert all((document.grade >= 3) == (document.kind is Kind.EDUCATIONAL) for document in texts)
+    assert all(0 <= document.grade <= 5 for document in texts)
+
+
+def test_texts_hardly_ever_repeat() -> None:
+    texts = take(5000)
+
+    assert len({document.text for document in texts}) >= 0.99 * len(texts)
+
+
+def test_every_text_is_there_and_can_be_written_as_utf8() -> None:
+    texts = take(3000)
+
+    assert all(document.text.strip() and document.text.encode() for document in texts)
+
+
+def test_a_row_tells_what_it_truly_is(tmp_path: Path) -> None:
+    (path,) = write_shards(tmp_path, shards=1, rows=40, seed=3)
+
+    told = [true_kind(file_path) for file_path in pq.read_table(path)["file_path"].to_pylist()]
+
+    assert told == [document.kind for document in take(40, seed=3)]
+
+
+@pytest.mark.parametrize("file_path", ["s3://commoncrawl/crawl-data/x/segments/1707/warc/a.gz", "/segments/demo/fun/a"])
+def test_a_row_that_is_not_of_the_demo_has_no_true_kind(file_path: str) -> None:
+    with pytest.raises(ValueError, match="not the file_path of a demo row"):
+        true_kind(file_path)
+
+
+def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp_path: Path) -> None:
+    write_labelled(tmp_path / "labelled.parquet", rows=30, seed=5)
+
+    table = pq.read_table(tmp_path / "labelled.parquet")
+
+    assert [(field.name, str(field.type)) for field in table.schema] == [
+        ("text", "string"),
+        ("label", "double"),
+        ("kind", "string"),
+    ]
+    assert table["text"].to_pylist() == [document.text for document in take(30, seed=5, part=Part.TRAINING)]
+
+
+def test_a_shard_of_a_size_is_that_large_and_hardly_larger(tmp_path: Path) -> None:
+    write_shard_of_size(tmp_path / "big.parquet", megabytes=5, seed=0, row_group_rows=200)
+
+    file = pq.ParquetFile(tmp_path / "big.parquet")
+
+    assert 5e6 <= (tmp_path / "big.parquet").stat().st_size <= 5.6e6
+    assert {file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)} == {200}
