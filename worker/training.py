@@ -101,6 +101,7 @@ def _load(encoder: str) -> tuple[Any, Any]:
             problem_type="regression",
             id2label={0: "score"},
             label2id={"score": 0},
+            ignore_mismatched_sizes=True,  # the head of an encoder that already has one is replaced
             dtype=torch.float32,
             output_loading_info=True,
         )
@@ -192,11 +193,11 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
 def _quiet_transformers() -> Iterator[None]:
     """No progress bars, nor the report that the head is new: that is what we are here for."""
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
         transformers_logging.set_verbosity(level)
         if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            transformers_logging.enable_progress_bar()
