@@ -4,6 +4,7 @@ Celery carries hints ("try this shard") and shows the fleet in Flower. It keeps 
 a message popped by a worker that dies at that moment is lost, and the ledger's sweep sends it anew.
 """
 
+import logging
 from typing import Any
 
 from celery import Celery
@@ -19,6 +20,7 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
 
     Without a Redis it has no broker, so that it can still be imported and asked for help.
     """
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client's: a line for every request
     app = Celery(name, broker=settings.broker_url)
     app.conf.update(
         broker_transport_options={

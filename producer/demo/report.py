@@ -7,6 +7,7 @@ from producer.demo.command import DemoResult
 
 def demo_report(folder: Path, training: dict[str, float], result: DemoResult) -> str:
     counts = result.status.counts
+    held_out = f"{training['held_out_accuracy']:.1%} of {training['held_out_rows']:.0f} held-out labelled texts"
     samples = [("kept", line) for line in result.kept] + [("dropped", line) for line in result.dropped]
     lines = [
         "",
@@ -16,7 +17,7 @@ def demo_report(folder: Path, training: dict[str, float], result: DemoResult) ->
         *(f"  {fate:<8}{score:6.2f}  {excerpt}" for fate, (score, excerpt) in samples),
         "",
         f"Right side of the threshold: {result.accuracy:.1%} of these rows, none of whose paragraphs trained the head",
-        f"                             {training['held_out_accuracy']:.1%} of {training['held_out_rows']:.0f} held-out labelled texts",
+        f"                             {held_out}",
         "This shows that the machinery works; it says nothing about the quality of fineweb-edu-classifier.",
         "",
         f"Shards        {folder}/shards",

@@ -82,7 +82,7 @@ class _Quarry:
     def cut(self, rng: random.Random) -> str:
         """One run of sentences, or two such runs, which makes the number of different texts as good as endless."""
         length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
-        runs = rng.randint(1, 2)
+        runs = 2 if length < 500 else 1
         return "\n\n".join(self._run(length / runs, rng) for _ in range(runs))
 
     def _run(self, length: float, rng: random.Random) -> str:

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hubserver import HubServer
 from huggingface_hub import (
     CommitOperationAdd,
     CommitOperationCopy,
@@ -41,6 +40,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.lfs import UploadInfo
 from huggingface_hub.utils._xet import abort_xet_session
+
+from hubserver import HubServer
 
 # The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

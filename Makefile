@@ -1,0 +1,32 @@
+# The two commands of the README are `make demo` and `make test`; CI runs `make check` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test check format docs
+install: .venv/dev.installed  ## everything a developer needs, into .venv
+
+demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
+	$(BIN)/producer demo
+
+test: install                 ## all tests
+	$(BIN)/python -m pytest
+
+check: install                ## form, types, layers, generated docs, deployment files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/hadolint ops/images/Dockerfile
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: install                 ## write docs/cli.md and docs/settings.md anew
+	$(BIN)/python docs/generate.py
+
+.venv/%.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	touch $@

@@ -1,0 +1,37 @@
+"""Fixtures that several folders share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from producer.demo.shards import write_shards
+from support.fleet import Fleet, new_fleet
+from support.models import minilm_classifier, tiny_classifier
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random two-layer BERT classifier: right in every respect but wisdom."""
+    return tiny_classifier(tmp_path_factory.mktemp("models") / "tiny-bert")
+
+
+@pytest.fixture(scope="session")
+def minilm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real MiniLM with a random head."""
+    return minilm_classifier(tmp_path_factory.mktemp("models") / "minilm")
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 8 shards with 40 rows of real text each."""
+    folder = tmp_path_factory.mktemp("data") / "shards"
+    write_shards(folder, shards=8, rows=40, seed=1)
+    return folder
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet with an empty Redis of its own."""
+    with new_fleet(tmp_path) as fleet:
+        yield fleet

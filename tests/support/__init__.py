@@ -1,0 +1,1 @@
+"""What tests share: real Redis, real processes, real small models. No assertion lives here."""

@@ -1,0 +1,60 @@
+"""A fleet on this machine: its own Redis, and worker and finalizer processes that come and go."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from producer.children import Child
+from producer.redis_server import embedded_redis
+from support.processes import run_command, started
+
+
+@dataclass
+class Fleet:
+    """`environment` is what every process gets; a test adds to it, for example a Hub's."""
+
+    folder: Path
+    redis_url: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger.connect(Settings(redis_url=self.redis_url))
+
+    def producer(self, *arguments: str | Path) -> CompletedProcess[str]:
+        return run_command("producer", *arguments, environment=self.environment)
+
+    def worker(
+        self, model: Path | str, *, name: str = "w1", environment: dict[str, str] | None = None
+    ) -> AbstractContextManager[Child]:
+        return started(
+            "worker",
+            *("start", "--model", model, "--name", name, "--threads", "1"),
+            environment={**self.environment, **(environment or {})},
+            log=self.log(name),
+        )
+
+    def finalizer(self, *, environment: dict[str, str] | None = None) -> AbstractContextManager[Child]:
+        return started(
+            "producer", "finalizer", environment={**self.environment, **(environment or {})}, log=self.log("finalizer")
+        )
+
+    def log(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+
+@contextmanager
+def new_fleet(folder: Path) -> Iterator[Fleet]:
+    with embedded_redis(folder / "redis") as url:
+        environment = {
+            "REDIS_URL": url,
+            "SHARDSIFT_STATE_DIR": str(folder / "state"),
+            "SHARDSIFT_SWEEP_SECONDS": "0.5",
+            "SHARDSIFT_RESEND_SECONDS": "2",
+            "HF_HUB_OFFLINE": "1",
+        }
+        yield Fleet(folder=folder, redis_url=url, environment=environment)

@@ -1,0 +1,39 @@
+"""Real transformers, made by the tests: tiny random ones in seconds, or MiniLM with a random head."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from worker.demo_encoder import verified_demo_encoder
+
+
+def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
+    """A two-layer BERT of width 32 with MiniLM's tokenizer, whose scores spread on both sides of 3. Fast, not wise."""
+    torch.manual_seed(seed)
+    config = BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=labels
+    )
+    model = BertForSequenceClassification(config)
+    _spread_scores(model)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
+    return folder
+
+
+def minilm_classifier(folder: Path) -> Path:
+    """The real MiniLM encoder under a random head whose scores spread on both sides of 3."""
+    torch.manual_seed(0)
+    encoder = verified_demo_encoder()
+    model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
+    _spread_scores(model)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(encoder).save_pretrained(folder)
+    return folder
+
+
+def _spread_scores(model: BertForSequenceClassification) -> None:
+    with torch.no_grad():
+        model.bert.pooler.dense.weight.mul_(20 if model.config.hidden_size < 100 else 1)
+        model.classifier.weight.normal_(std=1.0)
+        model.classifier.bias.fill_(3.0)

@@ -1,0 +1,35 @@
+"""Real processes of the product, started as a user would, and stopped for certain."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from producer.children import Child, running
+
+BIN = Path(sys.executable).parent
+
+
+def run_command(
+    *command: str | Path, environment: Mapping[str, str], seconds: float = 240
+) -> subprocess.CompletedProcess[str]:
+    """A command of .venv/bin, to its end."""
+    name, *arguments = map(str, command)
+    return subprocess.run(
+        [str(BIN / name), *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+@contextmanager
+def started(*command: str | Path, environment: Mapping[str, str], log: Path) -> Iterator[Child]:
+    """A command of .venv/bin in the background for the block, its output in `log`."""
+    name, *arguments = map(str, command)
+    with running([str(BIN / name), *arguments], log=log, stop_seconds=30, environment=environment) as child:
+        yield child
