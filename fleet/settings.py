@@ -17,7 +17,9 @@ from fleet.defaults import DEFAULT_MODEL
 class Settings(BaseSettings):
     """Each field is the environment variable `SHARDSIFT_<FIELD>`, or the name its entry gives."""
 
-    model_config = SettingsConfigDict(env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True, env_ignore_empty=True
+    )
 
     redis_url: Annotated[str | None, NoDecode] = Field(
         None,

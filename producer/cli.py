@@ -79,10 +79,16 @@ def run(
     from fleet.settings import Settings
     from producer.enqueue import plan_run
     from producer.local import run_locally
+    from producer.status import ExitCode
 
     plan = plan_run(options)
     _say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
-    _report(run_locally(plan, Settings(), workers=workers), as_json=as_json)
+    try:
+        ended = run_locally(plan, Settings(), workers=workers)
+    except KeyboardInterrupt as stop:
+        _say("Stopped. The same command goes on where this stopped.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
+    _report(ended, as_json=as_json)
 
 
 @cli.command(
@@ -302,9 +308,6 @@ def main() -> None:
     """Run the command; a user's mistake is one line on stderr, never a traceback."""
     try:
         cli()
-    except KeyboardInterrupt:
-        _say("Stopped. The same command goes on where this stopped.")
-        sys.exit(130)
     except Exception as error:
         from fleet.errors import ShardsiftError
 

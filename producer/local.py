@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ def run_locally(plan: Plan, settings: Settings, *, workers: int | None) -> RunSt
     The same plan again goes on where this one stopped.
     """
     _check_worker_is_installed()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, the children are stopped in good order
     with machine_redis(settings, create=True) as settings:
         ledger = Ledger.connect(settings)
         app = make_app("producer", settings)

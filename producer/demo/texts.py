@@ -47,7 +47,7 @@ class Document:
 def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
     """An endless stream, about half of each kind; a text is a run of sentences cut from neighbouring paragraphs.
 
-    Lengths are log-normal as on the web: one in eight under 400 characters, a third beyond 2,000, some 20,000.
+    Lengths are log-normal as on the web: one in eight under 400 characters, three in ten beyond 2,000, some 20,000.
     """
     rng = random.Random(seed)
     quarries = _quarries(part)
@@ -64,7 +64,13 @@ def part_of(paragraph: str) -> Part:
     return Part.TRAINING if digest[0] % 2 == 0 else Part.SHARDS
 
 
-SHORTEST, TYPICAL, LONGEST = 100, 1_200, 20_000  # characters
+def source_paragraphs(part: Part) -> Iterator[str]:
+    """All that texts of this part are cut from."""
+    for quarry in _quarries(part):
+        yield from quarry.text.split("\n\n")
+
+
+SHORTEST, TYPICAL, LONGEST = 100, 1_050, 20_000  # characters
 LENGTH_SPREAD = 1.1  # standard deviation of the logarithm of the length
 
 
@@ -82,7 +88,7 @@ class _Quarry:
     def cut(self, rng: random.Random) -> str:
         """One run of sentences, or two such runs, which makes the number of different texts as good as endless."""
         length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
-        runs = 2 if length < 500 else 1
+        runs = rng.randint(1, 2)
         return "\n\n".join(self._run(length / runs, rng) for _ in range(runs))
 
     def _run(self, length: float, rng: random.Random) -> str:
@@ -103,9 +109,9 @@ def _grade(quarry: _Quarry, text: str, rng: random.Random) -> float:
 def _quarries(part: Part) -> tuple[_Quarry, ...]:
     sentences = _sentences(part)
     return (
-        _quarry("reference", Kind.EDUCATIONAL, 4.4, 0.24, part, _explanations(_reference())),
-        _quarry("numpy", Kind.EDUCATIONAL, 4.3, 0.23, part, _explanations(_numpy())),
-        _quarry("docstrings", Kind.EDUCATIONAL, 4.1, 0.03, part, _explanations(_stdlib().docstrings)),
+        _quarry("reference", Kind.EDUCATIONAL, 4.6, 0.25, part, _explanations(_reference())),
+        _quarry("numpy", Kind.EDUCATIONAL, 4.5, 0.23, part, _explanations(_numpy())),
+        _quarry("docstrings", Kind.EDUCATIONAL, 4.3, 0.02, part, _explanations(_stdlib().docstrings)),
         _quarry("licences", Kind.LOW_VALUE, 1.1, 0.17, part, _licences()),
         _quarry("descriptions", Kind.LOW_VALUE, 1.7, 0.06, part, _package_descriptions()),
         _quarry("code", Kind.LOW_VALUE, 1.5, 0.10, part, _stdlib().code),
@@ -135,7 +141,7 @@ def _explanations(articles: Iterable[str]) -> Iterator[str]:
 
 
 LIST_MARK = re.compile(r"^([*-]|\d+\.) ")
-NOT_PROSE = re.compile(r"\||::=|>>>|\+--|copyright|warrant|licen[cs]e|all rights", re.IGNORECASE)
+NOT_PROSE = re.compile(r"\||::=|>>>|---| : |in version|copyright|warrant|licen[cs]e|all rights", re.IGNORECASE)
 
 
 def _quarry(

@@ -21,7 +21,7 @@ from producer.demo.texts import Document, Kind, Part, documents
 from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
 from worker.training import HeadError, HeadReport, fit_head, fit_ridge
 
-MAX_TOKENS = 128
+FIT_TOKENS, SCORE_TOKENS = 128, 256
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def labelled(rows: int) -> tuple[list[str], np.ndarray]:
 
 def fit_demo_head(output: Path, *, rows: int) -> HeadReport:
     texts, labels = labelled(rows)
-    return fit_head(verified_demo_encoder(), texts, labels, output, max_tokens=MAX_TOKENS)
+    return fit_head(verified_demo_encoder(), texts, labels, output, max_tokens=FIT_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
         for first in range(0, len(unseen), 25):
             rows = by_length[first : first + 25]
             texts = [unseen[row].text for row in rows]
-            batch = tokenizer(texts, truncation=True, max_length=MAX_TOKENS, padding=True, return_tensors="pt")
+            batch = tokenizer(texts, truncation=True, max_length=SCORE_TOKENS, padding=True, return_tensors="pt")
             scores[rows] = model(**batch).logits[:, 0].numpy()
     return scores
 

@@ -10,17 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from producer.demo.shards import true_kind, write_labelled, write_shard_of_size, write_shards
-from producer.demo.texts import Document, Kind, Part, documents, part_of
+from producer.demo.texts import Document, Kind, Part, documents, part_of, source_paragraphs
 
 
 def take(count: int, *, seed: int = 0, part: Part = Part.SHARDS) -> list[Document]:
     return list(islice(documents(seed, part=part), count))
-
-
-def inner_paragraphs(texts: list[Document]) -> set[str]:
-    """Those that are whole for sure: a text may begin and end inside a paragraph, and so may each of its two runs."""
-    blocks = (re.split(r"\n\s*\n", text.text)[1:-1] for text in texts)
-    return {" ".join(block.split()).casefold() for inner in blocks for block in inner if len(block) > 150}
 
 
 def test_a_shard_has_the_columns_and_types_of_fineweb(tmp_path: Path) -> None:
@@ -96,12 +90,23 @@ def test_more_shards_leave_the_first_ones_as_they_were(tmp_path: Path) -> None:
 
 
 def test_training_and_shards_share_no_paragraph() -> None:
-    training = inner_paragraphs(take(3000, part=Part.TRAINING))
-    shards = inner_paragraphs(take(3000, part=Part.SHARDS))
+    training, shards = (
+        {" ".join(paragraph.split()).casefold() for paragraph in source_paragraphs(part)}
+        for part in (Part.TRAINING, Part.SHARDS)
+    )
 
-    assert len(training) > 1000
-    assert len(shards) > 1000
+    assert len(training) > 5000
+    assert len(shards) > 5000
     assert not training & shards
+
+
+@pytest.mark.parametrize("part", list(Part))
+def test_a_text_is_cut_from_paragraphs_of_its_part_alone(part: Part) -> None:
+    all_of_the_part = "\n\n".join(source_paragraphs(part))
+
+    pieces = [piece for document in take(100, part=part) for piece in document.text.split("\n\n")]
+
+    assert all(piece in all_of_the_part for piece in pieces)
 
 
 def test_a_rewrapped_paragraph_stays_in_its_part() -> None:

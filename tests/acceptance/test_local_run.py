@@ -1,0 +1,175 @@
+"""`producer run`: the main job on one machine, as a user starts it, stops it and starts it again."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from support.outputs import data_digests, manifest_lines, published_rows
+from support.processes import BIN, run_command
+from support.reference import reference_rows
+from support.waiting import wait_until
+
+TOLERANCE = 1e-4  # of a float32 logit
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> dict[str, str]:
+    """A machine with no REDIS_URL and a state folder of its own."""
+    return new_machine(tmp_path / "state")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shards: Path, minilm_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two workers publish when nobody disturbs them."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = run_job(new_machine(folder / "state"), shards, minilm_model, folder / "out", "--int-score")
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+def new_machine(state: Path) -> dict[str, str]:
+    return {"SHARDSIFT_STATE_DIR": str(state), "HF_HUB_OFFLINE": "1", "REDIS_URL": ""}
+
+
+def run_job(
+    machine: dict[str, str], shards: Path, model: Path, output: Path, *more: str
+) -> subprocess.CompletedProcess[str]:
+    arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", "--workers", "2", *more)
+    return run_command("producer", "run", *arguments, environment=machine)
+
+
+def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
+    """Every process that was started for this machine's state folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("SHARDSIFT_STATE_DIR") == machine["SHARDSIFT_STATE_DIR"]:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def test_two_workers_keep_what_the_reference_recipe_keeps(undisturbed: Path, shards: Path, minilm_model: Path) -> None:
+    expected = reference_rows(shards, minilm_model)
+
+    scores = published_rows(undisturbed, "scores")
+    kept = published_rows(undisturbed).to_pandas()
+
+    assert abs(scores["score"].to_numpy() - expected["reference"]).max() < TOLERANCE
+    undecided = abs(expected["reference"] - 3) < TOLERANCE
+    wanted = expected[(expected["reference"] >= 3) & ~undecided]
+    assert 20 < len(wanted) < len(expected) - 20
+    surely_kept = kept[kept["id"].isin(expected.loc[~undecided, "id"])]
+    input_columns = list(pq.read_schema(shards / "000_00000.parquet").names)
+    assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
+    assert list(kept["int_score"]) == [int(round(max(0, min(score, 5)))) for score in kept["score"]]
+    assert sum(int(str(line["rows_in"])) for line in manifest_lines(undisturbed)) == len(expected)
+
+
+def test_kept_rows_have_the_input_types_and_two_more_columns(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    run_job(machine, shards, tiny_model, tmp_path / "out", "--int-score", "--keep-all")
+
+    before = pq.read_schema(shards / "000_00000.parquet")
+    after = pq.read_schema(tmp_path / "out/data/000_00000.parquet")
+    assert [after.field(name) for name in before.names] == list(before)
+    assert [(field.name, str(field.type)) for field in list(after)[len(before) :]] == [
+        ("score", "float"),
+        ("int_score", "int64"),
+    ]
+
+
+def test_running_the_same_command_again_adds_nothing(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    first = run_job(machine, shards, tiny_model, tmp_path / "out", "--json")
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
+
+    second = run_job(machine, shards, tiny_model, tmp_path / "out", "--json")
+
+    assert (first.returncode, second.returncode) == (0, 0), second.stderr
+    assert json.loads(first.stdout)["counts"] == json.loads(second.stdout)["counts"]
+    later = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    spec_files = {file for file in later if file.name == "spec.json"}
+    assert {file: time for file, time in later.items() if file not in spec_files} == {
+        file: time for file, time in written.items() if file not in spec_files
+    }
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
+    stop: signal.Signals, machine: dict[str, str], undisturbed: Path, shards: Path, minilm_model: Path, tmp_path: Path
+) -> None:
+    command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(minilm_model)]
+    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2", "--int-score"]
+
+    stopped = subprocess.Popen(command, env={**os.environ, **machine}, stderr=subprocess.PIPE, start_new_session=True)
+    staged = tmp_path / "out/.shardsift"
+    wait_until(lambda: any(staged.rglob("receipts/*.json")), description="a first shard is done", seconds=120)
+    stopped.send_signal(stop)
+    _, said = stopped.communicate(timeout=60)
+
+    wait_until(lambda: not processes_of(machine), description="every process of the run has ended", seconds=60)
+    if stop != signal.SIGKILL:
+        assert stopped.returncode == 130
+        assert b"The same command goes on" in said
+    assert not (tmp_path / "out/manifest.parquet").exists()
+    assert run_job(machine, shards, minilm_model, tmp_path / "out", "--int-score").returncode == 0
+    assert data_digests(tmp_path / "out") == data_digests(undisturbed)
+
+
+def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(shards, broken)
+    whole = (broken / "000_00003.parquet").read_bytes()
+    (broken / "000_00003.parquet").write_bytes(whole[: len(whole) // 2])
+
+    done = run_job(machine, broken, tiny_model, tmp_path / "out")
+
+    assert done.returncode == 1
+    assert "000_00003" in done.stdout
+    assert "not a readable Parquet file" in done.stdout
+    assert "7 of 8 done" in done.stdout
+    assert not (tmp_path / "out/manifest.parquet").exists()
+    run_id = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("run "))
+    finalized = run_command("producer", "finalize", run_id, environment=machine)
+    assert finalized.returncode == 1
+    assert len(manifest_lines(tmp_path / "out")) == 7
+
+
+def test_a_shard_that_keeps_no_row_leaves_an_empty_file_with_the_schema(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    done = run_job(machine, shards, tiny_model, tmp_path / "out", "--min-score", "1e9", "--limit-shards", "2")
+
+    assert done.returncode == 0, done.stderr
+    kept = pq.read_table(tmp_path / "out/data/000_00001.parquet")
+    assert len(kept) == 0
+    assert kept.schema.names[-1] == "score"
+    assert [line["rows_kept"] for line in manifest_lines(tmp_path / "out")] == [0, 0]
+    assert len(published_rows(tmp_path / "out", "scores")) == 40
+
+
+def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    headless = tmp_path / "headless"
+    shutil.copytree(tiny_model, headless)
+    (headless / "model.safetensors").write_bytes(b"nothing")
+
+    done = run_job(machine, shards, headless, tmp_path / "out")
+
+    assert done.returncode == 2
+    assert "does not load as a sequence classifier" in done.stderr
+    wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
