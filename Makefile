@@ -17,6 +17,7 @@ check: install                ## form, types, layers, generated docs, deployment
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/docker-compose --profile gpu config --quiet
 	$(BIN)/hadolint ops/images/Dockerfile
 
 format: install

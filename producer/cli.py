@@ -179,7 +179,10 @@ def finalize(run_id: RunId, as_json: AsJson = False) -> None:
     _with_ledger(do)
 
 
-@cli.command(rich_help_panel="Services", epilog="Example: REDIS_URL=redis://:secret@10.0.0.5:6379/0 producer finalizer")
+@cli.command(
+    rich_help_panel="Services",
+    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer",
+)
 def finalizer(
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
@@ -192,7 +195,7 @@ def finalizer(
 
 
 @cli.command(
-    rich_help_panel="Services", epilog="Example: SHARDSIFT_FLOWER_AUTH=me:secret producer flower --address 127.0.0.1"
+    rich_help_panel="Services", epilog="Example: SHARDSIFT_FLOWER_AUTH_FILE=./flower_auth producer flower --port 5555"
 )
 def flower(
     address: Annotated[

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ def _worker() -> None:
 
 
 @cli.command(
-    epilog="Example: CUDA_VISIBLE_DEVICES=0 REDIS_URL=redis://:secret@10.0.0.5:6379/0 worker start --dtype bfloat16"
+    epilog="Example: CUDA_VISIBLE_DEVICES=0 REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start"
 )
 def start(
     model: Annotated[
@@ -66,12 +67,19 @@ def _run_celery(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="shardsift-worker-") as folder:
         failure = Path(folder, "failure")
         os.environ[FAILURE_FILE] = str(failure)
-        try:
-            app.worker_main(arguments)
-        except SystemExit as stop:
-            if not failure.exists():
-                return stop.code if isinstance(stop.code, int) else 0
-        return EXIT_NO_MODEL if failure.exists() else 0
+        code = _exit_code_of(lambda: app.worker_main(arguments))
+        if not failure.exists():
+            return code
+        typer.echo(f"worker: {failure.read_text()}", err=True)
+        return EXIT_NO_MODEL
+
+
+def _exit_code_of(action: Callable[[], None]) -> int:
+    try:
+        action()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    return 0
 
 
 @cli.command(epilog="Example: worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 --output ./my-classifier")

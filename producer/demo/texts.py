@@ -47,7 +47,7 @@ class Document:
 def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
     """An endless stream, about half of each kind; a text is a run of sentences cut from neighbouring paragraphs.
 
-    Lengths are log-normal as on the web: one in eight under 400 characters, three in ten beyond 2,000, some 20,000.
+    Lengths are log-normal as on the web: one in eight under 400 characters, three in ten beyond 2,000, a few near 20,000.
     """
     rng = random.Random(seed)
     quarries = _quarries(part)

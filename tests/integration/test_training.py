@@ -62,7 +62,7 @@ def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
 
 
 def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
-    unseen = list(islice(documents(1, part=Part.SHARDS), 300))
+    unseen = list(islice(documents(1, part=Part.SHARDS), 150))
 
     scores = scores_of(fitted.folder, unseen)
 
@@ -75,7 +75,7 @@ def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: Fitted) -
 
     assert (report.rows, report.held_out_rows) == (700, 140)
     assert report.seconds > 0
-    assert 0.85 <= report.held_out_accuracy <= 1.0
+    assert 0.8 <= report.held_out_accuracy <= 1.0
     assert 0 < report.held_out_mae < 1.0
 
 

@@ -1,0 +1,169 @@
+"""A fleet of separate processes on one Redis: workers and a finalizer come, go and die, and the run is finished."""
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from producer.children import Child
+from support.fleet import Fleet
+from support.outputs import manifest_lines, published_rows
+from support.waiting import wait_until
+
+
+def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
+    """The run id."""
+    arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
+    done = fleet.producer("enqueue", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
+    wait_until(lambda: fleet.ledger.counts(run_id).rows_scored, description="a worker scores rows", seconds=120)
+
+
+def wait_until_published(fleet: Fleet, run_id: str) -> None:
+    wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
+
+
+def child_of(worker: Child) -> psutil.Process:
+    """The process that owns the model: the worker's one child by multiprocessing's spawn."""
+    spawned = [child for child in psutil.Process(worker.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+    return spawned[0]
+
+
+def test_producer_workers_and_finalizer_finish_a_run_together(
+    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out")
+    running = fleet.producer("status", run_id)
+    assert running.returncode == 3
+    assert "`worker start` with its model serves it" in running.stdout
+
+    with fleet.finalizer(), fleet.worker(tiny_model, environment={"SHARDSIFT_DTYPE": "float32"}):
+        waited = fleet.producer(
+            "enqueue",
+            "--input",
+            shards,
+            "--model",
+            tiny_model,
+            "--output",
+            tmp_path / "out",
+            "--dtype",
+            "float32",
+            "--wait",
+        )
+
+    assert waited.returncode == 0, waited.stderr
+    assert "0 shards are new" in waited.stderr
+    status = fleet.producer("status", "--json")
+    assert status.returncode == 0
+    assert json.loads(status.stdout)["state"] == "published"
+    assert run_id in fleet.producer("runs").stdout
+    assert len(published_rows(tmp_path / "out", "scores")) == 160
+    assert len(manifest_lines(tmp_path / "out")) == 8
+
+
+@pytest.mark.parametrize("victim", ["child", "worker"])
+def test_a_killed_workers_shard_is_finished_by_another(
+    victim: str, fleet: Fleet, shards: Path, minilm_model: Path, tmp_path: Path
+) -> None:
+    environment = {"SHARDSIFT_DTYPE": "float32", "SHARDSIFT_LEASE_SECONDS": "3"}
+    run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "4")
+
+    with fleet.finalizer(), fleet.worker(minilm_model, name="w1", environment=environment) as first:
+        wait_for_first_shard(fleet, run_id)
+        if victim == "child":
+            child_of(first).kill()
+            wait_until_published(fleet, run_id)
+        else:
+            first.kill()
+            with fleet.worker(minilm_model, name="w2", environment=environment):
+                wait_until_published(fleet, run_id)
+
+    assert fleet.ledger.counts(run_id).done == 4
+    lines = manifest_lines(tmp_path / "out")
+    assert sum(int(str(line["rows_in"])) for line in lines) == 80
+    assert max(int(str(line["attempt"])) for line in lines) == 2
+
+
+def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
+    fleet: Fleet, shards: Path, minilm_model: Path, tmp_path: Path
+) -> None:
+    run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "2")
+
+    with fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}) as worker:
+        wait_for_first_shard(fleet, run_id)
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(timeout=20)
+
+    counts = fleet.ledger.counts(run_id)
+    assert (counts.running, counts.failed) == (0, 0)
+    assert counts.queued + counts.done == 2
+    queue = fleet.ledger.spec(run_id).queue
+    assert fleet.ledger.redis.llen(queue) >= counts.queued
+    assert fleet.ledger.redis.hlen("unacked") == 0
+
+
+def test_a_cancelled_run_stops_and_is_taken_up_again(
+    fleet: Fleet, shards: Path, minilm_model: Path, tmp_path: Path
+) -> None:
+    run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "4")
+
+    with fleet.finalizer(), fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}):
+        wait_for_first_shard(fleet, run_id)
+        assert fleet.producer("cancel", run_id).returncode == 0
+        wait_until(lambda: not fleet.ledger.counts(run_id).rows_running, description="the worker drops its shard")
+        assert "cancelled" in fleet.producer("status", run_id).stdout
+        assert fleet.producer("retry", run_id).returncode == 0
+        wait_until_published(fleet, run_id)
+
+    assert fleet.ledger.counts(run_id).done == 4
+
+
+def test_failed_shards_are_retried_when_asked(fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "shards"
+    missing.mkdir()
+    for name in ("000_00000", "000_00001"):
+        (missing / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
+    run_id = enqueue(fleet, missing, tiny_model, tmp_path / "out")
+    (missing / "000_00001.parquet").rename(tmp_path / "away")
+
+    with fleet.finalizer(), fleet.worker(tiny_model, environment={"SHARDSIFT_DTYPE": "float32"}):
+        wait_until(lambda: fleet.ledger.counts(run_id).failed, description="the missing shard fails", seconds=120)
+        wait_until(lambda: not fleet.ledger.counts(run_id).open, description="the other is done")
+        status = fleet.producer("status", run_id)
+        (tmp_path / "away").rename(missing / "000_00001.parquet")
+        assert fleet.producer("retry", run_id).returncode == 0
+        wait_until_published(fleet, run_id)
+
+    assert status.returncode == 1
+    assert "No such file or directory" in status.stdout
+    assert f"producer retry {run_id}" in status.stdout
+    assert len(manifest_lines(tmp_path / "out")) == 2
+
+
+def test_plain_celery_serves_too(fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
+    from support.processes import started
+
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "2")
+    environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "SHARDSIFT_DTYPE": "float32"}
+
+    with (
+        fleet.finalizer(),
+        started("celery", "-A", "worker.app", "worker", environment=environment, log=fleet.log("celery")),
+    ):
+        wait_until_published(fleet, run_id)
+
+    assert len(manifest_lines(tmp_path / "out")) == 2
+
+
+def test_a_worker_without_a_model_leaves_with_the_reason(fleet: Fleet, tmp_path: Path) -> None:
+    with fleet.worker(tmp_path / "nothing") as worker:
+        worker.wait(timeout=60)
+
+    assert worker.returncode == 2
+    assert "There is no model" in fleet.log("w1").read_text()

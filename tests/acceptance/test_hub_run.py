@@ -1,0 +1,88 @@
+"""The main job over the Hub: input, model and output in repositories of the local Hub server, by LFS and by xet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubserver import HubServer
+from support.fleet import Fleet
+from support.processes import run_command
+from support.waiting import wait_until
+
+CRAWL = "CC-MAIN-2024-10"
+DATASET = "HuggingFaceFW/fineweb"
+MODEL = "HuggingFaceFW/fineweb-edu-classifier"
+OUTPUT = "me/fineweb-edu-2024-10"
+COMMIT_BYTES = 16_384  # a commit of names, digests and a card; a single data file is more
+
+READ_BACK = f"""
+import datasets, pyarrow.parquet as pq
+from huggingface_hub import HfFileSystem
+kept = datasets.load_dataset("{OUTPUT}", split="train")
+every = datasets.load_dataset("{OUTPUT}", "scores", split="train")
+manifest = pq.read_table("datasets/{OUTPUT}/manifest.parquet", filesystem=HfFileSystem())
+assert kept.num_rows == sum(manifest["rows_kept"].to_pylist())
+assert every.num_rows == sum(manifest["rows_in"].to_pylist()) == 160
+assert min(kept["score"]) >= 3 and set(kept["dump"]) == {{"{CRAWL}"}}
+print("read back", kept.num_rows)
+"""
+
+
+@pytest.fixture(params=["lfs", "xet"])
+def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path: Path) -> Iterator[HubServer]:
+    """A Hub that has the crawl and the classifier under their public names."""
+    with HubServer(xet=request.param == "xet") as hub:
+        hub.create_repo(DATASET, repo_type="dataset")
+        hub.add_folder(
+            DATASET, _copied(shards, tmp_path / "input" / "data" / CRAWL), repo_type="dataset", message="a crawl"
+        )
+        hub.create_repo(MODEL, repo_type="model")
+        hub.add_folder(MODEL, tiny_model, repo_type="model", message="the classifier")
+        yield hub
+        assert not hub.handler_errors
+
+
+def _copied(shards: Path, folder: Path) -> Path:
+    """The shards laid out as in FineWeb; returns the repository's root."""
+    folder.mkdir(parents=True)
+    for shard in shards.glob("*.parquet"):
+        (folder / shard.name).write_bytes(shard.read_bytes())
+    return folder.parent.parent
+
+
+def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
+    hub: HubServer, fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    as_worker = hub.client_env(tmp_path / "worker-home", hub.token("worker", write=True))
+    as_finalizer = hub.client_env(tmp_path / "finalizer-home", hub.token("finalizer", write=True))
+    as_producer = hub.client_env(tmp_path / "producer-home", hub.token("producer", write=True))
+    producer = {**fleet.environment, **as_producer}
+
+    sent = run_command(
+        "producer", "enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", environment=producer
+    )
+    assert sent.returncode == 0, sent.stderr
+    run_id = sent.stdout.strip()
+    with fleet.finalizer(environment=as_finalizer), fleet.worker(MODEL, environment=as_worker):
+        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
+
+    commits = hub.commits(OUTPUT, repo_type="dataset")
+    assert [commit.author for commit in commits] == ["finalizer", "producer"]  # the producer's made the repository
+    files = hub.files(OUTPUT, repo_type="dataset")
+    data_bytes = sum(size for path, size in files.items() if path.startswith(("data/", "scores/")))
+    uploaded = sum(request.bytes_in for request in hub.requests if request.token_name == "worker")
+    committed = [request for request in hub.requests if "/commit/" in request.path and request.status == 200]
+    assert uploaded >= data_bytes > COMMIT_BYTES
+    assert [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed] == [("finalizer", True)]
+    assert f"data/{CRAWL}/000_00007.parquet" in files
+    assert f"scores/{CRAWL}/000_00007.parquet" in files
+
+    again = run_command(
+        "producer", "enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--wait", environment=producer
+    )
+    assert again.returncode == 0, again.stderr
+    assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
+    read = run_command("python", "-c", READ_BACK, environment={**producer, "HF_HOME": str(tmp_path / "reader-home")})
+    assert "read back" in read.stdout, read.stderr

@@ -1,0 +1,61 @@
+"""Specs, shards and receipts as a run would make them: right in every field, and small."""
+
+from dataclasses import replace
+from typing import Any
+
+from fleet.receipt import OutputFile, Provenance, Receipt
+from fleet.shard import Shard
+from fleet.spec import Model, RunSpec
+
+_SPEC = RunSpec(
+    input_uri="hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/*.parquet",
+    input_revision="0123abc",
+    crawl="CC-MAIN-2024-10",
+    columns=(("text", "string"), ("id", "string")),
+    text_column="text",
+    model=Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("LABEL_0",)),
+    dtype="float32",
+    score_column="score",
+    int_score=True,
+    where='"score" >= 3.0',
+    output_uri="memory://out",
+)
+
+
+def a_spec(**changes: Any) -> RunSpec:
+    return replace(_SPEC, **changes)
+
+
+def a_shard(name: str = "CC-MAIN-2024-10/000_00000", **changes: Any) -> Shard:
+    return replace(Shard(name=name, uri=f"file:///input/{name}.parquet", size_bytes=1000), **changes)
+
+
+def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
+    """Ten rows: six kept, three dropped, one errored."""
+    receipt = Receipt(
+        run_id=run_id,
+        shard=shard.name,
+        source_uri=shard.uri,
+        data=an_output_file(shard.data_path, rows=6),
+        scores=an_output_file(shard.scores_path, rows=10),
+        rows_in=10,
+        rows_kept=6,
+        rows_dropped=3,
+        rows_errored=1,
+        errors={"empty text": 1},
+        provenance=Provenance(
+            worker="w1@host/7",
+            attempt=1,
+            device="cpu",
+            dtype="float32",
+            versions={"torch": "2.11.0", "shardsift": "0.1.0"},
+            started_at=1_700_000_000.5,
+            finished_at=1_700_000_060.25,
+        ),
+    )
+    return replace(receipt, **changes)
+
+
+def an_output_file(path: str, **changes: Any) -> OutputFile:
+    file = OutputFile(path=path, staged_path=f"staged/{path}", size_bytes=100, sha256="ab" * 32, rows=1)
+    return replace(file, **changes)

@@ -1,0 +1,299 @@
+"""The filter keeps the rows that SQL says, and refuses every condition that looks at more than one row."""
+
+import re
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import UsageError
+from fleet.filter import Filter
+
+QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
+SCHEMA = pa.schema(
+    [
+        ("text", pa.string()),
+        ("Language", pa.string()),
+        ("meta", pa.struct([("site", pa.struct([("host", pa.string())]))])),
+        ("tags", pa.list_(pa.string())),
+        ("row", pa.int64()),
+        ("fetched", pa.timestamp("us", tz="UTC")),
+        ("score", pa.float32()),
+    ]
+)
+ROWS = pa.Table.from_pylist(
+    [
+        {"text": "a", "Language": "en", "score": 4.0, "row": 9, "tags": ["x"], "meta": {"site": {"host": "a.org"}}},
+        {"text": "b", "Language": "de", "score": 1.0, "row": 8, "tags": [], "meta": {"site": {"host": "b.org"}}},
+        {"text": "c", "Language": "en", "score": None, "row": 7, "tags": None, "meta": None},
+        {"text": "d", "Language": None, "score": 3.0, "row": 6, "tags": ["x", "y"], "meta": {"site": None}},
+    ],
+    schema=SCHEMA,
+)
+
+
+def kept(where: str, rows: pa.Table = ROWS) -> list[int]:
+    return Filter(where, rows.schema).keep(rows).tolist()
+
+
+def refusal(where: str, schema: pa.Schema = SCHEMA) -> str:
+    with pytest.raises(UsageError) as refused:
+        Filter(where, schema)
+    return str(refused.value)
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        ("where", "rows"),
+        [
+            ("score >= 3", [0, 3]),
+            ("true", [0, 1, 2, 3]),
+            ("false", []),
+            ('"score" >= 3.0', [0, 3]),
+            ("score between 1 and 3", [1, 3]),
+            ("score >= 3 and text <> 'a'", [3]),
+            ("score >= 3 or text = 'b'", [0, 1, 3]),
+            ("(score) >= (3)", [0, 3]),
+            ("list_contains(tags, 'x')", [0, 3]),
+            ("lower(text) in ('a', 'd')", [0, 3]),
+            ("text like 'a%'", [0]),
+            ("case when \"Language\" = 'en' then score >= 3 else score >= 1 end", [0, 1, 3]),
+        ],
+    )
+    def test_rows_for_which_it_is_true_are_kept_in_order(self, where: str, rows: list[int]) -> None:
+        assert kept(where) == rows
+
+    @pytest.mark.parametrize(
+        "where", ["SCORE >= 3", "Score >= 3", '"SCORE" >= 3', "rows.score >= 3", "rows.SCORE >= 3"]
+    )
+    def test_columns_are_found_in_any_case(self, where: str) -> None:
+        assert kept(where) == [0, 3]
+
+    def test_a_column_in_capitals_is_found_in_small_letters(self) -> None:
+        assert kept("language = 'en'") == [0, 2]
+
+    @pytest.mark.parametrize("where", ["score >= 3 -- good ones", "score >= 3 /* good */", "-- good ones\nscore >= 3"])
+    def test_a_comment_is_no_part_of_it(self, where: str) -> None:
+        assert kept(where) == [0, 3]
+
+    @pytest.mark.parametrize("where", ["meta.site.host = 'b.org'", "rows.meta.site.host = 'b.org'"])
+    def test_fields_inside_fields_are_reached(self, where: str) -> None:
+        assert kept(where) == [1]
+
+    def test_a_null_score_is_never_above_or_below(self) -> None:
+        assert 2 not in kept("score >= 0") + kept("score < 0") + kept("not (score >= 0)")
+
+    def test_a_null_score_can_be_asked_for(self) -> None:
+        assert kept("score is null") == [2]
+
+    def test_a_column_called_row_is_the_users(self) -> None:
+        assert kept("row >= 8") == [0, 1]
+
+    def test_a_column_called_rows_is_the_users(self) -> None:
+        table = pa.table({"rows": [1, 5, 3]})
+
+        assert kept("rows >= 3", table) == [1, 2]
+
+    def test_columns_that_it_does_not_name_may_hold_anything(self) -> None:
+        table = ROWS.append_column("odd", pa.array([{}] * 4, pa.struct([])))
+
+        assert kept("score >= 3", table) == [0, 3]
+
+    def test_no_rows_keep_none(self) -> None:
+        assert kept("score >= 3", SCHEMA.empty_table()) == []
+
+    def test_a_table_in_many_pieces_is_numbered_as_one(self) -> None:
+        table = pa.concat_tables([ROWS, ROWS, ROWS])
+
+        assert kept("score >= 3", table) == [0, 3, 4, 7, 8, 11]
+
+    def test_one_filter_serves_many_tables(self) -> None:
+        condition = Filter("score >= 3", SCHEMA)
+
+        answers = [condition.keep(ROWS.slice(start)).tolist() for start in (0, 1, 3, 4)]
+
+        assert answers == [[0, 3], [2], [0], []]
+
+    def test_order_is_ascending_over_many_rows(self) -> None:
+        scores = np.random.default_rng(0).uniform(0, 5, 300_000).astype(np.float32)
+
+        assert kept("score >= 2.5", pa.table({"score": scores})) == np.flatnonzero(scores >= 2.5).tolist()
+
+    def test_the_hour_of_a_time_is_utc_on_every_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TZ", "Asia/Tokyo")
+        table = pa.table({"fetched": pa.array([datetime(2024, 3, 1, 23, tzinfo=UTC)], SCHEMA.field("fetched").type)})
+
+        assert kept("hour(fetched) = 23", table) == [0]
+
+    @QUICK
+    @given(scores=st.lists(st.floats(-10, 10, width=32) | st.none(), max_size=40), hundredths=st.integers(-1200, 1200))
+    def test_a_threshold_keeps_what_numpy_keeps(self, scores: list[float | None], hundredths: int) -> None:
+        threshold = hundredths / 100
+        nearest = np.float32(threshold)  # above or below the threshold itself, by less than a float32 can say
+        numbers = np.array(
+            [
+                *(np.nan if score is None else score for score in scores),
+                nearest,
+                *np.nextafter(nearest, [-np.inf, np.inf], dtype=np.float32),
+            ],
+            dtype=np.float32,
+        )
+        table = pa.table({"score": pa.array(numbers, mask=np.isnan(numbers))})
+
+        assert kept(f'"score" >= {threshold}', table) == np.flatnonzero(numbers >= threshold).tolist()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "score >= 3) union select 1 where (true",
+            "score >= 3) union all select * from rows where (true",
+            "score >= 3) except select * from rows where (true",
+            "score >= 3) limit (1",
+            "score >= 3) order by (score",
+            "score >= 3) qualify (row_number() over () = 1",
+            "score >= 3) group by (score",
+            "score >= 3) group by all having (true",
+            "score >= 3) using sample (1",
+            "score >= ?",
+            "score >= $1",
+        ],
+    )
+    def test_a_bracket_smuggles_nothing_in(self, where: str) -> None:
+        assert "it is more than one condition" in refusal(where)
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "score >= 3; select 1",
+            "score >= 3); select (1",
+            "score >= 3) ; copy rows to 'out.csv' --",
+            "score >= 3); attach 'other.db'; select (1",
+            "score >= 3); set threads = 2; select (1",
+            "score >= 3); install httpfs; select (1",
+            "copy rows to 'out.csv'",
+            "attach database 'other.db'",
+            "set threads = 2",
+            "set threads",
+            "score >=",
+            "(score >= 3",
+            "score >= 3)",
+            "score >= 3 /*",
+            "score >= 'three",
+        ],
+    )
+    def test_what_is_no_condition_is_refused_as_such(self, where: str) -> None:
+        assert re.search("syntax error|it is more than one statement|Only SELECT|unterminated", refusal(where))
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "score >= (select avg(score) from rows)",
+            "exists (select 1)",
+            "text in (select 'a')",
+            "text in (select content from read_text('/etc/passwd'))",
+            "exists (from read_csv('/etc/passwd'))",
+            "exists (from '/etc/passwd')",
+            "exists (from glob('/etc/*'))",
+            "row_number() over () <= 10",
+            "rank() over (order by score) = 1",
+            "sum(score) over () > 3",
+            "select score from rows",
+            "score > lag(score) over (order by row)",
+        ],
+    )
+    def test_other_rows_and_tables_are_out_of_reach(self, where: str) -> None:
+        assert "a subquery or window function" in refusal(where)
+
+    @pytest.mark.parametrize(
+        ("where", "reason"),
+        [
+            ("random() < 0.5", "random() does not give the same answer"),
+            ("score >= 3 and RANDOM() < 0.5", "random() does not give the same answer"),
+            ("now() > fetched", "now() does not give the same answer"),
+            ("today() > '2024-01-01'::date", "today() does not give the same answer"),
+            ("uuid() = text", "uuid() does not give the same answer"),
+            ("get_current_timestamp() > fetched", "get_current_timestamp() does not give the same answer"),
+            ("age(fetched::timestamp) > interval 1 year", "age() does not give the same answer"),
+            ("ago(interval 1 year) > fetched", "ago() does not give the same answer"),
+            ("current_localtimestamp() > '2024-01-01'", "current_localtimestamp() does not give the same answer"),
+            ("pg_postmaster_start_time() > fetched", "pg_postmaster_start_time() does not give the same answer"),
+            ("current_setting('threads') = '1'", "current_setting() does not give the same answer"),
+            ("version() = 'v1'", "version() does not give the same answer"),
+            ("current_date > '2024-01-01'", 'there is no column "current_date"'),
+            ("current_timestamp > fetched", 'there is no column "current_timestamp"'),
+            ("localtime is null", 'there is no column "localtime"'),
+        ],
+    )
+    def test_clocks_and_dice_are_refused(self, where: str, reason: str) -> None:
+        assert reason in refusal(where)
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "scores >= 3",
+            "rowid < 5",
+            '"a.b" = 1',
+            "meta.site = 'x' and host = 'a.org'",
+            "len(list_filter(tags, t -> t = 'x')) > 0",
+        ],
+    )
+    def test_an_unknown_column_is_told_with_those_there_are(self, where: str) -> None:
+        assert "there are: text, Language, meta, tags, row, fetched, score" in refusal(where)
+
+    @pytest.mark.parametrize("where", ["COLUMNS(*) > 3", "COLUMNS('s.*') > 3", "rows.* is null", "* > 3"])
+    def test_a_star_is_refused(self, where: str) -> None:
+        assert "it names all columns by a star" in refusal(where)
+
+    @pytest.mark.parametrize(
+        ("where", "reason"),
+        [
+            ("read_csv('/etc/passwd')", "read_csv"),
+            ("read_text('/etc/passwd') is not null", "read_text"),
+            ("glob('/etc/*') is not null", "glob"),
+            ("'/etc/passwd'", "it is VARCHAR, not true or false"),
+        ],
+    )
+    def test_files_are_out_of_reach(self, where: str, reason: str) -> None:
+        assert reason in refusal(where)
+
+    @pytest.mark.parametrize(
+        ("where", "reason"),
+        [
+            ("score", "it is FLOAT, not true or false"),
+            ("text", "it is VARCHAR, not true or false"),
+            ("3", "it is INTEGER, not true or false"),
+            ("null", "not true or false"),
+            ("", "not true or false"),
+            ("text >= 3", "Cannot compare values of type VARCHAR"),
+            ("score >= 'three'", "Could not convert string 'three'"),
+            ("meta >= 3", "cannot be used: "),
+            ("text like 3", "No function matches"),
+            ("no_such_function(score) > 3", "no_such_function"),
+            ("count(*) > 3", "cannot contain aggregates"),
+            ("avg(score) > 3", "cannot contain aggregates"),
+        ],
+    )
+    def test_wrong_types_are_refused_before_any_row_is_seen(self, where: str, reason: str) -> None:
+        assert reason in refusal(where)
+
+    def test_a_name_that_two_columns_share_but_for_case_is_refused(self) -> None:
+        schema = pa.schema([("Score", pa.string()), ("score", pa.float32())])
+
+        assert '"score" names several columns' in refusal("score >= 3", schema)
+
+    def test_what_only_a_row_shows_is_the_same_error(self) -> None:
+        condition = Filter("text::int > 3", SCHEMA)
+
+        with pytest.raises(UsageError, match="Could not convert string 'a'"):
+            condition.keep(ROWS)
+
+    def test_the_message_is_one_line_that_ends_with_an_example(self) -> None:
+        message = refusal("score >=\n3 /*")
+
+        assert "\n" not in message
+        assert message.endswith('Write a condition on one row, like "score >= 3".')

@@ -1,0 +1,68 @@
+"""A message names a run and a shard, and can do nothing else."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from fleet.message import FinalizeRun, ScoreShard
+
+RUN = "cc-main-2024-10.fineweb-edu-classifier.0123456789ab"
+SCORE = {"version": 1, "run_id": RUN, "shard": "CC-MAIN-2024-10/000_00000"}
+FINALIZE = {"version": 1, "run_id": RUN}
+
+
+@pytest.mark.parametrize(("kind", "fields"), [(ScoreShard, SCORE), (FinalizeRun, FINALIZE)])
+def test_a_message_comes_back_as_it_was_sent(kind: type[BaseModel], fields: dict[str, Any]) -> None:
+    assert kind.model_validate(fields).model_dump() == fields
+
+
+@pytest.mark.parametrize(("kind", "fields"), [(ScoreShard, SCORE), (FinalizeRun, FINALIZE)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uri": "file:///etc/passwd"},
+        {"version": 2},
+        {"version": 0},
+        {"version": "1"},
+        {"version": None},
+        {"run_id": ""},
+        {"run_id": "../other"},
+        {"run_id": "Upper"},
+        {"run_id": f"{RUN}\n"},
+        {"run_id": "a b"},
+        {"run_id": "a:shard:b"},
+        {"run_id": None},
+        {"run_id": 7},
+        {"run_id": b"abc"},
+        {"run_id": [RUN]},
+        {"run_id": "a" * 10_000_000},
+    ],
+    ids=lambda change: str(change)[:40],
+)
+def test_a_field_that_is_not_ours_is_refused(
+    kind: type[BaseModel], fields: dict[str, Any], change: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationError):
+        kind.model_validate(fields | change)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/a", "a/", "a/../b", "..", "a\x00", "a\nb", "a b", None, 7, ["a"], "a" * 513, "a/" * 5_000_000 + "a"],
+    ids=lambda name: str(name)[:20],
+)
+def test_a_shard_name_that_leaves_the_output_is_refused(name: object) -> None:
+    with pytest.raises(ValidationError):
+        ScoreShard.model_validate(SCORE | {"shard": name})
+
+
+@pytest.mark.parametrize("missing", ["run_id", "shard"])
+def test_a_missing_field_is_refused(missing: str) -> None:
+    with pytest.raises(ValidationError, match="Field required"):
+        ScoreShard.model_validate({name: value for name, value in SCORE.items() if name != missing})
+
+
+def test_a_message_to_the_finalizer_names_no_shard() -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        FinalizeRun.model_validate(SCORE)

@@ -1,0 +1,84 @@
+"""A shard's name is a path in the output: none may lead out of it, or be seen as something else there."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fleet.shard import Shard, is_safe_name
+from support.records import a_shard
+
+ODD = ["..", ".", "/", "//", "a", "\x00", "\n", "\r", "\x7f", "\u2028", "%2e", "\\", " ", "*", "é"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a",
+        "000_00000",
+        "CC-MAIN-2024-10/000_00000",
+        "a/b/c",
+        "crawl=x/lang=en,de/part-0.snappy",
+        "a..b",
+        "...",
+        "ü/数据",
+        "a" * 512,
+    ],
+)
+def test_names_of_real_datasets_are_accepted(name: str) -> None:
+    assert is_safe_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/a",
+        "a/",
+        "a//b",
+        ".",
+        "..",
+        "../a",
+        "a/..",
+        "a/../b",
+        "./a",
+        "a/./b",
+        "a\n",
+        "\na",
+        "a\x00b",
+        "a b",
+        "a\\b",
+        "~/a:b",
+        "a?b",
+        "a*",
+        "a#b",
+        "a%2e",
+        "hf://a",
+        "a" * 513,
+    ],
+)
+def test_other_names_are_refused(name: str) -> None:
+    assert not is_safe_name(name)
+    with pytest.raises(ValueError, match="Rename the file"):
+        a_shard(name)
+
+
+@given(st.text(max_size=40) | st.lists(st.sampled_from(ODD), max_size=8).map("".join))
+@example("a/..")
+@example("a\n")
+def test_no_accepted_name_leaves_its_folder(name: str) -> None:
+    if is_safe_name(name):
+        assert not {"", ".", ".."} & set(name.split("/"))
+        assert name.isprintable()
+        assert not set(name) & set("\\:*?#% ")
+
+
+@given(st.lists(st.text("abc_-.=+,@09", min_size=1, max_size=8), min_size=1, max_size=5))
+def test_every_path_of_plain_segments_is_accepted(segments: list[str]) -> None:
+    assert is_safe_name("/".join(segments)) == (not {".", ".."} & set(segments))
+
+
+def test_both_outputs_mirror_the_name() -> None:
+    shard = Shard(name="CC-MAIN-2024-10/000_00000", uri="file:///x.parquet")
+
+    assert shard.data_path == "data/CC-MAIN-2024-10/000_00000.parquet"
+    assert shard.scores_path == "scores/CC-MAIN-2024-10/000_00000.parquet"

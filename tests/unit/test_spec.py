@@ -1,0 +1,133 @@
+"""A run is its spec: equal specs are the same run, and every field that changes what is published changes the id."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fleet.spec import Model, RunSpec, is_run_id, scorer_queue
+from support.records import a_spec
+
+OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
+CHANGES: dict[str, Any] = {
+    "input_uri": "hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",
+    "input_revision": "fedcba",
+    "crawl": None,
+    "columns": (("text", "string"), ("id", "large_string")),
+    "text_column": "id",
+    "model": OTHER_MODEL,
+    "dtype": "bfloat16",
+    "score_column": "edu",
+    "int_score": False,
+    "where": None,
+    "output_uri": "memory://elsewhere",
+    "limit_shards": 1,
+    "limit_rows": 1,
+    "window_rows": 1,
+    "window_bytes": 1,
+}
+TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
+
+
+class TestRunId:
+    def test_equal_specs_are_the_same_run(self) -> None:
+        assert a_spec().run_id == a_spec().run_id
+
+    def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.084b42b3bdf5"
+
+    @pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
+    def test_each_field_makes_another_run(self, field: str) -> None:
+        changed = a_spec(**{field: CHANGES[field]})
+
+        assert changed.run_id != a_spec().run_id
+
+    @pytest.mark.parametrize(
+        "model",
+        [
+            Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="other", labels=("LABEL_0",)),
+            Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("good",)),
+        ],
+    )
+    def test_a_model_of_the_same_name_with_another_revision_or_label_makes_another_run(self, model: Model) -> None:
+        assert a_spec(model=model).run_id != a_spec().run_id
+
+    @pytest.mark.parametrize(
+        ("changes", "head"),
+        [
+            ({}, "cc-main-2024-10.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uri": "/data/My Shards/*.parquet"}, "my-shards.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uri": "/data/shards/a.parquet"}, "a.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uri": "s3://bucket/folder/"}, "folder.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uri": "*.parquet"}, "input.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uri": "/daten/übergrößen"}, "bergr-en.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uri": "/数据"}, "x.fineweb-edu-classifier."),
+            ({"model": OTHER_MODEL}, "cc-main-2024-10.other."),
+        ],
+    )
+    def test_its_head_tells_input_and_model(self, changes: dict[str, Any], head: str) -> None:
+        assert a_spec(**changes).run_id.startswith(head)
+
+    @given(crawl=TEXT | st.none(), input_uri=TEXT, model_name=TEXT)
+    def test_it_is_a_run_id_whatever_the_names(self, crawl: str | None, input_uri: str, model_name: str) -> None:
+        model = Model(name=model_name, revision="1", labels=("a",))
+
+        assert is_run_id(a_spec(crawl=crawl, input_uri=input_uri, model=model).run_id)
+
+    @pytest.mark.parametrize("text", ["", ".hidden", "-x", "A", "a b", "a/b", "a\n", "a:b", "a*", "é", "a" * 82])
+    def test_what_could_reach_another_key_or_folder_is_no_run_id(self, text: str) -> None:
+        assert not is_run_id(text)
+
+
+class TestJson:
+    @pytest.mark.parametrize("field", [None, *CHANGES])
+    def test_a_spec_comes_back_as_it_was(self, field: str | None) -> None:
+        spec = a_spec(**({field: CHANGES[field]} if field else {}))
+
+        assert RunSpec.from_json(spec.to_json()) == spec
+        assert RunSpec.from_json(spec.to_json()).run_id == spec.run_id
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uri": 5}', "null"])
+    def test_anything_else_is_refused(self, text: str) -> None:
+        with pytest.raises(ValidationError):
+            RunSpec.from_json(text)
+
+
+class TestQueue:
+    def test_it_names_model_revision_and_dtype(self) -> None:
+        model = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
+
+        assert scorer_queue(model, "float32") == "score.big-model-v2.0123456789ab.float32"
+
+    def test_a_folder_is_named_by_its_last_part_and_digest(self, tmp_path: Path) -> None:
+        model = Model(name=str(tmp_path / "mine"), revision="sha256-0123456789abcdef", labels=("a",))
+
+        assert scorer_queue(model, "auto") == "score.mine.0123456789ab.auto"
+
+    def test_runs_of_one_scorer_share_a_queue(self) -> None:
+        assert a_spec(where=None, output_uri="memory://b").queue == a_spec().queue
+
+    @pytest.mark.parametrize("changes", [{"model": OTHER_MODEL}, {"dtype": "float16"}])
+    def test_another_scorer_has_another_queue(self, changes: dict[str, Any]) -> None:
+        assert a_spec(**changes).queue != a_spec().queue
+
+
+class TestAddedColumns:
+    @pytest.mark.parametrize(
+        ("labels", "int_score", "columns"),
+        [
+            (("a",), False, ("edu",)),
+            (("a",), True, ("edu", "int_edu")),
+            (("a", "b"), False, ("edu", "edu_label")),
+        ],
+    )
+    def test_they_follow_from_labels_and_rounding(
+        self, labels: tuple[str, ...], int_score: bool, columns: tuple[str, ...]
+    ) -> None:
+        model = Model(name="m", revision="1", labels=labels)
+
+        assert a_spec(model=model, int_score=int_score, score_column="edu").added_columns == columns
