@@ -11,6 +11,7 @@ from enum import StrEnum
 from importlib import resources
 from itertools import islice
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import redis
 from pydantic import TypeAdapter
@@ -127,13 +128,17 @@ class Ledger:
                 socket_timeout=30,
                 health_check_interval=15,
             )
+        except ValueError:  # not shown: of a URL that cannot be split, any part may be the password
+            raise UsageError(
+                "REDIS_URL is no URL of a Redis. Write redis://:password@host:6379/0, other signs of the password as %XX."
+            ) from None
+        address = _address(settings.ledger_url)
+        try:
             client.ping()
         except redis.AuthenticationError as error:
-            raise UsageError(f"Redis at {_shown(settings)} refuses the password ({error}). Check REDIS_URL.") from error
-        except (redis.RedisError, ValueError) as error:
-            raise UsageError(
-                f"No Redis answers at {_shown(settings)} ({error}). Start it, or set REDIS_URL."
-            ) from error
+            raise UsageError(f"Redis at {address} refuses the password ({error}). Check REDIS_URL.") from error
+        except redis.RedisError as error:
+            raise UsageError(f"No Redis answers at {address} ({error}). Start it, or set REDIS_URL.") from error
         return cls(client, lease_seconds=settings.lease_seconds, max_attempts=settings.max_attempts)
 
     # --- runs -------------------------------------------------------------------------------------------------------
@@ -393,6 +398,7 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
     return max(0.0, (end_ms - int(run["started_ms"])) / 1000)
 
 
-def _shown(settings: Settings) -> str:
-    """The URL without its password."""
-    return (settings.redis_url or "").rpartition("@")[2].removeprefix("redis://")
+def _address(url: str) -> str:
+    """Host and port, or the socket: what of a URL may be shown. A password can stand before the @ and in the query."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fleet.defaults import DEFAULT_MODEL
+from fleet.errors import UsageError
 
 
 class Settings(BaseSettings):
@@ -42,6 +43,7 @@ class Settings(BaseSettings):
     )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
     lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its shard.")
+    progress_seconds: float = Field(10.0, gt=0, description="Pause between two progress lines of a shard in Flower.")
     sweep_seconds: float = Field(15.0, gt=0, description="Pause between two sweeps of the ledger in a finalizer.")
     resend_seconds: float = Field(
         60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew."
@@ -62,13 +64,21 @@ class Settings(BaseSettings):
         """The URL for redis-py, with the password from the file put in."""
         if self.redis_url is None or self.redis_password_file is None:
             return self.redis_url
-        return _with_password(self.redis_url, self.redis_password_file.read_text().strip())
+        return _with_password(self.redis_url, read_secret(self.redis_password_file))
 
     @property
     def broker_url(self) -> str | None:
         """The same server in Celery's spelling, which says `redis+socket` for a unix socket."""
         url = self.ledger_url
         return url.replace("unix://", "redis+socket://", 1) if url else None
+
+
+def read_secret(file: Path) -> str:
+    """What a password file holds. Raises UsageError where it cannot be read."""
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise UsageError(f"The password file {file} cannot be read: {error.strerror}.") from error
 
 
 def _with_password(url: str, password: str) -> str:

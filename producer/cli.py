@@ -225,7 +225,7 @@ def demo(
 
     folder = folder.absolute()
     _say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}")
-    make_inputs(folder, rows=rows, labelled_rows=400)
+    make_inputs(folder, rows=rows, labelled_rows=800)
     _say("2/3  Fitting a classification head on a frozen MiniLM encoder")
     training = fit_classifier(folder)
     _say(f"3/3  Scoring and filtering with {workers} workers")

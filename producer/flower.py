@@ -5,7 +5,7 @@ import secrets
 import sys
 
 from fleet.broker import make_app, require_broker
-from fleet.settings import Settings
+from fleet.settings import Settings, read_secret
 
 _SAVE_MS = 10_000
 _MAX_TASKS = 100_000  # keep in step with the shards of a run: the oldest are forgotten beyond it
@@ -44,5 +44,5 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
 def flower_auth(settings: Settings) -> str | None:
     """`user:password`, from the setting or the file it names."""
     if settings.flower_auth_file is not None:
-        return settings.flower_auth_file.read_text().strip()
+        return read_secret(settings.flower_auth_file)
     return settings.flower_auth

@@ -15,7 +15,6 @@ import redis
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger
 
-_PROGRESS_SECONDS = 10.0  # between two lines in Flower
 _RENEW_SECONDS = 5.0  # between two renewals, which also carry the rows for the progress bar
 logger = logging.getLogger(__name__)
 
@@ -30,11 +29,13 @@ class Lease:
         *,
         stopping: threading.Event,
         report: Callable[[str], None],
+        report_seconds: float,
     ) -> None:
         self._ledger = ledger
         self._claim = claim
         self._stopping = stopping
         self._report = report
+        self._report_seconds = report_seconds
         self._rows_before_window = 0
         self._rows = 0
         self._lost: LeaseLost | None = None
@@ -54,7 +55,7 @@ class Lease:
         """Note progress. Raises Stopped or LeaseLost when the work is to end here."""
         self._rows = self._rows_before_window + rows_of_window
         self.check()
-        if time.monotonic() - self._reported >= _PROGRESS_SECONDS:
+        if time.monotonic() - self._reported >= self._report_seconds:
             self._reported = time.monotonic()
             self._report(f"{self._rows:,} rows, {self._rows / (self._reported - self._started):,.0f} rows/s")
 

@@ -40,7 +40,13 @@ def score_shard_task(self: Task, **fields: object) -> str:
 
 
 def _work_on(claim: Claim, child: Child, task: Task, worker: str) -> str:
-    lease = Lease(child.ledger, claim, stopping=child.stopping, report=lambda line: _show_progress(task, line))
+    lease = Lease(
+        child.ledger,
+        claim,
+        stopping=child.stopping,
+        report=lambda line: _show_progress(task, line),
+        report_seconds=child.settings.progress_seconds,
+    )
     name = claim.shard.name
     try:
         with lease:

@@ -21,7 +21,8 @@ if attempts > tonumber(ARGV[4]) then
   redis.call('ZREM', sent, name)
   redis.call('ZREM', running, name)
   redis.call('SADD', failed, name)
-  redis.call('HSET', shard, 'state', 'failed')
+  redis.call('HSET', shard, 'state', 'failed', 'attempts', attempts - 1)
+  redis.call('HDEL', shard, 'token', 'rows')
   redis.call('HSETNX', shard, 'error', 'The worker vanished in each of ' .. (attempts - 1) .. ' attempts')
   return {'failed'}
 end

@@ -7,7 +7,9 @@
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import fsspec
 from fsspec.core import url_to_fs
@@ -26,7 +28,10 @@ class FolderOutput:
         self.uri = uri
         self._run_id = run_id
         self._fs: fsspec.AbstractFileSystem
-        self._fs, self._root = url_to_fs(uri)
+        try:
+            self._fs, self._root = url_to_fs(uri)
+        except (ImportError, ValueError) as error:  # a library that is not installed, or a protocol that nobody knows
+            raise UsageError(f"The output {uri} cannot be used: {error}.") from error
 
     def reserve(self, spec: RunSpec) -> None:
         try:
@@ -75,8 +80,8 @@ class FolderOutput:
         return f"{self._root.rstrip('/')}/{path}"
 
     def _refuse_other_runs(self) -> None:
-        runs = self._fs.glob(self._at(f"{_WORKPLACE}/*/spec.json"))
-        others = sorted({run.split("/")[-2] for run in runs} - {self._run_id})
+        runs = self._runs()
+        others = sorted(runs - {self._run_id})
         if others:
             raise UsageError(
                 f"The output {self.uri} holds the data of another run, {others[0]}. "
@@ -87,9 +92,17 @@ class FolderOutput:
                 f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
             )
 
+    def _runs(self) -> set[str]:
+        """The runs that reserved this output. By listing, since the path may hold what a glob takes for a pattern."""
+        if not self._fs.isdir(self._at(_WORKPLACE)):
+            return set()
+        paths = self._fs.ls(self._at(_WORKPLACE), detail=False)
+        names = {str(path).rstrip("/").rpartition("/")[2] for path in paths}
+        return {name for name in names if self._fs.exists(self._at(f"{_WORKPLACE}/{name}/spec.json"))}
+
     def _write(self, path: str, content: bytes) -> None:
-        """Aside first, then into place, so that no reader meets half a file."""
-        aside = f"{self._workplace}/aside/{path.replace('/', '_')}"
+        """Aside first, under a name of its own, then into place, so that no reader meets half a file."""
+        aside = f"{self._workplace}/aside/{uuid4().hex}"
         self._fs.makedirs(self._at(aside).rpartition("/")[0], exist_ok=True)
         self._fs.pipe_file(self._at(aside), content)
         self._move(aside, path)
@@ -107,5 +120,5 @@ class FolderOutput:
         self._fs.mv(self._at(source), self._at(target))
 
     def _remove(self, path: str) -> None:
-        if self._fs.exists(self._at(path)):
+        with suppress(FileNotFoundError):  # another finalizer may remove it at this moment
             self._fs.rm(self._at(path), recursive=True)

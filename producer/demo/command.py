@@ -48,7 +48,7 @@ def make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
 def fit_classifier(folder: Path) -> dict[str, float]:
     """Fit the head with `worker train`, in its own process since it takes torch; returns its report."""
     command = [sys.executable, "-m", "worker.cli", "train", str(folder / "labelled.parquet")]
-    command += ["--encoder", "demo", "--max-tokens", "256", "--output", str(folder / "classifier")]
+    command += ["--encoder", "demo", "--max-tokens", "128", "--output", str(folder / "classifier")]
     trained = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if trained.returncode:
         raise UsageError("The demo's classifier could not be fitted; the line above says why.")

@@ -29,6 +29,18 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def locked_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a Redis whose password is `correct horse/1@2`."""
+    folder = tmp_path_factory.mktemp("r")
+    socket = folder / "s"
+    password = "correct horse/1@2"
+    command = [find_redis_server(), "--port", "0", "--unixsocket", str(socket), "--requirepass", password]
+    with running([*command, "--dir", str(folder), "--save", ""], log=folder / "log", stop_seconds=10):
+        wait_until(socket.exists, description="Redis listens", seconds=10)
+        yield socket
+
+
 @pytest.fixture
 def client(redis_url: str) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
@@ -204,6 +216,7 @@ class TestClaims:
         (failure,) = ledger.failures(run)
         assert failure.shard == A.name
         assert failure.worker == "w3"
+        assert failure.attempts == 3
         assert "vanished in each of 3 attempts" in failure.error
         assert ledger.counts(run).failed == 1
 
@@ -388,7 +401,7 @@ class TestDue:
         due(ledger, run)
         claimed(ledger, run)
 
-        assert due(ledger, run, resend_seconds=0) != [A.name]
+        assert A.name not in due(ledger, run, resend_seconds=0)
         assert ledger.counts(run).running == 1
 
     def test_a_message_is_sent_again_only_when_the_queue_is_empty(self, ledger: Ledger, run: str) -> None:
@@ -528,9 +541,9 @@ class TestCounts:
     def test_time_stands_still_when_nothing_is_open(self, ledger: Ledger, run: str) -> None:
         for shard in (A, B, C):
             ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
-        seconds = ledger.counts(run).seconds
+        seconds, now = ledger.counts(run).seconds, time.monotonic()
 
-        wait_until(lambda: ledger.redis.time()[1] % 2, description="some time passes")
+        wait_until(lambda: time.monotonic() > now + 0.02, description="some time passes")
 
         assert ledger.counts(run).seconds == seconds
 
@@ -600,17 +613,6 @@ class TestConnecting:
             Ledger.connect(Settings(redis_url=url))
 
         assert "s3cret" not in str(refused.value)
-
-    @pytest.fixture(scope="class")
-    def locked_socket(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-        """The socket of a Redis whose password is `correct horse/1@2`."""
-        folder = tmp_path_factory.mktemp("r")
-        socket = folder / "s"
-        password = "correct horse/1@2"
-        command = [find_redis_server(), "--port", "0", "--unixsocket", str(socket), "--requirepass", password]
-        with running([*command, "--dir", str(folder), "--save", ""], log=folder / "log", stop_seconds=10):
-            wait_until(socket.exists, description="Redis listens", seconds=10)
-            yield socket
 
     @pytest.mark.parametrize("url", ["unix://{}", "unix://:wr0ng@{}"])
     def test_a_wrong_or_missing_password_is_told_without_it(self, locked_socket: Path, url: str) -> None:
