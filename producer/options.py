@@ -10,44 +10,89 @@ import typer
 
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
 
+_INPUT, _MODEL, _KEEP, _OUTPUT = "What to read", "What to score it with", "What to keep", "Where to put it"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """What a user may say about a run. The annotations are the command line's."""
 
-    crawl: Annotated[str | None, typer.Option(help="Common Crawl release to read, for example CC-MAIN-2024-10.")] = None
-    dataset: Annotated[str, typer.Option(help="Dataset of the crawl, shaped data/<crawl>/*.parquet.")] = DEFAULT_DATASET
-    input_uri: Annotated[
-        str | None, typer.Option("--input", help="Instead of a crawl: a file, folder, glob or URL (hf://, s3://, …).")
+    crawl: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Common Crawl release, like CC-MAIN-2024-10.", rich_help_panel=_INPUT),
     ] = None
-    model: Annotated[str, typer.Option(help="Sequence classifier: a Hub name or a folder.")] = DEFAULT_MODEL
+    dataset: Annotated[
+        str, typer.Option(metavar="REPO", help="Dataset shaped data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
+    ] = DEFAULT_DATASET
+    input_uri: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="URI",
+            help="Not a crawl: a file, folder, glob or URL (hf://, s3://).",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
+    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column to score.", rich_help_panel=_INPUT)] = "text"
+    limit_shards: Annotated[
+        int | None, typer.Option(min=1, help="Read the first shards only.", rich_help_panel=_INPUT)
+    ] = None
+    limit_rows: Annotated[
+        int | None, typer.Option(min=1, help="Read so many rows only, over all shards.", rich_help_panel=_INPUT)
+    ] = None
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="Sequence classifier: a Hub name or a folder.", rich_help_panel=_MODEL)
+    ] = DEFAULT_MODEL
     model_revision: Annotated[
         str | None,
-        typer.Option("--revision", help="Branch, tag or commit of the model. Default: its main branch, now."),
+        typer.Option(
+            "--revision",
+            metavar="REV",
+            help="Its branch, tag or commit. Default: main, as it is now.",
+            rich_help_panel=_MODEL,
+        ),
     ] = None
     dtype: Annotated[
-        str, typer.Option(help="auto (16-bit where the device is fast at it), float32, bfloat16 or float16.")
+        str,
+        typer.Option(
+            metavar="DTYPE",
+            help="float32, bfloat16, float16, or auto: 16-bit where the device is fast at it.",
+            rich_help_panel=_MODEL,
+        ),
     ] = "auto"
-    text_column: Annotated[str, typer.Option(help="Column to score.")] = "text"
-    score_column: Annotated[str, typer.Option(help="Name of the added column.")] = "score"
+    min_score: Annotated[
+        float | None,
+        typer.Option(help="Keep rows whose raw score is at least this. Default: 3.", rich_help_panel=_KEEP),
+    ] = None
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL", help="Keep rows for which this is true, like 'int_score >= 3'.", rich_help_panel=_KEEP
+        ),
+    ] = None
+    keep_all: Annotated[
+        bool, typer.Option("--keep-all", help="Keep every row that could be scored.", rich_help_panel=_KEEP)
+    ] = False
+    output_uri: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            metavar="URI",
+            help="A folder, a URL, or hf://datasets/<user>/<name>. Required.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = ""
+    score_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the added column.", rich_help_panel=_OUTPUT)
+    ] = "score"
     int_score: Annotated[
         bool | None,
         typer.Option(
-            "--int-score/--no-int-score", help="Add FineWeb-Edu's rounded score. Default: for its classifier."
+            "--int-score/--no-int-score",
+            help="Add FineWeb-Edu's rounded score. Default: for its classifier.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = None
-    min_score: Annotated[float | None, typer.Option(help="Keep rows whose raw score is at least this. Default: 3.")] = (
-        None
-    )
-    where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Keep rows for which this is true, for example 'int_score >= 3'.")
-    ] = None
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that could be scored.")] = False
-    output_uri: Annotated[
-        str, typer.Option("--output", help="A folder, a URL, or hf://datasets/<user>/<name>. Required.")
-    ] = ""
-    limit_shards: Annotated[int | None, typer.Option(min=1, help="Read the first shards only.")] = None
-    limit_rows: Annotated[int | None, typer.Option(min=1, help="Read so many rows only, over all shards.")] = None
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -28,6 +28,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool) -> Public
     Looks at the output first, so that a commit whose answer was lost, or that another finalizer made, is not made twice.
     Raises TransientError or ShardError from the output, PublishConflict when others keep committing.
     """
+    spec = ledger.spec(run_id)
     counts = ledger.counts(run_id)
     if counts.open:
         return NotReady(reason=f"{counts.open} shards are not done yet")
@@ -37,7 +38,6 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool) -> Public
         )
     if not counts.done:
         return NotReady(reason="no shard is done")
-    spec = ledger.spec(run_id)
     receipts = list(ledger.receipts(run_id))
     commit = _publish_once(open_output(spec.output_uri, run_id), spec, receipts)
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,8 +15,15 @@ from support.fleet import Fleet
 from support.processes import started
 from support.waiting import wait_until
 
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 AUTH = "me:a-password"
-PORT = 5599
+PORT = free_port()
 
 
 @pytest.fixture

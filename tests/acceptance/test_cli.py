@@ -1,0 +1,171 @@
+"""The commands as a user meets them: help at once, one-line errors, and a control side that needs no torch."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+
+import pytest
+
+from support.fleet import Fleet
+from support.processes import run_command
+
+HEAVY = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "sentence_transformers",
+    "sklearn",
+    "scikit",
+    "gt_all",
+    "scipy",
+)
+COMMANDS = ("enqueue", "run", "status", "runs", "retry", "cancel", "finalize", "finalizer", "flower", "demo")
+HELP_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has our packages and dependencies, and none of the `worker` extra."""
+    folder = tmp_path_factory.mktemp("light") / "venv"
+    venv.create(folder, with_pip=False, symlinks=True)
+    site_packages = next(folder.glob("lib/python*/site-packages"))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.lower().startswith(HEAVY):
+            (site_packages / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def light(
+    python: Path, *arguments: str | Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python), "-m", "producer.cli", *map(str, arguments)],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_light_environment_has_no_torch(light_python: Path) -> None:
+    assert subprocess.run([str(light_python), "-c", "import torch"], capture_output=True, check=False).returncode == 1
+    assert subprocess.run([str(light_python), "-c", "import celery, duckdb"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_help_comes_in_under_a_second_without_torch(command: tuple[str, ...], light_python: Path) -> None:
+    seconds = []
+    for _ in range(3):  # the best of three: the machine may be busy
+        started = time.perf_counter()
+        answer = light(light_python, *command, "--help")
+        seconds.append(time.perf_counter() - started)
+
+    assert answer.returncode == 0
+    assert "Usage" in answer.stdout
+    assert "Example:" in answer.stdout or not command
+    assert min(seconds) < HELP_SECONDS
+
+
+def test_the_producer_commands_work_without_torch(
+    light_python: Path, fleet: Fleet, shards: Path, tiny_model: Path
+) -> None:
+    options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
+
+    planned = light(light_python, "enqueue", *options, "--dry-run", "--json", environment=fleet.environment)
+    sent = light(light_python, "enqueue", *options, "--json", environment=fleet.environment)
+    run_id = json.loads(sent.stdout)["run_id"]
+    status = light(light_python, "status", "--json", environment=fleet.environment)
+    cancelled = light(light_python, "cancel", run_id, environment=fleet.environment)
+    local = light(light_python, "run", *options, environment=fleet.environment)
+
+    assert json.loads(planned.stdout)["rows"] == 160
+    assert json.loads(planned.stdout)["run_id"] == run_id
+    assert json.loads(sent.stdout)["added"] == 8
+    assert (status.returncode, json.loads(status.stdout)["state"]) == (3, "running")
+    assert cancelled.returncode == 0
+    assert (local.returncode, "pip install 'shardsift[worker]'" in local.stderr) == (2, True)
+
+
+def test_a_dry_run_touches_nothing(fleet: Fleet, shards: Path, tiny_model: Path) -> None:
+    output = fleet.folder / "out"
+
+    done = fleet.producer("enqueue", "--input", shards, "--model", tiny_model, "--output", output, "--dry-run")
+
+    assert done.returncode == 0
+    assert "tasks: 8" in done.stdout
+    assert not output.exists()
+    assert fleet.ledger.redis.keys("*") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("status", "nosuch"), "The ledger has no run 'nosuch'"),
+        (("retry", "nosuch"), "The ledger has no run 'nosuch'"),
+        (("cancel", "nosuch"), "The ledger has no run 'nosuch'"),
+        (("finalize", "nosuch"), "The ledger has no run 'nosuch'"),
+        (("status",), "There are no runs yet"),
+        (("enqueue", "--input", "nowhere", "--output", "out"), "nowhere"),
+        (("enqueue", "--output", "out"), "either --crawl CC-MAIN-2024-10 or --input PATH"),
+        (("enqueue", "--input", "x"), "Say where to put the rows"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, ...], said: str, fleet: Fleet) -> None:
+    done = fleet.producer(*arguments)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("producer: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["enqueue", "finalizer", "flower"])
+def test_without_a_redis_every_command_says_so(command: str, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
+    options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out") if command == "enqueue" else ()
+
+    done = run_command(
+        "producer", command, *options, environment={"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(tmp_path)}
+    )
+
+    assert done.returncode == 2
+    assert "No Redis is named. Set REDIS_URL" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_redis_that_does_not_answer_is_named_without_its_password(
+    shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    environment = {"REDIS_URL": "redis://:sesame@127.0.0.1:1/0"}
+
+    done = run_command(
+        *("producer", "enqueue", "--input", shards, "--model", tiny_model, "--output", tmp_path / "out"),
+        environment=environment,
+    )
+    worker = run_command("worker", "start", "--model", tiny_model, environment=environment)
+
+    for said in (done, worker):
+        assert said.returncode == 2
+        assert "No Redis answers at 127.0.0.1:1 " in said.stderr
+        assert "sesame" not in said.stderr + said.stdout
+
+
+def test_worker_help_names_its_commands() -> None:
+    answer = run_command("worker", "--help", environment={})
+
+    assert answer.returncode == 0
+    assert "start" in answer.stdout
+    assert "train" in answer.stdout
+
+
+def test_the_worker_parent_imports_no_torch() -> None:
+    code = "import sys, worker.cli, worker.app; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
