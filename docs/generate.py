@@ -29,12 +29,21 @@ def cli_reference() -> str:
 
 def settings_reference() -> str:
     """A table line for each setting."""
-    lines = ["# Settings", "", "Read from the environment of each process.", "", "| variable | default | |", "|---|---|---|"]
+    lines = [
+        "# Settings",
+        "",
+        "Read from the environment of each process.",
+        "",
+        "| variable | default | |",
+        "|---|---|---|",
+    ]
     for name, field in Settings.model_fields.items():
         if field.exclude:
             continue
         alias = field.validation_alias
-        variable = str(alias.choices[0]) if alias is not None and hasattr(alias, "choices") else f"SHARDSIFT_{name.upper()}"
+        variable = (
+            str(alias.choices[0]) if alias is not None and hasattr(alias, "choices") else f"SHARDSIFT_{name.upper()}"
+        )
         lines.append(f"| `{variable}` | {_default(name, field.default)} | {field.description} |")
     return _NOTE + "\n".join(lines) + "\n"
 

@@ -46,8 +46,8 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if not options.output_uri:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
-    source = _input(options)
-    source = limited(source, shards=options.limit_shards, rows=options.limit_rows)
+    _check_output_is_apart(options)
+    source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
     if options.dtype not in DTYPES:
         raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
@@ -94,6 +94,17 @@ def _input(options: RunOptions) -> Input:
     if options.crawl is not None:
         return crawl_input(options.crawl, options.dataset)
     return list_input(options.input_uri or "")
+
+
+def _check_output_is_apart(options: RunOptions) -> None:
+    """A folder is read with all folders below it: an output there would be the next run's input."""
+    if options.input_uri is None or "://" in options.input_uri + options.output_uri:
+        return
+    source, output = Path(absolute_uri(options.input_uri)), Path(absolute_uri(options.output_uri))
+    if source.is_dir() and output.is_relative_to(source):
+        raise UsageError(
+            f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
+        )
 
 
 def _schema(shard: Shard) -> pa.Schema:

@@ -52,18 +52,17 @@ def _work_on(claim: Claim, child: Child, task: Task, worker: str) -> str:
         with lease:
             receipt = score_shard(claim, child.scorer, lease, worker=worker, scratch_dir=child.settings.scratch_dir)
             still_open = child.ledger.complete(claim, receipt)
-    except Stopped as stop:
-        child.ledger.release(claim)
+    except (Stopped, LeaseLost) as end:
+        logger.warning("%s", end)
+        child.ledger.release(claim)  # does nothing where another attempt has the shard
         send_due_shards(app, child.ledger, claim.run_id, resend_seconds=child.settings.resend_seconds)
-        return str(stop)
-    except LeaseLost as lost:
-        logger.warning("%s Its output is dropped.", lost)
-        return str(lost)
+        return str(end)
     except redis.RedisError:
         raise  # the lease runs out and the shard is taken up again; there is no ledger to tell
     except Exception as error:
-        _record_failure(child, claim, _as_ours(error))
-        raise
+        ours = _as_ours(error)
+        _record_failure(child, claim, ours)
+        raise ours from error  # a MemoryError as such would end Celery's parent process
     logger.info(
         "Shard %s of %s: %d rows in, %d kept, %d errored",
         name,

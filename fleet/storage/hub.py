@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.lfs import UploadInfo
 
 from fleet.errors import PublishConflict, ShardError, TransientError, UsageError
@@ -20,6 +20,7 @@ from fleet.storage.output import MANIFEST_PATH, Mark, output_files
 
 _PREFIX = "hf://datasets/"
 _PRECONDITION_FAILED = 412
+_MISSING_BLOB = "LFS pointer pointed to a file that does not exist"  # the Hub's wording, with status 400
 
 
 class HubOutput:
@@ -71,6 +72,11 @@ class HubOutput:
                     raise PublishConflict(
                         f"{self.uri} got another commit while {self._run_id} was published."
                     ) from error
+                if _MISSING_BLOB in str(error):
+                    raise ShardError(
+                        f"{self.uri}: the Hub has dropped files of {self._run_id} that waited too long for their commit; "
+                        "it keeps them about a day. Enqueue the run again with another --output."
+                    ) from error
                 raise
 
     def _commit(self, additions: list[CommitOperationAdd], parent: str) -> str:
@@ -102,11 +108,8 @@ class HubOutput:
             )
 
     def _holds_data(self) -> bool:
-        try:
-            tree = self._api.list_repo_tree(self._repo_id, "data", repo_type="dataset")
-            return next(iter(tree), None) is not None
-        except EntryNotFoundError:
-            return False
+        entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset")
+        return any(entry.path in ("data", "scores", MANIFEST_PATH) for entry in entries)
 
 
 def repo_id_of(uri: str) -> str:

@@ -116,11 +116,15 @@ def test_a_cancelled_run_stops_and_is_taken_up_again(
     with fleet.finalizer(), fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}):
         wait_for_first_shard(fleet, run_id)
         assert fleet.producer("cancel", run_id).returncode == 0
-        wait_until(lambda: not fleet.ledger.counts(run_id).rows_running, description="the worker drops its shard")
+        wait_until(
+            lambda: not fleet.ledger.counts(run_id).running, description="the worker drops its shard", seconds=30
+        )
+        done_when_cancelled = fleet.ledger.counts(run_id).done
         assert "cancelled" in fleet.producer("status", run_id).stdout
         assert fleet.producer("retry", run_id).returncode == 0
         wait_until_published(fleet, run_id)
 
+    assert done_when_cancelled < 4
     assert fleet.ledger.counts(run_id).done == 4
 
 
