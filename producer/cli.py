@@ -170,6 +170,7 @@ def finalize(run_id: RunId, as_json: AsJson = False) -> None:
         from producer.finalizer.publish import NotReady, finalize_run
         from producer.status import ExitCode, run_status
 
+        ledger.spec(run_id)
         outcome = finalize_run(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
             _say(f"Not published: {outcome.reason}.")
@@ -223,8 +224,8 @@ def demo(
     from producer.demo.command import SHARDS, fit_classifier, make_inputs, sift
     from producer.demo.report import demo_report
 
+    _say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
-    _say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}")
     make_inputs(folder, rows=rows, labelled_rows=800)
     _say("2/3  Fitting a classification head on a frozen MiniLM encoder")
     training = fit_classifier(folder)

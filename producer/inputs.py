@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
+import httpx2
 from fsspec.core import url_to_fs
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
@@ -95,7 +96,7 @@ def _crawls(dataset: str) -> list[str]:
     try:
         tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
         return sorted(PurePosixPath(entry.path).name for entry in tree)
-    except (OSError, EntryNotFoundError):  # the error that brought us here says it better
+    except (OSError, EntryNotFoundError, httpx2.HTTPError):  # the error that brought us here says it better
         return []
 
 

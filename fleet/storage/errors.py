@@ -1,16 +1,20 @@
 """The libraries' errors, turned into the two that a worker acts on: give the shard up, or try it again later."""
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
 import pyarrow as pa
+from huggingface_hub import errors as hub_errors
 from huggingface_hub.errors import (
     EntryNotFoundError,
     FileMetadataError,
     GatedRepoError,
     HfHubHTTPError,
+    LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -28,6 +32,10 @@ _PERMANENT_ERRNO = {
     errno.ENAMETOOLONG,
 }
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+_HUB_ERRORS = tuple(  # several of them are neither OSError nor HTTPError
+    kind for kind in vars(hub_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
+)
+_XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet tells the status in words only
 
 
 @contextmanager
@@ -37,7 +45,7 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except ShardsiftError:
         raise
-    except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, EntryNotFoundError) as error:
+    except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, *_HUB_ERRORS) as error:
         raise as_ours(error, doing) from error
 
 
@@ -45,17 +53,26 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     """The error of ours that says what a library's error means for a shard."""
     if isinstance(error, HfHubHTTPError):
         return _from_hub(error, doing)
-    if isinstance(error, EntryNotFoundError):
-        return ShardError(f"{doing}: the file is not there ({_line(error)}).")
+    if isinstance(error, (ConnectionError, RuntimeError)) and (status := _XET_STATUS.search(str(error))):
+        return _from_status(int(status[1]), error, doing)
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return TransientError(f"{doing}: no space left. Free some, or set SHARDSIFT_SCRATCH_DIR to a larger disk.")
-    if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError)):
+    if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError, LocalEntryNotFoundError)):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNO:
         return ShardError(f"{doing}: {error.strerror} ({error.filename or _line(error)}).")
+    # fsspec and hf_xet raise the next two without an errno.
+    if isinstance(error, (FileNotFoundError, EntryNotFoundError)):
+        return ShardError(f"{doing}: the file is not there ({_line(error)}).")
+    if isinstance(error, (PermissionError, LocalTokenNotFoundError)):
+        return ShardError(f"{doing}: it is not allowed ({_line(error)}). Check the token or the rights.")
+    if isinstance(error, MemoryError):
+        return TransientError(f"{doing}: no memory left ({_line(error)}).")
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
         # pyarrow reports broken pages and truncated files as ArrowInvalid or as OSError without an errno.
         return ShardError(f"{doing}: not a readable Parquet file ({_line(error)}).")
+    if isinstance(error, ValueError):  # a name that the Hub's client will not even ask for
+        return ShardError(f"{doing}: {_line(error)}.")
     # What is left: I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network trouble.
     return TransientError(f"{doing}: {_line(error)}.")
 
@@ -65,7 +82,10 @@ def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
         return ShardError(f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.")
     if isinstance(error, (RevisionNotFoundError, EntryNotFoundError)):
         return ShardError(f"{doing}: not on the Hub any more ({_line(error)}).")
-    status = error.response.status_code if error.response is not None else 0
+    return _from_status(error.response.status_code if error.response is not None else 0, error, doing)
+
+
+def _from_status(status: int, error: Exception, doing: str) -> ShardError | TransientError:
     if status in _TRANSIENT_STATUS:
         return TransientError(f"{doing}: the Hub answered {status} ({_line(error)}).")
     if status in (401, 403):

@@ -113,7 +113,9 @@ class FolderOutput:
         except FileNotFoundError as error:  # moved before: by an earlier try, or by another finalizer at this moment
             if self._fs.exists(self._at(path)) and self._fs.size(self._at(path)) == size_bytes:
                 return
-            raise ShardError(f"{self.uri} has lost {staged_path}. Run `producer retry {self._run_id}`.") from error
+            raise ShardError(
+                f"{self.uri} has lost {staged_path}. Enqueue the run again with another --output."
+            ) from error
 
     def _move(self, source: str, target: str) -> None:
         self._fs.makedirs(self._at(target).rpartition("/")[0], exist_ok=True)

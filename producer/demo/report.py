@@ -7,6 +7,7 @@ from producer.demo.command import DemoResult
 
 def demo_report(folder: Path, training: dict[str, float], result: DemoResult) -> str:
     counts = result.status.counts
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     held_out = f"{training['held_out_accuracy']:.1%} of {training['held_out_rows']:.0f} held-out labelled texts"
     samples = [("kept", line) for line in result.kept] + [("dropped", line) for line in result.dropped]
     lines = [
@@ -20,12 +21,12 @@ def demo_report(folder: Path, training: dict[str, float], result: DemoResult) ->
         f"                             {held_out}",
         "This shows that the machinery works; it says nothing about the quality of fineweb-edu-classifier.",
         "",
-        f"Shards        {folder}/shards",
-        f"Classifier    {folder}/classifier",
-        f"Kept rows     {folder}/kept/data",
-        f"All scores    {folder}/kept/scores",
-        f"Card          {folder}/kept/README.md",
-        f"Logs          {folder}/state/logs",
+        f"Shards        {shown}/shards",
+        f"Classifier    {shown}/classifier",
+        f"Kept rows     {shown}/kept/data",
+        f"All scores    {shown}/kept/scores",
+        f"Card          {shown}/kept/README.md",
+        f"Logs          {shown}/state/logs",
         "",
         "Go on with your own data:  producer run --help",
     ]

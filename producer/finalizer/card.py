@@ -65,10 +65,10 @@ and with all its columns.
 
 | | |
 |---|---|
-| Source | `{spec.input_uri}` at revision `{spec.input_revision}` |
+| Source | {_cell(spec.input_uri)} at revision `{spec.input_revision}` |
 | Model | `{_model_name(spec)}` at revision `{spec.model.revision}` |
 | Scored column | `{spec.text_column}` |
-| Filter | {f"`{spec.where}`" if spec.where else "none: every scored row is kept"} |
+| Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |
 | Number format | {dtypes}, on {devices} |
 | Shards | {len(receipts):,} |
 | Rows in | {rows["rows_in"]:,} |
@@ -86,6 +86,11 @@ The config `scores` has a line for *every* row of the source, kept or not, so th
 
 Made with shardsift.
 """
+
+
+def _cell(text: str) -> str:
+    """Text as code in a table, where a bar or the end of a line would end the cell."""
+    return f"`{' '.join(text.split())}`".replace("|", "\\|")
 
 
 def _columns(spec: RunSpec) -> str:

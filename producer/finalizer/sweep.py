@@ -37,13 +37,22 @@ class Sweeper:
         self._stopped.set()
 
     def sweep(self) -> None:
+        """Look at all runs once. Raises what Redis raises; anything else that is wrong with a run stops no other."""
         for run_id in [self._only_run] if self._only_run else self._ledger.run_ids():
-            if self._ledger.is_cancelled(run_id):
-                continue
-            sent = send_due_shards(self._app, self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
-            if sent:
-                logger.info("Run %s: sent %d shards that were due", run_id, sent)
-            self._ask_for_publishing(run_id)
+            try:
+                self._sweep_run(run_id)
+            except (redis.RedisError, OperationalError):
+                raise
+            except Exception:
+                logger.exception("The sweep of run %s failed; the next one tries again", run_id)
+
+    def _sweep_run(self, run_id: str) -> None:
+        if self._ledger.is_cancelled(run_id):
+            return
+        sent = send_due_shards(self._app, self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
+        if sent:
+            logger.info("Run %s: sent %d shards that were due", run_id, sent)
+        self._ask_for_publishing(run_id)
 
     def _ask_for_publishing(self, run_id: str) -> None:
         counts = self._ledger.counts(run_id)

@@ -1,0 +1,75 @@
+"""What the README says is so: its commands exist with their options, its files are there, and the demo runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+from producer.cli import cli as producer_cli
+from support.processes import run_command
+from worker.cli import cli as worker_cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "ops/README.md", "CONTRIBUTING.md", "docs/architecture.md")
+COMMANDS = {"producer": typer.main.get_command(producer_cli), "worker": typer.main.get_command(worker_cli)}
+
+
+def shell_lines(page: str) -> list[list[str]]:
+    """The commands of a page's `sh` blocks, as words without leading VARIABLE=value."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    words = [shlex.split(line, comments=True) for line in lines if line]
+    return [line[next((i for i, word in enumerate(line) if "=" not in word), 0) :] for line in words if line]
+
+
+OUR_LINES = [line for page in PAGES for line in shell_lines(page) if line and line[0] in COMMANDS]
+
+
+@pytest.mark.parametrize("line", OUR_LINES, ids=" ".join)
+def test_every_command_of_the_docs_is_accepted(line: list[str]) -> None:
+    group = COMMANDS[line[0]]
+    assert isinstance(group, click.Group) or hasattr(group, "commands")
+
+    command = group.commands[line[1]]
+
+    command.make_context(line[1], list(line[2:]), resilient_parsing=False)
+
+
+def test_the_readme_shows_the_main_commands() -> None:
+    assert {line[1] for line in OUR_LINES} >= {"run", "enqueue", "status", "start"}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "docs/glossary.md", "secrets/README.md"])
+def test_every_link_of_the_docs_leads_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
+
+    missing = [link for link in links if "://" not in link and not (ROOT / page).parent.joinpath(link).exists()]
+
+    assert missing == []
+
+
+def test_every_make_target_of_the_docs_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {line[1] for page in PAGES for line in shell_lines(page) if line and line[0] == "make"}
+
+    assert targets >= {"demo", "test"}
+    assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_the_demo_runs_and_says_where_everything_is(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+
+    done = run_command("producer", "demo", "--folder", folder, "--rows", "20", environment={"HF_HUB_OFFLINE": "1"})
+
+    assert done.returncode == 0, done.stderr
+    assert "160 rows in" in done.stdout
+    accuracy = float(re.search(r"Right side of the threshold: ([\d.]+)%", done.stdout)[1])  # type: ignore[index]
+    assert accuracy > 75
+    places = re.findall(r"^\w.*?  +(/\S+)$", done.stdout, flags=re.MULTILINE)
+    assert len(places) == 6
+    assert all(Path(place).exists() for place in places)
+    assert pq.read_table(folder / "kept/data").num_rows > 20

@@ -1,0 +1,52 @@
+"""The shape of the code: who may know whom. The contracts themselves stand in pyproject.toml, for `lint-imports`."""
+
+import ast
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fleet
+import producer
+import worker
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"fleet": fleet, "producer": producer, "worker": worker}
+
+
+def modules(package: str) -> list[str]:
+    return [package, *(found.name for found in pkgutil.walk_packages(PACKAGES[package].__path__, f"{package}."))]
+
+
+def test_no_module_of_the_light_side_brings_torch_in() -> None:
+    names = [*modules("fleet"), *modules("producer")]
+    code = (
+        f"import sys, importlib; [importlib.import_module(name) for name in {names}]; "
+        "sys.exit(', '.join(sorted({'torch', 'transformers', 'sentence_transformers', 'worker'} & set(sys.modules))))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
+    code = (
+        "import sys; from worker.scoring import load_scorer; "
+        "sys.exit(', '.join(sorted({'celery', 'redis', 'fleet', 'producer', 'duckdb'} & set(sys.modules))))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_file_says_what_it_is(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    silent = [str(file) for file in files if not ast.get_docstring(ast.parse(file.read_text()))]
+
+    assert files
+    assert silent == []

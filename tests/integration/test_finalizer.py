@@ -1,0 +1,474 @@
+"""A run is published when it is done, once and whole; the sweep sends what was lost and asks for the publishing."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from celery import Celery
+
+from fleet.broker import make_app
+from fleet.columns import kept_schema, scores_schema
+from fleet.errors import ShardError, UsageError
+from fleet.ledger import Claim, Ledger, Publication
+from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
+from fleet.receipt import OutputFile
+from fleet.settings import Settings
+from fleet.shard import Shard
+from fleet.spec import Model, RunSpec
+from fleet.storage.output import MANIFEST_PATH, Mark, open_output
+from producer.children import Child, running
+from producer.finalizer.card import dataset_card
+from producer.finalizer.publish import NotReady, finalize_run
+from producer.finalizer.sweep import Sweeper
+from producer.redis_server import embedded_redis, find_redis_server
+from support.records import a_receipt, a_shard, a_spec
+from support.waiting import wait_until
+
+A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
+INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    return Settings(redis_url=redis_url, resend_seconds=60, sweep_seconds=0.05)
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Ledger:
+    ledger = Ledger.connect(settings)
+    ledger.redis.flushall()
+    return ledger
+
+
+@pytest.fixture
+def app(settings: Settings) -> Iterator[Celery]:
+    app = make_app("test", settings)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def spec(ledger: Ledger, out: Path) -> RunSpec:
+    """A run of three shards that is written and not begun."""
+    spec = a_spec(output_uri=str(out))
+    open_output(spec.output_uri, spec.run_id).reserve(spec)
+    ledger.create_run(spec, [A, B, C], now=1.0)
+    return spec
+
+
+def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
+    """What a worker does: claim, stage both files, complete."""
+    output = open_output(spec.output_uri, spec.run_id)
+    for shard in shards:
+        claim = claimed(ledger, spec, shard)
+        data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=f"{claim.token}-aa")
+        scores = staged(output, shard.scores_path, scores_schema(spec), attempt=f"{claim.token}-aa")
+        ledger.complete(claim, a_receipt(spec.run_id, shard, data=data, scores=scores))
+
+
+def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
+    for shard in shards:
+        ledger.fail(claimed(ledger, spec, shard), "corrupt", "")
+
+
+def claimed(ledger: Ledger, spec: RunSpec, shard: Shard) -> Claim:
+    claim = ledger.claim(spec.run_id, shard.name, "w1")
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def staged(output: object, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table().replace_schema_metadata({"path": path}), sink)
+    content = sink.getvalue().to_pybytes()
+    file = Path(output.uri).parent / "scratch"
+    file.write_bytes(content)
+    staged_path = output.stage(file, path, attempt=attempt)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return OutputFile(path=path, staged_path=staged_path, size_bytes=len(content), sha256=sha256, rows=0)
+
+
+def visible(out: Path) -> dict[str, bytes]:
+    files = (path for path in out.rglob("*") if path.is_file() and ".shardsift" not in path.parts)
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in files}
+
+
+class TestFinalizing:
+    def test_a_run_with_open_shards_is_not_ready(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A)
+
+        for without_failed in (False, True):
+            outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
+            assert outcome == NotReady(reason="2 shards are not done yet")
+        assert visible(out) == {}
+
+    def test_a_run_whose_shards_are_done_is_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+
+        publication = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert publication == Publication(uri=str(out), commit="", shards=3)
+        assert ledger.publication(spec.run_id) == publication
+        paths = {path for shard in (A, B, C) for path in (shard.data_path, shard.scores_path)}
+        assert visible(out).keys() == {*paths, MANIFEST_PATH, "README.md"}
+
+    def test_publishing_again_does_nothing(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        first = finalize_run(ledger, spec.run_id, without_failed=False)
+        (out / "README.md").write_text("mine")
+        before = visible(out)
+
+        assert finalize_run(ledger, spec.run_id, without_failed=False) == first
+        assert visible(out) == before
+
+    def test_a_publication_that_the_ledger_missed_is_recorded(self, ledger: Ledger, spec: RunSpec) -> None:
+        do(ledger, spec, A, B, C)
+        publication = finalize_run(ledger, spec.run_id, without_failed=False)
+        ledger.redis.hdel(f"shardsift:run:{spec.run_id}", "published")
+        ledger.record_publish_error(spec.run_id, "Redis went away")
+
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert ledger.publication(spec.run_id) == publication
+        assert ledger.publish_error(spec.run_id) is None
+
+    def test_failed_shards_hold_it_back(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B)
+        fail(ledger, spec, C)
+
+        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert isinstance(outcome, NotReady)
+        assert outcome.reason.startswith("1 shards failed; `producer retry` them")
+        assert visible(out) == {}
+
+    def test_they_do_not_when_it_is_to_be_published_without_them(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B)
+        fail(ledger, spec, C)
+
+        publication = finalize_run(ledger, spec.run_id, without_failed=True)
+
+        assert publication == Publication(uri=str(out), commit="", shards=2)
+        assert C.data_path not in visible(out)
+        assert pq.read_table(out / MANIFEST_PATH).column("shard").to_pylist() == [A.name, B.name]
+
+    def test_a_run_without_any_done_shard_is_never_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        fail(ledger, spec, A, B, C)
+
+        assert finalize_run(ledger, spec.run_id, without_failed=True) == NotReady(reason="no shard is done")
+        assert visible(out) == {}
+
+    def test_a_shard_that_succeeds_later_is_in_the_second_publication(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B)
+        fail(ledger, spec, C)
+        finalize_run(ledger, spec.run_id, without_failed=True)
+        before = visible(out)
+        ledger.retry(spec.run_id)
+        do(ledger, spec, C)
+
+        publication = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert publication == Publication(uri=str(out), commit="", shards=3)
+        after = visible(out)
+        assert {A.data_path, B.data_path, C.data_path, C.scores_path} <= after.keys()
+        assert {path: after[path] for path in before if path.startswith(("data", "scores"))} == {
+            path: content for path, content in before.items() if path.startswith(("data", "scores"))
+        }
+        assert pq.read_table(out / MANIFEST_PATH).num_rows == 3
+
+    def test_what_another_run_published_is_left_alone(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
+        pq.write_table(table, out / MANIFEST_PATH)
+        before = visible(out)
+
+        with pytest.raises(UsageError, match="now holds the data of another run, other"):
+            finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert visible(out) == before
+
+    def test_lost_staged_files_are_told_and_nothing_is_proved(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        receipt = list(ledger.receipts(spec.run_id))[1]
+        (out / receipt.data.staged_path).unlink()
+
+        with pytest.raises(ShardError, match=f"has lost {receipt.data.staged_path}.*--output"):
+            finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert not (out / MANIFEST_PATH).exists()
+        assert ledger.publication(spec.run_id) is None
+
+
+class TestManifest:
+    @pytest.fixture
+    def manifest(self, ledger: Ledger, spec: RunSpec, out: Path) -> pa.Table:
+        do(ledger, spec, A, B, C)
+        finalize_run(ledger, spec.run_id, without_failed=False)
+        return pq.read_table(out / MANIFEST_PATH)
+
+    def test_it_has_a_line_a_shard(self, manifest: pa.Table) -> None:
+        assert manifest.column_names == [
+            *("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored", "errors"),
+            *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
+            *("worker", "attempt", "device", "dtype", "versions", "started_at", "finished_at"),
+        ]
+        first = manifest.to_pylist()[0]
+        assert (first["shard"], first["source_uri"]) == (A.name, A.uri)
+        assert [first[f"rows_{fate}"] for fate in ("in", "kept", "dropped", "errored")] == [10, 6, 3, 1]
+        assert first["errors"] == [("empty text", 1)]
+        assert dict(first["versions"]) == {"torch": "2.11.0", "shardsift": "0.1.0"}
+        assert first["started_at"].isoformat() == "2023-11-14T22:13:20.500000+00:00"
+        assert first["worker"] == "w1@host/7"
+
+    def test_it_names_what_lies_beside_it(self, manifest: pa.Table, out: Path) -> None:
+        for line in manifest.to_pylist():
+            for kind in ("data", "scores"):
+                content = (out / line[f"{kind}_path"]).read_bytes()
+                assert len(content) == line[f"{kind}_size_bytes"]
+                assert hashlib.sha256(content).hexdigest() == line[f"{kind}_sha256"]
+
+    def test_it_carries_the_spec_and_the_mark(
+        self, manifest: pa.Table, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        assert RunSpec.from_json(manifest.schema.metadata[b"shardsift.spec"]) == spec
+        assert Mark.read_from(out / MANIFEST_PATH) == Mark.of(spec.run_id, list(ledger.receipts(spec.run_id)))
+
+
+class TestCard:
+    def test_the_viewer_finds_both_configs(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        card = front_matter((out / "README.md").read_text())
+
+        assert card["configs"] == [
+            {
+                "config_name": "default",
+                "data_files": [{"split": "train", "path": "data/**/*.parquet"}],
+                "default": True,
+            },
+            {"config_name": "scores", "data_files": [{"split": "train", "path": "scores/**/*.parquet"}]},
+        ]
+        assert card["source_datasets"] == ["HuggingFaceFW/fineweb"]
+        assert card["size_categories"] == ["n<1K"]
+        for config in card["configs"]:
+            assert len(list(out.glob(config["data_files"][0]["path"]))) == 3
+
+    def test_it_tells_source_model_filter_and_rows(self) -> None:
+        spec = a_spec()
+
+        text = dataset_card(spec, [a_receipt(spec.run_id, shard) for shard in (A, B)]).decode()
+
+        assert f"| Source | `{spec.input_uri}` at revision `0123abc` |" in text
+        assert "| Model | `HuggingFaceFW/fineweb-edu-classifier` at revision `4567def` |" in text
+        assert '| Filter | `"score" >= 3.0` |' in text
+        assert "| Rows in | 20 |" in text
+        assert "| Kept | 12 |" in text
+        assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
+        assert "`int_score`: the score clipped to 0…5 and rounded" in text
+
+    def test_a_local_models_folder_is_not_told(self) -> None:
+        model = Model(name="/home/me/secret/mine", revision="sha256-abc", labels=("good", "bad"))
+
+        text = dataset_card(a_spec(model=model, int_score=False), [a_receipt("r", A)]).decode()
+
+        assert "/home/me" not in text
+        assert "`mine` at revision `sha256-abc`" in text
+        assert "`score_label`: the label of that logit, of: good, bad." in text
+
+    @pytest.mark.parametrize("where", ["text || id like 'a%'", "score >= 3\n  and id <> 'x|y'", None])
+    def test_no_filter_breaks_the_table(self, where: str | None) -> None:
+        text = dataset_card(a_spec(where=where), [a_receipt("r", A)]).decode()
+
+        (line,) = (line for line in text.splitlines() if line.startswith("| Filter |"))
+        assert line.replace("\\|", "").count("|") == 3
+        assert line.endswith(" |")
+
+    @pytest.mark.parametrize(
+        ("kept", "size"),
+        [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "100B<n<1T")],
+    )
+    def test_its_size_is_that_of_the_kept_rows(self, kept: int, size: str) -> None:
+        receipt = a_receipt("r", A, rows_in=kept, rows_kept=kept, rows_dropped=0, rows_errored=0)
+
+        assert front_matter(dataset_card(a_spec(), [receipt]).decode())["size_categories"] == [size]
+
+    def test_a_source_outside_the_hub_is_no_source_dataset(self) -> None:
+        card = front_matter(dataset_card(a_spec(input_uri="/data"), [a_receipt("r", A)]).decode())
+
+        assert "source_datasets" not in card
+
+
+def front_matter(card: str) -> dict[str, object]:
+    _, header, _ = card.split("---\n", 2)
+    return dict(yaml.safe_load(header))
+
+
+class TestSweeping:
+    @pytest.fixture
+    def sweeper(self, app: Celery, ledger: Ledger, settings: Settings) -> Sweeper:
+        return Sweeper(app, ledger, settings)
+
+    def test_waiting_shards_are_sent_once(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
+        sweeper.sweep()
+        sweeper.sweep()
+
+        assert ledger.redis.llen(spec.queue) == 3
+
+    def test_a_lease_that_ran_out_is_sent_again(
+        self, ledger: Ledger, settings: Settings, spec: RunSpec, sweeper: Sweeper
+    ) -> None:
+        sweeper.sweep()
+        ledger.redis.delete(spec.queue)
+        dead = Ledger.connect(settings.model_copy(update={"lease_seconds": 0.001}))
+        assert isinstance(dead.claim(spec.run_id, A.name, "dead"), Claim)
+
+        def sent_again() -> bool:
+            sweeper.sweep()
+            return ledger.redis.llen(spec.queue) == 1
+
+        wait_until(sent_again, description="the lease runs out", seconds=5)
+        assert ledger.counts(spec.run_id).running == 0
+        assert claimed(ledger, spec, A).attempt == 2
+
+    def test_publishing_is_asked_for_once(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
+        do(ledger, spec, A, B, C)
+
+        sweeper.sweep()
+        sweeper.sweep()
+
+        (message,) = ledger.redis.lrange(FINALIZE_QUEUE, 0, -1)
+        assert json.loads(message)["headers"]["task"] == FINALIZE_RUN
+
+    def test_it_is_not_asked_for_again_while_the_asked_finalizer_is_at_work(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        sweeper.sweep()
+        ledger.redis.delete(FINALIZE_QUEUE)
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(FINALIZE_QUEUE) == 0
+
+    @pytest.mark.parametrize("state", ["open", "failed", "published", "cancelled"])
+    def test_it_is_not_asked_for_without_need(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, state: str
+    ) -> None:
+        do(ledger, spec, A, B)
+        match state:
+            case "failed":
+                fail(ledger, spec, C)
+            case "published":
+                do(ledger, spec, C)
+                finalize_run(ledger, spec.run_id, without_failed=False)
+            case "cancelled":
+                do(ledger, spec, C)
+                ledger.cancel(spec.run_id)
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(FINALIZE_QUEUE) == 0
+
+    def test_it_is_asked_for_when_a_retried_shard_came_after_the_publication(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper
+    ) -> None:
+        do(ledger, spec, A, B)
+        fail(ledger, spec, C)
+        finalize_run(ledger, spec.run_id, without_failed=True)
+        ledger.retry(spec.run_id)
+        do(ledger, spec, C)
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(FINALIZE_QUEUE) == 1
+
+    def test_a_cancelled_run_is_left_alone(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
+        ledger.cancel(spec.run_id)
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(spec.queue) == 0
+
+    def test_a_sweeper_of_one_run_leaves_others_alone(
+        self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec
+    ) -> None:
+        other = a_spec(output_uri="memory://other", dtype="float16")
+        ledger.create_run(other, [A], now=2.0)
+
+        Sweeper(app, ledger, settings, only_run=other.run_id).sweep()
+
+        assert (ledger.redis.llen(spec.queue), ledger.redis.llen(other.queue)) == (0, 1)
+
+    def test_a_run_that_cannot_be_read_stops_no_other(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        newer = a_spec(output_uri="memory://newer")
+        ledger.create_run(newer, [A], now=2.0)
+        ledger.redis.hset(f"shardsift:run:{newer.run_id}", "spec", '{"of": "another release"}')
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(spec.queue) == 3
+        assert f"The sweep of run {newer.run_id} failed" in caplog.text
+
+    def test_two_sweepers_send_each_shard_once(
+        self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec
+    ) -> None:
+        sweepers = [Sweeper(app, ledger, settings) for _ in range(2)]
+        for sweeper in sweepers:
+            sweeper.start()
+
+        wait_until(lambda: ledger.redis.llen(spec.queue) >= 3, description="all shards are sent", seconds=10)
+        for sweeper in sweepers:
+            sweeper.stop()
+
+        assert ledger.redis.llen(spec.queue) == 3
+
+    def test_a_sweeper_survives_a_restart_of_redis(
+        self, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        folder = tmp_path_factory.mktemp("r")
+        settings = Settings(redis_url=f"unix://{folder}/s", sweep_seconds=0.05)
+        spec = a_spec()
+        with redis_at(folder):
+            wait_until((folder / "s").exists, description="Redis listens", seconds=10)
+            ledger = Ledger.connect(settings)
+            sweeper = Sweeper(make_app("test", settings), ledger, settings)
+            sweeper.start()
+        with caplog.at_level(logging.WARNING):
+            wait_until(lambda: "Redis does not answer" in caplog.text, description="a sweep fails", seconds=10)
+
+        with redis_at(folder):
+            wait_until((folder / "s").exists, description="Redis listens again", seconds=10)
+            ledger.create_run(spec, [A, B], now=1.0)
+            wait_until(lambda: ledger.redis.llen(spec.queue) == 2, description="the sweep goes on", seconds=10)
+            sweeper.stop()
+
+
+def redis_at(folder: Path) -> AbstractContextManager[Child]:
+    """A Redis on a socket that stays the same."""
+    command = [find_redis_server(), "--port", "0", "--unixsocket", f"{folder}/s", "--dir", str(folder), "--save", ""]
+    return running(command, log=folder / "log", stop_seconds=10)
