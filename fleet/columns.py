@@ -28,7 +28,21 @@ def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
             f'The input already has a column "{min(taken)}", which scoring adds. '
             "Name the added one otherwise, for example --score-column edu_score."
         )
-    return pa.schema([*input_schema, *added_fields(spec)], metadata=input_schema.metadata)
+    reserved = {field.name for field in (ROW, LOGITS, ERROR)} & set(spec.added_columns)
+    if reserved:
+        raise UsageError(
+            f'The name "{min(reserved)}" is taken in the scores file. '
+            "Name the added column otherwise, for example --score-column edu_score."
+        )
+    return pa.schema([*map(_without_view, input_schema), *added_fields(spec)], metadata=input_schema.metadata)
+
+
+def _without_view(field: pa.Field) -> pa.Field:
+    """A view type as the plain type that is the same in Parquet: pyarrow cannot pick rows of views."""
+    return field.with_type(_PLAIN.get(field.type, field.type))
+
+
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def scores_schema(spec: RunSpec) -> pa.Schema:

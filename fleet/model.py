@@ -39,7 +39,7 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
         )
     if revision:
         raise UsageError(f"A folder has no revisions: leave out --revision for the model {folder}.")
-    config = json.loads((folder / "config.json").read_text())
+    config = _read_config(folder / "config.json", str(folder))
     return Model(name=str(folder), revision=_digest(folder), labels=_labels(config, str(folder)))
 
 
@@ -71,9 +71,16 @@ def _hub_commit(name: str, revision: str | None) -> str:
 
 def _hub_config(name: str, commit: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(Path(hf_hub_download(name, "config.json", revision=commit)).read_text()))
+        return _read_config(Path(hf_hub_download(name, "config.json", revision=commit)), name)
     except RemoteEntryNotFoundError as error:
         raise UsageError(f"The repository {name} has no config.json, so it is no transformers model.") from error
+
+
+def _read_config(file: Path, name: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:  # no JSON, no text, or no object
+        raise UsageError(f"The config.json of {name} cannot be read: {error}.") from error
 
 
 def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:

@@ -141,4 +141,5 @@ def _condition(options: RunOptions) -> str | None:
         return None
     if options.where is not None:
         return options.where
-    return f'"{options.score_column}" >= {3.0 if options.min_score is None else options.min_score}'
+    quoted = options.score_column.replace('"', '""')
+    return f'"{quoted}" >= {3.0 if options.min_score is None else options.min_score}'

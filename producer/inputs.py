@@ -11,7 +11,7 @@ import fsspec
 import httpx2
 from fsspec.core import url_to_fs
 from huggingface_hub import HfApi, HfFileSystem
-from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from fleet.errors import ShardsiftError, UsageError
@@ -52,7 +52,7 @@ def list_input(uri: str) -> Input:
             pinned, commit = _pinned(uri)
             filesystem, path = url_to_fs(pinned)
             root = _root(path, filesystem)
-            files = sorted(_parquet_files(filesystem, path), key=lambda info: str(info["name"]))
+            files = sorted(_parquet_files(filesystem, path, root), key=lambda info: str(info["name"]))
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
     except (ImportError, ValueError) as error:
@@ -66,9 +66,12 @@ def list_input(uri: str) -> Input:
 
 
 def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
-    """The first so many shards, and of those the first so many rows in all."""
+    """The first so many shards, and of those the first so many rows in all. Raises UsageError where a footer is broken."""
     chosen = source.shards[:shards]
-    return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
+    try:
+        return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
+    except ShardsiftError as error:
+        raise UsageError(f"The rows cannot be counted. {error}") from error
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
@@ -104,20 +107,20 @@ def _pinned(uri: str) -> tuple[str, str | None]:
     """A Hub URI at the commit that its revision is now; other URIs as they are, without one."""
     if not uri.startswith("hf://"):
         return uri, None
-    place = HfFileSystem().resolve_path(uri)
+    try:
+        place = HfFileSystem().resolve_path(uri)
+    except FileNotFoundError as error:  # the client's, whatever of the address is not there
+        missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
+        raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error
     if not isinstance(place, HfFileSystemResolvedRepositoryPath):
         return uri, None  # a bucket has no commits
-    try:
-        commit = str(HfApi().repo_info(place.repo_id, repo_type=place.repo_type, revision=place.revision).sha)
-    except RevisionNotFoundError as error:
-        raise UsageError(f"{place.repo_id} has no revision {place.revision!r}.") from error
-    except RepositoryNotFoundError as error:
-        raise UsageError(f"The Hub shows no dataset {place.repo_id!r} to this HF_TOKEN. Check the name.") from error
+    commit = str(HfApi().repo_info(place.repo_id, repo_type=place.repo_type, revision=place.revision).sha)
     kind = "datasets/" if place.repo_type == "dataset" else ""
     return f"hf://{kind}{place.repo_id}@{commit}/{place.path_in_repo}", commit
 
 
-def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str) -> Iterator[dict[str, Any]]:
+def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
+    """The files that a path means; hidden and temporary ones only where it names such a part itself."""
     if _GLOB & set(path):
         found = filesystem.glob(path, detail=True).values()
     elif filesystem.isdir(path):
@@ -126,9 +129,13 @@ def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str) -> Iterator
         yield filesystem.info(path)  # a single file need not be called .parquet
         return
     for info in found:
-        hidden = any(part.startswith((".", "_")) for part in str(info["name"]).removeprefix(path).split("/"))
-        if info["type"] == "file" and str(info["name"]).endswith(".parquet") and not (hidden and not _GLOB & set(path)):
+        is_parquet = info["type"] == "file" and str(info["name"]).endswith(".parquet")
+        if is_parquet and (not _hides(str(info["name"]), root) or _hides(path, root)):
             yield info
+
+
+def _hides(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
@@ -137,8 +144,9 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
     if fixed == len(parts) and not filesystem.isdir(path):
         fixed -= 1
-    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[:fixed]:
-        fixed = parts.index("data") + 1
+    repo_parts = 3 if parts[0] == "datasets" else 2
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
+        fixed = parts.index("data", repo_parts) + 1
     return "/".join(parts[:fixed])
 
 

@@ -44,4 +44,6 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunSta
 def _rows(status: RunStatus) -> str:
     if not status.counts.open and not status.counts.failed:
         return "publishing"
+    if not status.counts.running and not status.counts.rows_scored:
+        return "waiting for a worker with its model loaded"
     return f"{status.counts.rows_scored:,} rows, {status.rows_per_second:,.0f} rows/s"

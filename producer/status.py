@@ -115,7 +115,7 @@ def status_lines(status: RunStatus) -> list[str]:
 def what_next(status: RunStatus) -> list[str]:
     """Sentences below the table: what is wrong, and the command that mends it."""
     lines = [
-        f"shard {failure.shard} failed after {failure.attempts} attempts on {failure.worker}: {failure.error}"
+        f"shard {failure.shard} failed on {failure.worker} (attempt {failure.attempts}): {failure.error}"
         for failure in status.failures
     ]
     if status.publish_error and not status.is_published:

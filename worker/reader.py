@@ -28,31 +28,36 @@ def read_windows(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterat
     """The shard's windows in order. Raises ShardError where the file is broken or its columns differ from the run's."""
     _check_columns(parquet.schema_arrow, shard, spec)
     first_row = 0
+    for batches in _grouped(_batches(parquet, shard), spec):
+        rows = pa.Table.from_batches(batches)
+        yield Window(first_row=first_row, rows=rows)
+        first_row += len(rows)
+        pa.default_memory_pool().release_unused()  # else the allocator keeps memory of all sizes that ever passed
+
+
+def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
+    """Put batches together, and cut them, so that a group is a window."""
     pending: list[pa.RecordBatch] = []
-    for step in _steps(parquet, shard, spec):
-        pending.append(step)
-        if _rows(pending) == spec.window_rows or sum(step.nbytes for step in pending) >= spec.window_bytes:
-            yield Window(first_row=first_row, rows=pa.Table.from_batches(pending))
-            first_row += _rows(pending)
-            pending = []
+    for batch in batches:
+        while batch.num_rows:
+            step = batch.slice(0, spec.window_rows - _rows(pending))
+            batch = batch.slice(step.num_rows)
+            pending.append(step)
+            if _rows(pending) == spec.window_rows or sum(step.nbytes for step in pending) >= spec.window_bytes:
+                yield pending
+                pending = []
     if pending:
-        yield Window(first_row=first_row, rows=pa.Table.from_batches(pending))
+        yield pending
 
 
-def _steps(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterator[pa.RecordBatch]:
-    """Record batches that never straddle the end of a window of `window_rows`."""
-    left_in_shard = parquet.metadata.num_rows if shard.row_limit is None else shard.row_limit
-    left_in_window = spec.window_rows
+def _batches(parquet: pq.ParquetFile, shard: Shard) -> Iterator[pa.RecordBatch]:
+    """The rows up to the shard's limit, in steps of the file's own."""
+    left = parquet.metadata.num_rows if shard.row_limit is None else shard.row_limit
     with translated(f"Reading shard {shard.name}"):
         for batch in parquet.iter_batches(batch_size=_step_rows(parquet.metadata)):
-            batch = batch.slice(0, left_in_shard)
-            while batch.num_rows:
-                step = batch.slice(0, left_in_window)
-                batch = batch.slice(step.num_rows)
-                left_in_shard -= step.num_rows
-                left_in_window = (left_in_window - step.num_rows) or spec.window_rows
-                yield step
-            if not left_in_shard:
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if not left:
                 return
 
 

@@ -89,12 +89,13 @@ class ShardWriter:
     def __init__(self, folder: Path, input_schema: pa.Schema, spec: RunSpec) -> None:
         self.counts = RowCounts()
         self._spec = spec
-        self._kept = ParquetFileWriter(folder / "data.parquet", kept_schema(input_schema, spec))
+        self._schema = kept_schema(input_schema, spec)
+        self._kept = ParquetFileWriter(folder / "data.parquet", self._schema)
         self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
 
     def write(self, scored: pa.Table, kept: npt.NDArray[np.int64], window: Window, scores: Scores) -> None:
         """`scored` is the window's rows with their added columns, `kept` the indices of those to keep, ascending."""
-        self._kept.write(scored.take(pa.array(kept)))
+        self._kept.write(scored.cast(self._schema).take(pa.array(kept)))
         self._scores.write(_score_lines(scored, window, scores, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)

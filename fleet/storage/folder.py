@@ -21,6 +21,7 @@ from fleet.storage.errors import translated
 from fleet.storage.output import MANIFEST_PATH, Mark, output_files
 
 _WORKPLACE = ".shardsift"
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}  # have no folders; makedirs would make a misspelt bucket
 
 
 class FolderOutput:
@@ -44,7 +45,7 @@ class FolderOutput:
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         staged_path = f"{self._workplace}/staged/{attempt}/{path}"
         with translated(f"Storing {path} in {self.uri}"):
-            self._fs.makedirs(self._at(staged_path).rpartition("/")[0], exist_ok=True)
+            self._make_folder_of(staged_path)
             self._fs.put_file(str(file), self._at(staged_path))
         return staged_path
 
@@ -103,7 +104,7 @@ class FolderOutput:
     def _write(self, path: str, content: bytes) -> None:
         """Aside first, under a name of its own, then into place, so that no reader meets half a file."""
         aside = f"{self._workplace}/aside/{uuid4().hex}"
-        self._fs.makedirs(self._at(aside).rpartition("/")[0], exist_ok=True)
+        self._make_folder_of(aside)
         self._fs.pipe_file(self._at(aside), content)
         self._move(aside, path)
 
@@ -118,8 +119,13 @@ class FolderOutput:
             ) from error
 
     def _move(self, source: str, target: str) -> None:
-        self._fs.makedirs(self._at(target).rpartition("/")[0], exist_ok=True)
+        self._make_folder_of(target)
         self._fs.mv(self._at(source), self._at(target))
+
+    def _make_folder_of(self, path: str) -> None:
+        protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
+        if not _BUCKETS & set(protocols):
+            self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
 
     def _remove(self, path: str) -> None:
         with suppress(FileNotFoundError):  # another finalizer may remove it at this moment

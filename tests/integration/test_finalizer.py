@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import redis
 import yaml
 from celery import Celery
 
@@ -454,7 +455,7 @@ class TestSweeping:
         settings = Settings(redis_url=f"unix://{folder}/s", sweep_seconds=0.05)
         spec = a_spec()
         with redis_at(folder):
-            wait_until((folder / "s").exists, description="Redis listens", seconds=10)
+            wait_until(lambda: answers(folder), description="Redis answers", seconds=10)
             ledger = Ledger.connect(settings)
             sweeper = Sweeper(make_app("test", settings), ledger, settings)
             sweeper.start()
@@ -462,10 +463,18 @@ class TestSweeping:
             wait_until(lambda: "Redis does not answer" in caplog.text, description="a sweep fails", seconds=10)
 
         with redis_at(folder):
-            wait_until((folder / "s").exists, description="Redis listens again", seconds=10)
+            wait_until(lambda: answers(folder), description="Redis answers again", seconds=10)
             ledger.create_run(spec, [A, B], now=1.0)
             wait_until(lambda: ledger.redis.llen(spec.queue) == 2, description="the sweep goes on", seconds=10)
             sweeper.stop()
+
+
+def answers(folder: Path) -> bool:
+    with redis.Redis(unix_socket_path=f"{folder}/s") as client:
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
 
 
 def redis_at(folder: Path) -> AbstractContextManager[Child]:

@@ -1,5 +1,6 @@
 """Each promise of the ledger, held against a real Redis."""
 
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,12 +34,12 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def locked_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The socket of a Redis whose password is `correct horse/1@2`."""
     folder = tmp_path_factory.mktemp("r")
-    socket = folder / "s"
+    path = folder / "s"
     password = "correct horse/1@2"
-    command = [find_redis_server(), "--port", "0", "--unixsocket", str(socket), "--requirepass", password]
+    command = [find_redis_server(), "--port", "0", "--unixsocket", str(path), "--requirepass", password]
     with running([*command, "--dir", str(folder), "--save", ""], log=folder / "log", stop_seconds=10):
-        wait_until(socket.exists, description="Redis listens", seconds=10)
-        yield socket
+        wait_until(lambda: listens(path), description="Redis listens", seconds=10)
+        yield path
 
 
 @pytest.fixture
@@ -68,6 +69,11 @@ def run(ledger: Ledger, spec: RunSpec) -> str:
     """A run of three shards."""
     ledger.create_run(spec, [A, B, C], now=time.time())
     return spec.run_id
+
+
+def listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 def claimed(ledger: Ledger, run_id: str, shard: Shard = A, *, owner: str = "w1") -> Claim:

@@ -1,0 +1,305 @@
+"""Enqueueing: what a user asked for becomes one run with one task a shard, or one clear line and nothing at all."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from celery import Celery
+
+from fleet.broker import make_app
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from producer.enqueue import Enqueued, enqueue, plan_run
+from producer.options import RunOptions
+from producer.plan_report import plan_report
+from producer.redis_server import embedded_redis
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def ledger(redis_url: str) -> Ledger:
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    ledger.redis.flushall()
+    return ledger
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    app = make_app("test", Settings(redis_url=redis_url))
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three shards of ten rows."""
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for name in "abc":
+        write(folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
+    return RunOptions(input_uri=str(source), model=str(tiny_model), output_uri=str(out))
+
+
+def write(path: Path, **columns: Any) -> None:
+    text = [f"text {row}" for row in range(10)]
+    pq.write_table(pa.table({"text": text, "id": text, "length": list(range(10)), **columns}), path)
+
+
+def do(options: RunOptions, ledger: Ledger, app: Celery) -> Enqueued:
+    return enqueue(plan_run(options), ledger, app, resend_seconds=60)
+
+
+class TestEnqueueing:
+    def test_each_shard_becomes_a_task_in_the_scorers_queue(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+    ) -> None:
+        done = do(options, ledger, app)
+
+        assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
+        assert ledger.run_ids() == [done.run_id]
+        assert ledger.redis.llen(done.queue) == 3
+        assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == ledger.spec(done.run_id).to_json()
+
+    def test_enqueueing_twice_adds_nothing(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+
+        second = do(options, ledger, app)
+
+        assert second.run_id == first.run_id
+        assert (second.added, second.sent, second.counts.shards) == (0, 0, 3)
+        assert ledger.redis.llen(first.queue) == 3
+
+    def test_planning_touches_nothing(self, options: RunOptions, ledger: Ledger, out: Path) -> None:
+        report = plan_report(plan_run(options))
+
+        assert (report["shards"], report["rows"], report["tasks"]) == (3, 30, 3)
+        assert ledger.run_ids() == []
+        assert not out.exists()
+
+    def test_new_shards_are_another_run(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, out: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        write(source / "d.parquet")
+
+        with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+            do(options, ledger, app)
+        second = do(replace(options, output_uri=f"{out}-2"), ledger, app)
+
+        assert second.run_id != first.run_id
+        assert (second.added, second.counts.shards) == (4, 4)
+        assert ledger.counts(first.run_id).shards == 3
+
+    def test_a_relative_output_does_not_depend_on_the_workers_folder(
+        self, options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+
+        assert plan_run(replace(options, output_uri="out")).spec == plan_run(options).spec
+
+    @pytest.mark.parametrize(
+        ("changes", "where"),
+        [
+            ({}, '"score" >= 3.0'),
+            ({"min_score": 2.5}, '"score" >= 2.5'),
+            ({"min_score": 0}, '"score" >= 0'),
+            ({"score_column": "edu", "min_score": 1}, '"edu" >= 1'),
+            ({"score_column": 'e"du', "min_score": 1}, '"e""du" >= 1'),
+            ({"where": "length > 3"}, "length > 3"),
+            ({"keep_all": True}, None),
+        ],
+    )
+    def test_the_filter_is_what_the_user_said(
+        self, options: RunOptions, changes: dict[str, Any], where: str | None
+    ) -> None:
+        assert plan_run(replace(options, **changes)).spec.where == where
+
+    @pytest.mark.parametrize(
+        ("limits", "shards"),
+        [({"limit_shards": 2}, [("a", None), ("b", None)]), ({"limit_rows": 15}, [("a", None), ("b", 5)])],
+    )
+    def test_limits_make_a_run_of_their_own(
+        self, options: RunOptions, limits: dict[str, int], shards: list[tuple[str, int | None]]
+    ) -> None:
+        plan = plan_run(replace(options, **limits))
+
+        assert [(shard.name, shard.row_limit) for shard in plan.shards] == shards
+        assert plan.spec.run_id != plan_run(options).spec.run_id
+
+    def test_a_retrained_model_in_the_same_folder_is_another_run(
+        self, options: RunOptions, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        model = copied_model(tiny_model, tmp_path)
+        before = plan_run(replace(options, model=str(model))).spec
+        (model / "model.safetensors").write_bytes(b"other weights")
+
+        after = plan_run(replace(options, model=str(model))).spec
+
+        assert after.run_id != before.run_id
+        assert after.queue != before.queue
+
+
+class TestRefusals:
+    """Each is one line that names the mistake, and neither ledger nor output is touched."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_touched(self, ledger: Ledger, out: Path) -> Iterator[None]:
+        yield
+        assert ledger.redis.keys() == []
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            (
+                {"text_column": "content"},
+                r'has no column "content"; it has: text, id, length\. Name one with --text-column',
+            ),
+            ({"text_column": "length"}, r'"length" holds int64, not text\. Name a string column'),
+            ({"score_column": "length"}, r'already has a column "length".*--score-column'),
+            ({"score_column": "id", "keep_all": True}, r'already has a column "id".*--score-column'),
+            ({"score_column": "row", "keep_all": True}, r'"row".*--score-column'),
+            ({"score_column": "error", "keep_all": True}, r'"error".*--score-column'),
+            ({"score_column": "logits", "keep_all": True}, r'"logits".*--score-column'),
+            ({"where": "score >="}, "syntax error"),
+            ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, score'),
+            ({"where": "score > 3; select 1"}, "cannot be used"),
+            ({"min_score": float("nan")}, "cannot be used"),
+            ({"min_score": 3.0, "where": "score > 3"}, "exclude each other"),
+            ({"keep_all": True, "where": "score > 3"}, "exclude each other"),
+            ({"keep_all": True, "min_score": 3.0}, "exclude each other"),
+            ({"dtype": "float8"}, "no dtype 'float8'. Choose one of: auto, float32, bfloat16, float16"),
+            ({"output_uri": ""}, "Say where to put the rows: --output"),
+            ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
+            ({"input_uri": None}, "either --crawl .* or --input"),
+            ({"model_revision": "v2"}, "A folder has no revisions: leave out --revision"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_option_is_told(self, options: RunOptions, changes: dict[str, Any], says: str) -> None:
+        refused(replace(options, **changes), says)
+
+    def test_a_model_that_is_nowhere_is_told(self, options: RunOptions, tmp_path: Path) -> None:
+        refused(replace(options, model=str(tmp_path / "absent")), "There is no model '.*absent': neither a folder here")
+
+    def test_a_folder_that_is_no_model_is_told(self, options: RunOptions, source: Path) -> None:
+        refused(replace(options, model=str(source)), "has no config.json, so it is no model")
+
+    @pytest.mark.parametrize(
+        ("config", "says"),
+        [
+            (json.dumps({"architectures": ["GPT2LMHeadModel"]}), "is no sequence classifier: .*GPT2LMHeadModel"),
+            ("{ not json", "config.json .*cannot be read"),
+            ("[1]", "config.json .*cannot be read"),
+            ("", "config.json .*cannot be read"),
+        ],
+    )
+    def test_a_model_that_is_no_classifier_is_told(
+        self, options: RunOptions, tmp_path: Path, config: str, says: str
+    ) -> None:
+        model = tmp_path / "model"
+        model.mkdir()
+        (model / "config.json").write_text(config)
+
+        refused(replace(options, model=str(model)), says)
+
+    def test_rounding_the_scores_of_a_model_with_many_is_told(
+        self, options: RunOptions, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        model = copied_model(tiny_model, tmp_path, id2label={"0": "good", "1": "bad"})
+
+        refused(replace(options, model=str(model), int_score=True), "the model has 2 outputs")
+
+    @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}, {"limit_shards": 1}])
+    @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])
+    def test_a_broken_first_shard_is_told(
+        self, options: RunOptions, source: Path, content: bytes, limits: dict[str, int]
+    ) -> None:
+        (source / "a.parquet").write_bytes(content)
+
+        refused(replace(options, **limits), "a.parquet.*not a readable Parquet file")
+
+    def test_an_input_without_shards_is_told(self, options: RunOptions, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+
+        refused(replace(options, input_uri=str(tmp_path / "empty")), "No Parquet files at")
+
+    def test_a_score_column_that_differs_from_another_only_in_case_is_told(
+        self, options: RunOptions, source: Path
+    ) -> None:
+        for name in "abc":
+            write(source / f"{name}.parquet", Score=["x"] * 10)
+
+        refused(options, '"score" names several columns')
+
+
+def refused(options: RunOptions, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        plan_run(options)
+    assert "\n" not in str(error.value)
+
+
+def copied_model(model: Path, folder: Path, **config: Any) -> Path:
+    """A model's files in a folder of the test, with changes to its config."""
+    copy = folder / "model"
+    copy.mkdir()
+    for file in model.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    known = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(known | config))
+    return copy
+
+
+class TestOutputsThatAreRefused:
+    """What only enqueueing shows leaves no run behind."""
+
+    def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+
+        with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+            do(replace(options, min_score=1.0), ledger, app)
+
+        assert ledger.run_ids() == [first.run_id]
+        assert ledger.redis.llen(first.queue) == 3
+
+    @pytest.mark.parametrize("place", ["file/out", "data"])
+    def test_an_output_that_cannot_be_ours(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, place: str
+    ) -> None:
+        (tmp_path / "file").write_text("mine")
+        (tmp_path / "data/data").mkdir(parents=True)
+
+        with pytest.raises(UsageError, match="--output"):
+            do(replace(options, output_uri=str(tmp_path / place)), ledger, app)
+
+        assert ledger.redis.keys() == []
+        assert (tmp_path / "file").read_text() == "mine"
+        assert list((tmp_path / "data").iterdir()) == [tmp_path / "data/data"]
+
+    @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "hf://datasets/only-a-name", "hf://datasets/a/b/c"])
+    def test_an_output_that_is_no_address(self, options: RunOptions, ledger: Ledger, app: Celery, uri: str) -> None:
+        with pytest.raises(UsageError, match=uri):
+            do(replace(options, output_uri=uri), ledger, app)
+
+        assert ledger.redis.keys() == []

@@ -1,0 +1,322 @@
+"""From what a user names to shards: which files, under which names, at which revision."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.errors import UsageError
+from hubserver import HubServer
+from producer.inputs import count_rows, limited, list_input
+
+CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Shards of 10, 20 and 30 rows, and what lies around where Spark and people write."""
+    folder = tmp_path / "input"
+    for name, rows in [("b", 20), ("a", 10), ("deep/er/c", 30)]:
+        shard(folder / f"{name}.parquet", rows)
+    for name in (".hidden", "_temporary/0/part", "deep/.cache/x", "_metadata"):
+        shard(folder / f"{name}.parquet", 1)
+    (folder / "notes.txt").write_text("not a shard")
+    (folder / "_SUCCESS").write_text("")
+    return folder
+
+
+def shard(path: Path, rows: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"text": [f"text {row}" for row in range(rows)]}), path)
+    return path
+
+
+def names(uri: str) -> list[str]:
+    return [shard.name for shard in list_input(uri).shards]
+
+
+class TestFolders:
+    def test_a_folders_shards_come_in_the_order_of_their_names(self, folder: Path) -> None:
+        assert names(str(folder)) == ["a", "b", "deep/er/c"]
+
+    @pytest.mark.parametrize("end", ["", "/"])
+    def test_a_slash_at_the_end_changes_nothing(self, folder: Path, end: str) -> None:
+        assert list_input(f"{folder}{end}").shards == list_input(str(folder)).shards
+
+    def test_a_shard_knows_where_it_is_and_how_large(self, folder: Path) -> None:
+        first = list_input(str(folder)).shards[0]
+
+        assert first.uri == f"file://{folder}/a.parquet"
+        assert first.size_bytes == (folder / "a.parquet").stat().st_size
+        assert first.row_limit is None
+
+    def test_a_folder_below_a_hidden_one_is_read(self, tmp_path: Path) -> None:
+        shard(tmp_path / ".cache/_x/a.parquet", 1)
+
+        assert names(str(tmp_path / ".cache/_x")) == ["a"]
+
+    def test_a_single_file_is_named_by_itself(self, folder: Path) -> None:
+        assert names(str(folder / "deep/er/c.parquet")) == ["c"]
+
+    def test_a_single_file_need_not_be_called_parquet(self, folder: Path) -> None:
+        (folder / "a.parquet").rename(folder / "part-0")
+
+        assert names(str(folder / "part-0")) == ["part-0"]
+
+    @pytest.mark.parametrize(
+        ("glob", "found"),
+        [
+            ("*.parquet", ["a", "b"]),
+            ("**/*.parquet", ["a", "b", "deep/er/c"]),
+            ("_*.parquet", ["_metadata"]),
+            ("[ab].parquet", ["a", "b"]),
+            ("**/c.parquet", ["deep/er/c"]),
+            ("deep/*/*.parquet", ["er/c"]),
+            ("deep/.cache/*.parquet", ["x"]),
+            ("**/_temporary/**/*.parquet", ["_temporary/0/part"]),
+        ],
+    )
+    def test_a_glob_takes_what_it_says_and_names_start_at_its_first_wildcard(
+        self, folder: Path, glob: str, found: list[str]
+    ) -> None:
+        assert names(f"{folder}/{glob}") == found
+
+    def test_a_file_url_is_the_same_shards(self, folder: Path) -> None:
+        assert list_input(f"file://{folder}").shards == list_input(str(folder)).shards
+
+    def test_a_relative_path_is_made_absolute(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder.parent)
+
+        assert list_input("input").uri == str(folder)
+        assert list_input("input").shards == list_input(str(folder)).shards
+
+    def test_a_bucket_is_read_like_a_folder(self, folder: Path) -> None:
+        files = fsspec.filesystem("memory")
+        files.pipe_file("/bucket/x/a.parquet", (folder / "a.parquet").read_bytes())
+        files.pipe_file("/bucket/x/y/b.parquet", (folder / "b.parquet").read_bytes())
+        try:
+            source = list_input("memory://bucket/x")
+
+            assert [(shard.name, shard.uri) for shard in source.shards] == [
+                ("a", "memory:///bucket/x/a.parquet"),
+                ("y/b", "memory:///bucket/x/y/b.parquet"),
+            ]
+            assert count_rows(source.shards) == 30
+        finally:
+            files.rm("/bucket", recursive=True)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("path", ["absent", "absent/*.parquet", "empty", "empty/*.parquet"])
+    def test_no_shards_are_told(self, tmp_path: Path, path: str) -> None:
+        (tmp_path / "empty").mkdir()
+
+        with pytest.raises(UsageError, match=f"{tmp_path}/{path.split('/')[0]}"):
+            list_input(f"{tmp_path}/{path}")
+
+    def test_a_bucket_without_the_path_says_that_it_is_not_there(self) -> None:
+        with pytest.raises(UsageError, match="the file is not there"):
+            list_input("memory://nowhere/a.parquet")
+
+    @pytest.mark.parametrize("uri", ["nosuch://bucket/x", "s3a4://bucket"])
+    def test_an_unknown_protocol_is_told(self, uri: str) -> None:
+        with pytest.raises(UsageError, match=f"{uri} cannot be read: .*Protocol not known"):
+            list_input(uri)
+
+    @pytest.mark.parametrize("name", ["a b", "a:b", "é ü", "a#1"])
+    def test_a_file_whose_name_is_no_output_path_is_told(self, tmp_path: Path, name: str) -> None:
+        shard(tmp_path / f"{name}.parquet", 1)
+
+        with pytest.raises(UsageError, match="Rename the file"):
+            list_input(str(tmp_path))
+
+
+class TestRevision:
+    def test_the_same_files_are_the_same_revision(self, folder: Path) -> None:
+        assert list_input(str(folder)).revision == list_input(str(folder)).revision
+
+    def test_a_file_rewritten_with_the_same_size_is_another(self, folder: Path) -> None:
+        before = list_input(str(folder)).revision
+        content = (folder / "a.parquet").read_bytes()
+        (folder / "a.parquet").write_bytes(content)
+        os.utime(folder / "a.parquet", (1, 1))
+
+        assert list_input(str(folder)).revision != before
+
+    @pytest.mark.parametrize("change", ["added", "removed", "renamed"])
+    def test_so_is_a_file_more_or_less(self, folder: Path, change: str) -> None:
+        before = list_input(str(folder)).revision
+        match change:
+            case "added":
+                shard(folder / "d.parquet", 1)
+            case "removed":
+                (folder / "a.parquet").unlink()
+            case "renamed":
+                (folder / "a.parquet").rename(folder / "z.parquet")
+
+        assert list_input(str(folder)).revision != before
+
+    def test_what_is_no_shard_does_not_matter(self, folder: Path) -> None:
+        before = list_input(str(folder)).revision
+        (folder / "notes.txt").write_text("more")
+
+        assert list_input(str(folder)).revision == before
+
+
+class TestLimits:
+    def test_rows_are_read_from_the_footers(self, folder: Path) -> None:
+        assert count_rows(list_input(str(folder)).shards) == 60
+
+    @pytest.mark.parametrize(
+        ("shards", "rows", "expected"),
+        [
+            (None, None, [("a", None), ("b", None), ("deep/er/c", None)]),
+            (2, None, [("a", None), ("b", None)]),
+            (9, None, [("a", None), ("b", None), ("deep/er/c", None)]),
+            (None, 5, [("a", 5)]),
+            (None, 10, [("a", None)]),
+            (None, 11, [("a", None), ("b", 1)]),
+            (None, 30, [("a", None), ("b", None)]),
+            (None, 59, [("a", None), ("b", None), ("deep/er/c", 29)]),
+            (None, 1000, [("a", None), ("b", None), ("deep/er/c", None)]),
+            (1, 15, [("a", None)]),
+        ],
+    )
+    def test_the_first_shards_and_rows_are_taken(
+        self, folder: Path, shards: int | None, rows: int | None, expected: list[tuple[str, int | None]]
+    ) -> None:
+        source = limited(list_input(str(folder)), shards=shards, rows=rows)
+
+        assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
+        assert count_rows(source.shards) == min(rows or 60, {1: 10, 2: 30}.get(shards or 0, 60))
+
+    def test_a_broken_footer_is_told(self, folder: Path) -> None:
+        (folder / "a.parquet").write_bytes(b"PAR1 no PAR1")
+
+        with pytest.raises(UsageError, match="not a readable Parquet file"):
+            limited(list_input(str(folder)), shards=None, rows=5)
+
+
+# --- the Hub: asked by a process of its own, as a user's -------------------------------------------------------------
+
+ASK = """
+import json, sys
+from dataclasses import asdict
+from fleet.errors import UsageError
+from producer.inputs import count_rows, crawl_input, list_input
+answers = []
+for kind, *arguments in json.loads(sys.argv[1]):
+    try:
+        source = {"crawl": crawl_input, "list": list_input}[kind](*arguments)
+        answers.append({**asdict(source), "rows": count_rows(source.shards)})
+    except UsageError as error:
+        answers.append({"error": str(error)})
+print(json.dumps(answers))
+"""
+REPO = "org/web"
+
+
+def ask(environment: dict[str, str], *questions: tuple[str, ...]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps(questions)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    folder = tmp_path_factory.mktemp("dataset")
+    for crawl in CRAWLS:
+        for number in range(2):
+            shard(folder / f"data/{crawl}/000_{number:05}.parquet", 10)
+    shard(folder / "sample/10BT/000.parquet", 5)
+    with HubServer() as hub:
+        hub.create_repo(REPO)
+        hub.add_folder(REPO, folder)
+        hub.create_repo("data/data")
+        hub.add_folder("data/data", folder)
+        yield hub
+    assert hub.handler_errors == []
+
+
+@pytest.fixture
+def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
+    return hub.client_env(tmp_path / "home")
+
+
+class TestTheHub:
+    def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
+        self, hub: HubServer, environment: dict[str, str]
+    ) -> None:
+        (source,) = ask(environment, ("crawl", CRAWLS[0], REPO))
+
+        commit = hub.commits(REPO)[0].oid
+        assert source["revision"] == commit
+        assert source["crawl"] == CRAWLS[0]
+        assert source["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"
+        assert [shard["name"] for shard in source["shards"]] == [f"{CRAWLS[0]}/000_0000{i}" for i in range(2)]
+        assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"
+        assert source["shards"][0]["size_bytes"] == hub.files(REPO)[f"data/{CRAWLS[0]}/000_00000.parquet"]
+        assert source["rows"] == 20
+
+    def test_other_forms_find_the_same_files_under_names_of_the_data_folder(
+        self, hub: HubServer, environment: dict[str, str]
+    ) -> None:
+        whole, folder, file, sample, named_data = ask(
+            environment,
+            ("list", f"hf://datasets/{REPO}/data"),
+            ("list", f"hf://datasets/{REPO}@main/data/{CRAWLS[1]}"),
+            ("list", f"hf://datasets/{REPO}/data/{CRAWLS[1]}/000_00001.parquet"),
+            ("list", f"hf://datasets/{REPO}/sample/10BT"),
+            ("list", f"hf://datasets/data/data/data/{CRAWLS[1]}"),
+        )
+
+        both = [f"{CRAWLS[1]}/000_00000", f"{CRAWLS[1]}/000_00001"]
+        assert [shard["name"] for shard in whole["shards"]] == [
+            f"{crawl}/000_0000{number}" for crawl in CRAWLS for number in range(2)
+        ]
+        assert [shard["name"] for shard in folder["shards"]] == both
+        assert [shard["name"] for shard in file["shards"]] == both[1:]
+        assert [shard["name"] for shard in sample["shards"]] == ["000"]
+        assert [shard["name"] for shard in named_data["shards"]] == both
+
+    def test_what_is_not_there_is_told_with_what_there_is(self, environment: dict[str, str]) -> None:
+        crawl, dataset, revision, empty, path = (
+            answer["error"]
+            for answer in ask(
+                environment,
+                ("crawl", "CC-MAIN-1999-01", REPO),
+                ("crawl", CRAWLS[0], "org/nowhere"),
+                ("list", f"hf://datasets/{REPO}@nope/data"),
+                ("list", f"hf://datasets/{REPO}/data/nope/*.parquet"),
+                ("list", f"hf://datasets/{REPO}/data/nope"),
+            )
+        )
+
+        assert crawl == f"{REPO} has no crawl 'CC-MAIN-1999-01'. It has: {', '.join(CRAWLS)}."
+        assert dataset.startswith("The Hub shows no such repository to this HF_TOKEN: hf://datasets/org/nowhere/")
+        assert revision.startswith("The Hub shows no such revision to this HF_TOKEN: ")
+        assert "No Parquet files at" in empty
+        assert "/data/nope" in path
+
+    def test_a_hub_that_cannot_be_asked_is_one_line(self, environment: dict[str, str]) -> None:
+        questions = [("crawl", CRAWLS[0], REPO), ("list", f"hf://datasets/{REPO}/data")]
+
+        for answer in ask({**environment, "HF_HUB_OFFLINE": "1"}, *questions):
+            assert answer["error"].startswith(f"Listing hf://datasets/{REPO}/data")
+            assert "the network failed" in answer["error"]
+            assert "\n" not in answer["error"]

@@ -1,0 +1,68 @@
+"""The plan of a window's batches: every row once, within the budget, with little padding."""
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.scoring.batches import plan_batches
+
+lengths_of_rows = st.lists(st.integers(0, 600), max_size=300).map(lambda rows: np.array(rows, dtype=np.int64))
+budgets = st.integers(1, 20_000)
+
+
+def padded_tokens(batch: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> int:
+    return len(batch) * max(1, int(lengths[batch].max()))
+
+
+@given(lengths_of_rows, budgets)
+def test_every_row_is_in_exactly_one_batch(lengths: npt.NDArray[np.int64], budget: int) -> None:
+    batches = plan_batches(lengths, max_batch_tokens=budget)
+
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    assert all(len(batch) for batch in batches)
+
+
+@given(lengths_of_rows, budgets)
+def test_a_padded_batch_is_within_the_budget_unless_it_is_one_row(lengths: npt.NDArray[np.int64], budget: int) -> None:
+    batches = plan_batches(lengths, max_batch_tokens=budget)
+
+    assert all(len(batch) == 1 or padded_tokens(batch, lengths) <= budget for batch in batches)
+
+
+@given(lengths_of_rows, budgets)
+def test_a_batch_that_is_not_the_last_has_no_room_for_another_row(lengths: npt.NDArray[np.int64], budget: int) -> None:
+    *full, _last = plan_batches(lengths, max_batch_tokens=budget) or [[]]
+
+    assert all(padded_tokens(batch, lengths) + max(1, lengths[batch].max()) > budget for batch in full)
+
+
+@given(lengths_of_rows, budgets)
+def test_the_longest_rows_come_first_so_that_a_lack_of_memory_shows_at_once(
+    lengths: npt.NDArray[np.int64], budget: int
+) -> None:
+    batches = plan_batches(lengths, max_batch_tokens=budget)
+
+    in_order = [int(lengths[row]) for batch in batches for row in batch]
+    assert in_order == sorted(in_order, reverse=True)
+
+
+@given(lengths_of_rows, budgets)
+def test_the_same_lengths_give_the_same_batches(lengths: npt.NDArray[np.int64], budget: int) -> None:
+    first = plan_batches(lengths, max_batch_tokens=budget)
+
+    again = plan_batches(lengths.copy(), max_batch_tokens=budget)
+
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in first]
+
+
+def test_padding_is_under_a_twentieth_on_lengths_like_the_webs() -> None:
+    rng = np.random.default_rng(0)
+    mean, sigma = 700, 1.0
+    drawn = rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, size=8192)
+    lengths = np.clip(drawn, 2, 512).astype(np.int64)
+
+    batches = plan_batches(lengths, max_batch_tokens=16_384)
+
+    sent = sum(padded_tokens(batch, lengths) for batch in batches)
+    assert 1 - lengths.sum() / sent < 0.05

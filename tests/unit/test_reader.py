@@ -1,0 +1,205 @@
+"""The windows of a shard: all rows once and in order, bounded in rows and bytes, decided by the file and the spec alone."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import ShardError
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.reading import describe_columns, open_parquet
+from support.records import a_spec
+from worker.reader import Window, read_windows
+
+
+def write_rows(path: Path, texts: list[str], *, row_group_rows: int) -> Path:
+    pq.write_table(pa.table({"text": texts, "place": range(len(texts))}), path, row_group_size=max(1, row_group_rows))
+    return path
+
+
+def windows_of(
+    path: Path, *, row_limit: int | None = None, spec: RunSpec | None = None, **changes: Any
+) -> list[Window]:
+    """The windows as a worker reads them, by default in a run over just this file."""
+    with open_parquet(str(path)) as parquet:
+        spec = spec or a_spec(columns=describe_columns(parquet.schema_arrow))
+        changed = a_spec(**{**spec.__dict__, **changes})
+        return list(read_windows(parquet, Shard(name="000_00000", uri=str(path), row_limit=row_limit), changed))
+
+
+def spans(windows: list[Window]) -> list[tuple[int, int]]:
+    """(first row, rows) of each window."""
+    return [(window.first_row, len(window.rows)) for window in windows]
+
+
+def places(windows: list[Window]) -> list[int]:
+    return [place for window in windows for place in window.rows["place"].to_pylist()]
+
+
+@pytest.mark.parametrize("row_group_rows", [1, 7, 1000, 1_000_000])
+def test_windows_hold_all_rows_once_and_in_order(tmp_path: Path, row_group_rows: int) -> None:
+    file = write_rows(tmp_path / "s.parquet", ["a text"] * 2500, row_group_rows=row_group_rows)
+
+    windows = windows_of(file, window_rows=999)
+
+    assert spans(windows) == [(0, 999), (999, 999), (1998, 502)]
+    assert places(windows) == list(range(2500))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.sampled_from([0, 1, 30, 400, 5000]), max_size=200),
+    row_group_rows=st.integers(1, 250),
+    window_rows=st.integers(1, 250),
+    window_bytes=st.integers(1, 50_000),
+    row_limit=st.none() | st.integers(0, 250),
+)
+def test_whatever_the_bounds_no_row_is_lost_or_doubled_and_no_window_has_too_many(
+    tmp_path: Path,
+    lengths: list[int],
+    row_group_rows: int,
+    window_rows: int,
+    window_bytes: int,
+    row_limit: int | None,
+) -> None:
+    file = write_rows(tmp_path / "s.parquet", ["x" * length for length in lengths], row_group_rows=row_group_rows)
+
+    windows = windows_of(file, window_rows=window_rows, window_bytes=window_bytes, row_limit=row_limit)
+
+    expected = len(lengths) if row_limit is None else min(row_limit, len(lengths))
+    assert places(windows) == list(range(expected))
+    assert all(1 <= len(window.rows) <= window_rows for window in windows)
+    assert [window.first_row for window in windows] == [places([window])[0] for window in windows]
+
+
+def test_reading_again_gives_the_same_windows(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    texts = ["word " * rng.randrange(4000) for _ in range(3000)]
+    file = write_rows(tmp_path / "s.parquet", texts, row_group_rows=700)
+
+    first, again = (windows_of(file, window_rows=2000, window_bytes=4 << 20) for _ in range(2))
+
+    assert spans(first) == spans(again)
+    assert max(len(window.rows) for window in first) < 2000
+
+
+def test_a_row_limit_moves_no_window_that_it_leaves_whole(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "s.parquet", ["a text"] * 3000, row_group_rows=1000)
+
+    limited = windows_of(file, window_rows=800, row_limit=1700)
+
+    assert spans(limited) == [(0, 800), (800, 800), (1600, 100)]
+    assert places(limited) == list(range(1700))
+
+
+def test_a_row_limit_beyond_the_end_is_the_whole_shard(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "s.parquet", ["a text"] * 10, row_group_rows=10)
+
+    windows = windows_of(file, row_limit=11)
+
+    assert places(windows) == list(range(10))
+
+
+@pytest.mark.parametrize("row_group_rows", [100, 10_000])
+def test_long_texts_end_a_window_by_its_bytes(tmp_path: Path, row_group_rows: int) -> None:
+    rng = random.Random(0)
+    texts = [rng.randbytes(50_000).hex() for _ in range(300)]
+    file = write_rows(tmp_path / "s.parquet", texts, row_group_rows=row_group_rows)
+
+    windows = windows_of(file, window_bytes=4 << 20)
+
+    step = 8 << 20
+    assert len(windows) > 1
+    assert places(windows) == list(range(300))
+    assert max(window.rows.nbytes for window in windows) <= (4 << 20) + step
+
+
+def test_a_window_that_bytes_ended_early_does_not_let_the_next_have_more_rows(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    texts = [rng.randbytes(10_000).hex() for _ in range(150)] + ["short"] * 5000
+    file = write_rows(tmp_path / "s.parquet", texts, row_group_rows=50)
+
+    windows = windows_of(file, window_rows=1000, window_bytes=1 << 20)
+
+    assert len(windows[0].rows) < 1000
+    assert max(len(window.rows) for window in windows) == 1000
+    assert places(windows) == list(range(5150))
+
+
+def test_a_shard_without_rows_has_no_window(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "s.parquet", [], row_group_rows=10)
+
+    windows = windows_of(file, spec=a_spec(columns=(("text", "null"), ("place", "null"))))
+
+    assert windows == []
+
+
+def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "s.parquet", ["a", "b"], row_group_rows=10)
+
+    windows = windows_of(file, spec=a_spec(columns=(("place", "int64"), ("text", "string"))))
+
+    assert places(windows) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "difference"),
+    [
+        ((("text", "string"), ("place", "int64"), ("url", "string")), 'no "url"'),
+        ((("text", "string"),), 'an extra "place"'),
+        ((("text", "string"), ("place", "int32")), '"place" is int64, not int32'),
+    ],
+)
+def test_a_shard_with_other_columns_is_refused_by_the_difference(
+    tmp_path: Path, columns: tuple[tuple[str, str], ...], difference: str
+) -> None:
+    file = write_rows(tmp_path / "s.parquet", ["a"], row_group_rows=10)
+
+    with pytest.raises(ShardError) as refusal:
+        windows_of(file, spec=a_spec(columns=columns))
+
+    assert f"Shard 000_00000 has other columns than the run's first shard: {difference}." in str(refusal.value)
+
+
+@pytest.mark.parametrize("left", [0.1, 0.5, 0.99])
+def test_a_truncated_file_is_refused_as_unreadable(tmp_path: Path, left: float) -> None:
+    whole = write_rows(tmp_path / "s.parquet", ["a text"] * 5000, row_group_rows=1000).read_bytes()
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(whole[: int(len(whole) * left)])
+
+    with pytest.raises(ShardError, match=r"not a readable Parquet file \(.+\)"):
+        windows_of(broken)
+
+
+def test_broken_pages_are_refused_while_they_are_read(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    texts = [rng.randbytes(100).hex() for _ in range(5000)]
+    file = write_rows(tmp_path / "s.parquet", texts, row_group_rows=1000)
+    content = bytearray(file.read_bytes())
+    third_group = pq.read_metadata(file).row_group(2).column(0)
+    for offset in range(third_group.data_page_offset, third_group.data_page_offset + 4000):
+        content[offset] ^= 0xFF
+    file.write_bytes(content)
+
+    with pytest.raises(ShardError, match=r"Reading shard 000_00000: not a readable Parquet file \(.+\)"):
+        windows_of(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b'{"text": "JSON, not Parquet"}' * 100])
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "s.parquet"
+    file.write_bytes(content)
+
+    with pytest.raises(ShardError, match=r"Opening .*s\.parquet: not a readable Parquet file"):
+        windows_of(file)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ShardError, match=r"Opening .*gone\.parquet: No such file"):
+        windows_of(tmp_path / "gone.parquet")

@@ -1,0 +1,136 @@
+"""Settings come from the environment, and the password of a file gets into both URLs."""
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from kombu.utils.url import parse_url
+from pydantic import ValidationError
+
+from fleet.errors import UsageError
+from fleet.settings import Settings
+
+ODD_PASSWORD = "p@ss/w:rd #1%?&é"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "REDIS_URL",
+        "REDIS_PASSWORD_FILE",
+        *(f"SHARDSIFT_{field.upper()}" for field in Settings.model_fields),
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def password_file(tmp_path: Path) -> Path:
+    file = tmp_path / "password"
+    file.write_text(f"{ODD_PASSWORD}\n")
+    return file
+
+
+class TestPassword:
+    @pytest.mark.parametrize(
+        ("url", "user", "rest"),
+        [
+            ("redis://host:6379/0", "", ("host", 6379, "/0")),
+            ("redis://user@host:6379/0", "user", ("host", 6379, "/0")),
+            ("rediss://host", "", ("host", None, "")),
+            ("redis://[::1]:6379/0", "", ("::1", 6379, "/0")),
+            ("unix:///run/redis.sock", "", (None, None, "/run/redis.sock")),
+        ],
+    )
+    def test_a_file_gives_it_to_a_url_without_one(
+        self, password_file: Path, url: str, user: str, rest: tuple[str | None, int | None, str]
+    ) -> None:
+        parts = urlsplit(Settings(redis_url=url, redis_password_file=password_file).ledger_url)
+
+        assert unquote(parts.password) == ODD_PASSWORD
+        assert parts.username == user
+        assert (parts.hostname, parts.port, parts.path) == rest
+
+    def test_the_urls_own_comes_first(self, password_file: Path) -> None:
+        url = "redis://:mine@host:6379/0"
+
+        assert Settings(redis_url=url, redis_password_file=password_file).ledger_url == url
+
+    def test_without_a_redis_there_is_no_url_for_it(self, password_file: Path) -> None:
+        settings = Settings(redis_password_file=password_file)
+
+        assert settings.ledger_url is None
+        assert settings.broker_url is None
+
+    def test_celery_reads_the_same_one(self, password_file: Path) -> None:
+        settings = Settings(redis_url="redis://host:6379/0", redis_password_file=password_file)
+
+        assert parse_url(settings.broker_url)["password"] == ODD_PASSWORD
+
+    def test_a_file_that_cannot_be_read_is_told_in_one_line(self, tmp_path: Path) -> None:
+        settings = Settings(redis_url="redis://host", redis_password_file=tmp_path / "absent")
+
+        with pytest.raises(UsageError, match="absent cannot be read: No such file or directory"):
+            _ = settings.broker_url
+
+
+class TestBrokerUrl:
+    @pytest.mark.parametrize(
+        ("url", "broker_url"),
+        [
+            ("unix:///run/redis.sock", "redis+socket:///run/redis.sock"),
+            ("redis://host:6379/0", "redis://host:6379/0"),
+            ("rediss://:x@host:6379/0", "rediss://:x@host:6379/0"),
+        ],
+    )
+    def test_a_socket_is_spelled_as_celery_wants_it(self, url: str, broker_url: str) -> None:
+        assert Settings(redis_url=url).broker_url == broker_url
+
+
+class TestEnvironment:
+    @pytest.mark.parametrize("name", ["REDIS_URL", "SHARDSIFT_REDIS_URL"])
+    def test_redis_has_two_names(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setenv(name, "redis://host:6379/0")
+
+        assert Settings().redis_url == "redis://host:6379/0"
+
+    @pytest.mark.parametrize("name", ["REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"])
+    def test_so_has_its_password_file(self, monkeypatch: pytest.MonkeyPatch, name: str, password_file: Path) -> None:
+        monkeypatch.setenv("REDIS_URL", "redis://host:6379/0")
+        monkeypatch.setenv(name, str(password_file))
+
+        assert unquote(urlsplit(Settings().ledger_url).password) == ODD_PASSWORD
+
+    @pytest.mark.parametrize(
+        ("name", "text", "value"),
+        [
+            ("model", "org/model", "org/model"),
+            ("model_revision", "main", "main"),
+            ("dtype", "bfloat16", "bfloat16"),
+            ("max_batch_tokens", "4096", 4096),
+            ("threads", "3", 3),
+            ("lease_seconds", "1.5", 1.5),
+            ("sweep_seconds", "0.5", 0.5),
+            ("resend_seconds", "2", 2.0),
+            ("max_attempts", "5", 5),
+            ("state_dir", "/var/lib/x", Path("/var/lib/x")),
+            ("scratch_dir", "/scratch", Path("/scratch")),
+            ("flower_auth", "me:secret", "me:secret"),
+            ("flower_auth_file", "/run/secrets/flower", Path("/run/secrets/flower")),
+        ],
+    )
+    def test_each_setting_is_named_by_its_field(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
+    ) -> None:
+        monkeypatch.setenv(f"SHARDSIFT_{name.upper()}", text)
+
+        assert getattr(Settings(), name) == value
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [("LEASE_SECONDS", "0"), ("LEASE_SECONDS", "long"), ("MAX_ATTEMPTS", "0"), ("THREADS", "-1")],
+    )
+    def test_a_value_that_cannot_be_is_refused(self, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+        monkeypatch.setenv(f"SHARDSIFT_{name}", text)
+
+        with pytest.raises(ValidationError, match=name.lower()):
+            Settings()

@@ -1,0 +1,313 @@
+"""The two files of a shard: kept rows as they came and their scores, and a line for every row; the same bytes each time."""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.errors import UsageError
+from fleet.shard import Shard
+from fleet.spec import Model, RunSpec
+from fleet.storage.reading import describe_columns, open_parquet
+from support.records import a_spec
+from worker.reader import read_windows
+from worker.scoring import Scores
+from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
+
+THREE_LABELS = Model(name="m", revision="r", labels=("low", "middle", "high"))
+
+
+@dataclass(frozen=True)
+class Written:
+    data: WrittenFile
+    scores: WrittenFile
+    counts: RowCounts
+
+    @property
+    def kept(self) -> pa.Table:
+        return pq.read_table(self.data.file)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return list(pq.read_table(self.scores.file).to_pylist())
+
+
+def write_shard(
+    folder: Path,
+    rows: pa.Table,
+    values: npt.NDArray[np.float32],
+    *,
+    errors: dict[int, str] | None = None,
+    kept: list[int] | None = None,
+    spec: RunSpec | None = None,
+    window_rows: int = 1000,
+) -> Written:
+    """What a worker does with a shard of these rows, where the model said `values` and the filter chose `kept`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, errors = folder / "input.parquet", errors or {}
+    kept = [row for row in range(len(rows)) if row not in errors] if kept is None else kept
+    pq.write_table(rows, source)
+    with open_parquet(str(source)) as parquet:
+        columns = describe_columns(parquet.schema_arrow)
+        spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
+        writer = ShardWriter(folder, parquet.schema_arrow, spec)
+        for window in read_windows(parquet, Shard(name="s", uri=str(source)), spec):
+            here = range(window.first_row, window.first_row + len(window.rows))
+            scores = Scores(
+                values=values[here.start : here.stop],
+                errors={row - here.start: reason for row, reason in errors.items() if row in here},
+            )
+            chosen = np.array([row - here.start for row in kept if row in here], dtype=np.int64)
+            writer.write(with_scores(window.rows, scores, spec), chosen, window, scores)
+        data, side = writer.close()
+    return Written(data, side, writer.counts)
+
+
+def column_of(*scores: float) -> npt.NDArray[np.float32]:
+    return np.array(scores, dtype=np.float32).reshape(-1, 1)
+
+
+def some_texts(rows: int) -> pa.Table:
+    return pa.table({"text": [f"text {row}" for row in range(rows)], "place": range(rows)})
+
+
+def rows_of_every_type(rows: int) -> pa.Table:
+    noon = datetime(2024, 2, 20, 12, tzinfo=UTC)
+    every_type: dict[pa.Field, list[Any]] = {
+        pa.field("text", pa.string(), nullable=False): [f"text {i}" for i in range(rows)],
+        pa.field("large", pa.large_string()): [None if i % 3 == 0 else f"large {i}" for i in range(rows)],
+        pa.field("bytes", pa.binary(), metadata={b"unit": b"octets"}): [bytes([i % 256, 0, 255]) for i in range(rows)],
+        pa.field("fixed", pa.binary(4)): [i.to_bytes(4, "big") for i in range(rows)],
+        pa.field("kind", pa.dictionary(pa.int32(), pa.string())): [("a", "b", None)[i % 3] for i in range(rows)],
+        pa.field("when", pa.timestamp("us", tz="Europe/Berlin")): [noon + timedelta(hours=i) for i in range(rows)],
+        pa.field("when_ns", pa.timestamp("ns")): [i * 1_000_000_007 for i in range(rows)],
+        pa.field("day", pa.date32()): [noon.date() + timedelta(days=i) for i in range(rows)],
+        pa.field("price", pa.decimal128(20, 4)): [Decimal(i).scaleb(-4) for i in range(rows)],
+        pa.field("flag", pa.bool_()): [i % 2 == 0 for i in range(rows)],
+        pa.field("small", pa.uint8()): [i % 256 for i in range(rows)],
+        pa.field("half", pa.float16()): [np.float16(i) for i in range(rows)],
+        pa.field("real", pa.float64()): [math.nan if i % 5 == 0 else i / 7 for i in range(rows)],
+        pa.field("words", pa.list_(pa.field("element", pa.string(), nullable=False))): [
+            None if i % 4 == 0 else ["w"] * (i % 3) for i in range(rows)
+        ],
+        pa.field("meta", pa.struct({"url": pa.string(), "deep": pa.struct({"n": pa.list_(pa.int64())})})): [
+            {"url": None, "deep": {"n": [i, None]}} for i in range(rows)
+        ],
+        pa.field("pairs", pa.map_(pa.string(), pa.int32())): [[("k", i)] for i in range(rows)],
+        pa.field("nothing", pa.null()): [None] * rows,
+    }
+    arrays = [pa.array(values, field.type) for field, values in every_type.items()]
+    return pa.table(arrays, schema=pa.schema(list(every_type), metadata={b"origin": b"a crawl"}))
+
+
+def test_kept_rows_keep_every_columns_values_type_nullability_and_metadata(tmp_path: Path) -> None:
+    rows = rows_of_every_type(50)
+    every_other = list(range(0, 50, 2))
+
+    written = write_shard(tmp_path, rows, np.zeros((50, 1), np.float32), kept=every_other, window_rows=7)
+
+    came_in = pq.read_table(tmp_path / "input.parquet")
+    kept = written.kept.select(rows.schema.names)
+    assert kept.schema.field("bytes").metadata[b"unit"] == b"octets"
+    assert kept.schema.equals(came_in.schema, check_metadata=True)
+    assert kept.drop_columns("real").equals(came_in.take(every_other).drop_columns("real"))
+    np.testing.assert_array_equal(kept["real"].to_numpy(), came_in["real"].to_numpy()[every_other])  # NaN is NaN here
+
+
+def test_what_pandas_wrote_pandas_reads_back_with_its_index_and_types(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"text": ["a", "b", "c"], "kind": pd.Categorical(["x", "y", "x"]), "when": pd.date_range("2024", periods=3)},
+        index=pd.Index(["i", "ii", "iii"], name="key"),
+    )
+
+    written = write_shard(tmp_path, pa.Table.from_pandas(frame), column_of(1, 2, 3), kept=[0, 2])
+
+    kept = pd.read_parquet(written.data.file)
+    pd.testing.assert_frame_equal(kept[["text", "kind", "when"]], frame.iloc[[0, 2]])
+
+
+def test_views_are_written_as_the_plain_types_that_are_the_same_in_parquet(tmp_path: Path) -> None:
+    texts = [f"a text that is longer than twelve bytes {row}" for row in range(30)]
+    rows = pa.table({"text": pa.array(texts, pa.string_view()), "bytes": pa.array([b"b"] * 30, pa.binary_view())})
+
+    written = write_shard(tmp_path, rows, np.zeros((30, 1), np.float32), kept=[0, 29], window_rows=10)
+
+    assert [str(field.type) for field in written.kept.schema][:2] == ["string", "binary"]
+    assert written.kept["text"].to_pylist() == [texts[0], texts[29]]
+
+
+def test_dictionaries_that_differ_between_row_groups_and_windows_come_out_right(tmp_path: Path) -> None:
+    words = [f"word {row // 10}" for row in range(100)]
+    rows = pa.table({"text": pa.array(words).dictionary_encode(), "place": range(100)})
+
+    written = write_shard(tmp_path, rows, np.zeros((100, 1), np.float32), window_rows=15)
+
+    assert written.kept["text"].to_pylist() == words
+    assert written.kept.schema.field("text").type == rows.schema.field("text").type
+
+
+def test_a_text_column_that_allows_no_null_can_be_written_with_scores_that_do(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("text", pa.string(), nullable=False)])
+    rows = pa.table({"text": ["a", "b"]}, schema=schema)
+
+    written = write_shard(tmp_path, rows, column_of(1, np.nan), errors={1: "score is not finite"})
+
+    assert [field.nullable for field in written.kept.schema] == [False, True, True]
+    assert written.kept.to_pylist() == [{"text": "a", "score": 1.0, "int_score": 1}]
+
+
+def test_kept_rows_stay_in_the_inputs_order_across_windows(tmp_path: Path) -> None:
+    kept = [0, 3, 4, 9, 10, 11, 25, 29]
+
+    written = write_shard(tmp_path, some_texts(30), np.zeros((30, 1), np.float32), kept=kept, window_rows=10)
+
+    assert written.kept["place"].to_pylist() == kept
+
+
+def test_the_added_columns_come_last_with_their_types(tmp_path: Path) -> None:
+    written = write_shard(tmp_path, some_texts(2), column_of(1.25, 3.5))
+
+    added = [(field.name, str(field.type)) for field in written.kept.schema][-2:]
+    assert added == [("score", "float"), ("int_score", "int64")]
+    assert written.kept["score"].to_pylist() == [1.25, 3.5]
+
+
+def fineweb_edu_int_score(score: float) -> int:
+    return int(round(max(0, min(score, 5))))  # word for word as on the classifier's model card
+
+
+@given(st.lists(st.floats(-10, 10, width=32) | st.sampled_from([n / 2 for n in range(-4, 14)]), min_size=1))
+def test_the_int_score_is_fineweb_edus(scores: list[float]) -> None:
+    rows = some_texts(len(scores))
+
+    scored = with_scores(rows, Scores(values=column_of(*scores)), a_spec())
+
+    assert scored["int_score"].to_pylist() == [fineweb_edu_int_score(score) for score in scores]
+
+
+def test_no_int_score_is_added_where_none_is_asked_for(tmp_path: Path) -> None:
+    written = write_shard(tmp_path, some_texts(1), column_of(1), spec=a_spec(int_score=False))
+
+    assert written.kept.schema.names == ["text", "place", "score"]
+
+
+def test_a_model_of_three_labels_adds_the_highest_logit_and_its_label(tmp_path: Path) -> None:
+    logits = np.array([[0.5, -1.0, 2.0], [3.0, 1.0, -2.0], [np.nan, np.nan, np.nan]], dtype=np.float32)
+    spec = a_spec(model=THREE_LABELS, int_score=False, score_column="topic")
+
+    written = write_shard(tmp_path, some_texts(3), logits, errors={2: "null text"}, spec=spec)
+
+    assert written.kept.select(["topic", "topic_label"]).to_pylist() == [
+        {"topic": 2.0, "topic_label": "high"},
+        {"topic": 3.0, "topic_label": "low"},
+    ]
+    assert written.lines == [
+        {"row": 0, "topic": 2.0, "topic_label": "high", "logits": [0.5, -1.0, 2.0], "error": None},
+        {"row": 1, "topic": 3.0, "topic_label": "low", "logits": [3.0, 1.0, -2.0], "error": None},
+        {"row": 2, "topic": None, "topic_label": None, "logits": None, "error": "null text"},
+    ]
+
+
+def test_the_scores_file_has_a_line_for_every_row_with_its_place_in_the_shard(tmp_path: Path) -> None:
+    values = np.arange(25, dtype=np.float32).reshape(-1, 1)
+
+    written = write_shard(tmp_path, some_texts(25), values, kept=[3], window_rows=10)
+
+    assert [line["row"] for line in written.lines] == list(range(25))
+    assert [line["score"] for line in written.lines] == list(range(25))
+    assert not pq.read_schema(written.scores.file).field("row").nullable
+
+
+def test_a_row_that_could_not_be_scored_has_null_and_the_reason(tmp_path: Path) -> None:
+    written = write_shard(
+        tmp_path, some_texts(3), column_of(4, np.nan, np.nan), errors={1: "null text", 2: "score is not finite"}
+    )
+
+    assert written.lines[1:] == [
+        {"row": 1, "score": None, "int_score": None, "error": "null text"},
+        {"row": 2, "score": None, "int_score": None, "error": "score is not finite"},
+    ]
+
+
+def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
+    errors = {3: "null text", 14: "null text", 15: "score is not finite"}
+
+    counts = write_shard(
+        tmp_path, some_texts(30), np.zeros((30, 1), np.float32), errors=errors, kept=[0, 1, 20], window_rows=10
+    ).counts
+
+    assert (counts.rows_in, counts.rows_kept, counts.rows_errored, counts.rows_dropped) == (30, 3, 3, 24)
+    assert counts.errors == {"null text": 2, "score is not finite": 1}
+
+
+def test_a_written_file_says_its_rows_size_and_sha256(tmp_path: Path) -> None:
+    written = write_shard(tmp_path, some_texts(30), np.zeros((30, 1), np.float32), kept=[1, 2])
+
+    for file, rows in ((written.data, 2), (written.scores, 30)):
+        content = file.file.read_bytes()
+        assert (file.rows, file.size_bytes) == (rows, len(content))
+        assert file.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_a_shard_that_keeps_nothing_gives_an_empty_file_with_all_columns(tmp_path: Path) -> None:
+    written = write_shard(tmp_path, rows_of_every_type(20), np.zeros((20, 1), np.float32), kept=[], window_rows=6)
+
+    expected = [*rows_of_every_type(1).schema.names, "score", "int_score"]
+    assert (len(written.kept), written.kept.schema.names) == (0, expected)
+    assert len(written.lines) == 20
+
+
+def test_a_shard_without_rows_gives_two_files_without_rows(tmp_path: Path) -> None:
+    written = write_shard(tmp_path, some_texts(5).slice(0, 0), np.zeros((0, 1), np.float32))
+
+    assert (len(written.kept), len(written.lines), written.counts.rows_in) == (0, 0, 0)
+    assert written.kept.schema.names[-1] == "int_score"
+
+
+def test_the_same_shard_written_again_has_the_same_bytes(tmp_path: Path) -> None:
+    rows, values = rows_of_every_type(500), np.linspace(0, 5, 500, dtype=np.float32).reshape(-1, 1)
+
+    first, again = (
+        write_shard(tmp_path / name, rows, values, errors={7: "null text"}, window_rows=90)
+        for name in ("first", "again")
+    )
+
+    assert first.data.sha256 == again.data.sha256
+    assert first.scores.sha256 == again.scores.sha256
+
+
+def test_nothing_but_the_inputs_metadata_and_the_librarys_name_is_in_the_footer(tmp_path: Path) -> None:
+    rows = some_texts(5).replace_schema_metadata({b"origin": b"a crawl"})
+
+    written = write_shard(tmp_path, rows, np.zeros((5, 1), np.float32))
+
+    data, side = (pq.read_metadata(file.file) for file in (written.data, written.scores))
+    assert set(data.metadata) == {b"origin", b"ARROW:schema"}
+    assert set(side.metadata) == {b"ARROW:schema"}
+    assert {data.created_by, side.created_by} == {f"parquet-cpp-arrow version {pa.__version__}"}
+
+
+def test_small_windows_are_gathered_into_large_row_groups(tmp_path: Path) -> None:
+    written = write_shard(tmp_path, some_texts(2000), np.zeros((2000, 1), np.float32), window_rows=10)
+
+    assert pq.read_metadata(written.data.file).num_row_groups == 1
+    assert pq.read_metadata(written.scores.file).num_row_groups == 1
+
+
+def test_an_input_column_named_like_an_added_one_is_refused_by_its_name(tmp_path: Path) -> None:
+    rows = some_texts(1).append_column("int_score", pa.array([1]))
+
+    with pytest.raises(UsageError, match='already has a column "int_score"'):
+        write_shard(tmp_path, rows, column_of(1))
