@@ -8,8 +8,8 @@ install: .venv/dev.installed  ## everything a developer needs, into .venv
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
-test: install                 ## all tests
-	$(BIN)/python -m pytest
+test: install                 ## all tests, two at a time
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: install                ## form, types, layers, generated docs, deployment files
 	$(BIN)/ruff format --check .

@@ -57,3 +57,8 @@ def is_text(data_type: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
+
+
+def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    """The (name, type) pairs by which shards of a run must agree."""
+    return tuple((field.name, str(field.type)) for field in schema)

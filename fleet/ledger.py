@@ -198,10 +198,15 @@ class Ledger:
     def is_cancelled(self, run_id: str) -> bool:
         return bool(self.redis.hexists(_Keys(run_id).run, "cancelled"))
 
-    def retry(self, run_id: str) -> int:
-        """Queue the failed shards again with fresh attempts, and lift a cancellation; returns how many."""
+    def retry(self, run_id: str, *, done_too: bool = False) -> int:
+        """Queue the failed shards again with fresh attempts, and lift a cancellation; returns how many.
+
+        With `done_too` every finished shard is scored again: for outputs that were lost before they were published.
+        """
         keys = _Keys(run_id)
-        return int(self._run_script("retry", [keys.run, keys.waiting, keys.failed], [keys.shard("")]))
+        return int(
+            self._run_script("retry", [keys.run, keys.waiting, keys.failed, keys.done], [keys.shard(""), int(done_too)])
+        )
 
     def forget_messages(self, run_id: str) -> None:
         """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fleet.defaults import DEFAULT_MODEL
@@ -79,6 +79,17 @@ def read_secret(file: Path) -> str:
         return file.read_text().strip()
     except OSError as error:
         raise UsageError(f"The password file {file} cannot be read: {error.strerror}.") from error
+
+
+def read_settings() -> Settings:
+    """The settings of this process' environment. Raises UsageError naming the variable that has a wrong value."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = str(wrong["loc"][0])
+        variable = name if name.isupper() else f"SHARDSIFT_{name.upper()}"
+        raise UsageError(f"The environment variable {variable} has a wrong value: {wrong['msg']}.") from error
 
 
 def _with_password(url: str, password: str) -> str:

@@ -76,15 +76,15 @@ def run(
 
     Ctrl-C stops it cleanly; the same command goes on where it stopped.
     """
-    from fleet.settings import Settings
+    from fleet.settings import read_settings
     from producer.enqueue import plan_run
-    from producer.local import run_locally
+    from producer.local.run import run_locally
     from producer.status import ExitCode
 
     plan = plan_run(options)
     _say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
-        ended = run_locally(plan, Settings(), workers=workers)
+        ended = run_locally(plan, read_settings(), workers=workers)
     except KeyboardInterrupt as stop:
         _say("Stopped. The same command goes on where this stopped.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
@@ -131,7 +131,12 @@ def runs(as_json: AsJson = False) -> None:
 @cli.command(
     rich_help_panel="Runs", epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
-def retry(run_id: RunId) -> None:
+def retry(
+    run_id: RunId,
+    every: Annotated[
+        bool, typer.Option("--all", help="Score the done shards again too: their files were lost before publishing.")
+    ] = False,
+) -> None:
     """Queue the failed shards of a run again, or take up a cancelled run."""
 
     def do(ledger: "Ledger", settings: "Settings") -> None:
@@ -139,9 +144,9 @@ def retry(run_id: RunId) -> None:
         from fleet.dispatch import send_due_shards
 
         ledger.spec(run_id)
-        failed = ledger.retry(run_id)
+        queued = ledger.retry(run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id, resend_seconds=settings.resend_seconds)
-        _say(f"{failed} failed shards are queued again.")
+        _say(f"{queued} shards are queued again.")
 
     _with_ledger(do)
 
@@ -205,10 +210,10 @@ def flower(
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 5555,
 ) -> None:
     """Show the fleet in a browser with Flower: password, read-only, history kept."""
-    from fleet.settings import Settings
+    from fleet.settings import read_settings
     from producer.flower import run_flower
 
-    run_flower(Settings(), address=address, port=port)
+    run_flower(read_settings(), address=address, port=port)
 
 
 @cli.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")
@@ -220,17 +225,17 @@ def demo(
     workers: Annotated[int, typer.Option(min=1, help="Worker processes, sharing the CPU or the GPUs.")] = 2,
 ) -> None:
     """See the main job at work, offline: real text, a real small classifier, two workers."""
-    from fleet.settings import Settings
+    from fleet.settings import read_settings
     from producer.demo.command import SHARDS, fit_classifier, make_inputs, sift
     from producer.demo.report import demo_report
 
     _say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
-    make_inputs(folder, rows=rows, labelled_rows=800)
+    make_inputs(folder, rows=rows, labelled_rows=max(100, 4 * rows))
     _say("2/3  Fitting a classification head on a frozen MiniLM encoder")
     training = fit_classifier(folder)
     _say(f"3/3  Scoring and filtering with {workers} workers")
-    settings = Settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
+    settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
     result = sift(folder, settings, workers=workers)
     typer.echo(demo_report(folder, training, result))
     raise typer.Exit(result.status.exit_code)
@@ -238,19 +243,19 @@ def demo(
 
 def _fleet() -> "tuple[Settings, Ledger]":
     from fleet.ledger import Ledger
-    from fleet.settings import Settings
+    from fleet.settings import read_settings
 
-    settings = Settings()
+    settings = read_settings()
     return settings, Ledger.connect(settings)
 
 
 def _with_ledger(action: "Callable[[Ledger, Settings], None]") -> None:
     """Call with the fleet's ledger, or with that of this machine's own runs."""
     from fleet.ledger import Ledger
-    from fleet.settings import Settings
-    from producer.local import machine_redis
+    from fleet.settings import read_settings
+    from producer.local.run import machine_redis
 
-    with machine_redis(Settings(), create=False) as settings:
+    with machine_redis(read_settings(), create=False) as settings:
         action(Ledger.connect(settings), settings)
 
 

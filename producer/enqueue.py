@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from celery import Celery
 
-from fleet.columns import is_text, kept_schema
+from fleet.columns import describe_columns, is_text, kept_schema
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
@@ -15,8 +15,7 @@ from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
 from fleet.shard import Shard
 from fleet.spec import DTYPES, RunSpec
-from fleet.storage.output import open_output
-from fleet.storage.reading import describe_columns, open_parquet
+from fleet.storage.opening import open_output, open_parquet
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
 

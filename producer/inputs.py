@@ -17,7 +17,7 @@ from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 from fleet.errors import ShardsiftError, UsageError
 from fleet.shard import Shard
 from fleet.storage.errors import translated
-from fleet.storage.reading import open_parquet
+from fleet.storage.opening import open_parquet
 
 _GLOB = set("*?[")
 _FOOTER_THREADS = 16

@@ -15,14 +15,14 @@ from fleet.broker import make_app, require_broker
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.model import resolve_model
-from fleet.settings import Settings
+from fleet.settings import read_settings
 from fleet.spec import scorer_queue
 
 _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill each replaced child while it loads, for ever
 
 app = make_app(
     "worker",
-    Settings(),
+    read_settings(),
     include=["worker.task"],
     worker_pool="prefork",
     worker_concurrency=1,
@@ -36,7 +36,7 @@ app = make_app(
 def _serve_one_scorer(sender: str, conf: Any, **_: Any) -> None:
     """Pin the model's revision for the child, and consume that scorer's queue only."""
     try:
-        settings = Settings()
+        settings = read_settings()
         require_broker(settings)
         Ledger.connect(settings)
         model = resolve_model(settings.model, settings.model_revision)

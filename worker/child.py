@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from fleet.ledger import Ledger
-from fleet.settings import Settings
+from fleet.settings import Settings, read_settings
 from worker.child_signal import EXIT_NO_MODEL, FAILURE_FILE, STOP_SIGNAL
 from worker.scoring import Scorer, load_scorer
 
@@ -33,7 +33,7 @@ def start_child() -> Child:
     """Load the model and be ready. A child that cannot takes the whole worker down, with the reason, and eats no shard."""
     stopping = threading.Event()
     signal.signal(STOP_SIGNAL, lambda _signal, _frame: stopping.set())
-    settings = Settings()
+    settings = read_settings()
     try:
         return Child(settings, _load(settings), stopping)
     except Exception as error:

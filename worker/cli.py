@@ -109,7 +109,16 @@ def train(
 
 
 def main() -> None:
-    cli()
+    """Run the command; a user's mistake is one line on stderr, never a traceback."""
+    try:
+        cli()
+    except Exception as error:
+        from fleet.errors import ShardsiftError
+
+        if not isinstance(error, ShardsiftError):
+            raise
+        typer.echo(f"worker: {error}", err=True)
+        raise SystemExit(2) from error
 
 
 if __name__ == "__main__":

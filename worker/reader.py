@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.columns import describe_columns
 from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.reading import describe_columns
 
 _STEP_BYTES = 8 << 20  # rows are decoded in steps of about so many bytes
 _STEP_ROWS = 1024

@@ -2,6 +2,8 @@
 
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
@@ -11,12 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fleet.columns import kept_schema
+from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Claim
 from fleet.receipt import OutputFile, Provenance, Receipt
+from fleet.shard import Shard
 from fleet.spec import RunSpec
-from fleet.storage.output import Output, open_output
-from fleet.storage.reading import open_parquet
+from fleet.storage.opening import open_output, open_parquet
+from fleet.storage.output import Output
 from worker.lease import Lease
 from worker.reader import read_windows
 from worker.scoring import Scorer, Scores
@@ -33,13 +37,14 @@ def score_shard(claim: Claim, scorer: Scorer, lease: Lease, *, worker: str, scra
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
     with (
+        _usage_errors_told_of(shard),
         tempfile.TemporaryDirectory(prefix="shardsift-", dir=scratch_dir) as scratch,
         open_parquet(shard.uri) as parquet,
     ):
         writer = ShardWriter(Path(scratch), parquet.schema_arrow, spec)
         keep = _filter(spec, parquet.schema_arrow)
         for window in read_windows(parquet, shard, spec):
-            scores = scorer.score(window.rows.column(spec.text_column).to_pylist(), lease.on_batch)
+            scores = scorer.score(_texts(window.rows.column(spec.text_column)), lease.on_batch)
             scored = with_scores(window.rows, scores, spec)
             writer.write(scored, _kept_rows(keep, scored, scores), window, scores)
             lease.on_window()
@@ -50,6 +55,24 @@ def score_shard(claim: Claim, scorer: Scorer, lease: Lease, *, worker: str, scra
         receipt = _staged(output, claim, (data, side), writer.counts, provenance)
     output.keep_receipt(receipt)
     return receipt
+
+
+@contextmanager
+def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
+    """The spec was checked against the first shard; what is wrong with it here, this shard's columns or rows show."""
+    try:
+        yield
+    except UsageError as error:
+        raise ShardError(f"Shard {shard.name}: {error}") from error
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    """Bytes that are no UTF-8, which Parquet does not forbid, are read as U+FFFD; the row keeps them."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+        return [text if text is None else text.decode(errors="replace") for text in texts]
 
 
 def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:

@@ -10,7 +10,7 @@ from celery.exceptions import Reject
 from pydantic import ValidationError
 
 from fleet.dispatch import send_due_shards, send_finalize
-from fleet.errors import LeaseLost, ShardError, ShardsiftError, Stopped, TransientError, UsageError
+from fleet.errors import LeaseLost, ShardError, ShardsiftError, Stopped, TransientError
 from fleet.ledger import Claim, Refusal
 from fleet.message import SCORE_SHARD, ScoreShard
 from worker.app import app
@@ -89,8 +89,6 @@ def _record_failure(child: Child, claim: Claim, error: ShardsiftError) -> None:
 def _as_ours(error: Exception) -> ShardsiftError:
     if isinstance(error, (ShardError, TransientError)):
         return error
-    if isinstance(error, UsageError):  # a filter that only this shard's rows show to be wrong
-        return ShardError(str(error))
     return TransientError(f"{type(error).__name__}: {error}")
 
 

@@ -2,7 +2,7 @@
 
 <output>/.shardsift/<run_id>/spec.json                    whose output this is
 <output>/.shardsift/<run_id>/receipts/<shard>.json
-<output>/.shardsift/<run_id>/staged/<attempt>/data/…      until published
+<output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
 <output>/{data,scores}/…  README.md  manifest.parquet     published; the manifest comes last
 """
 
@@ -43,7 +43,7 @@ class FolderOutput:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
-        staged_path = f"{self._workplace}/staged/{attempt}/{path}"
+        staged_path = f"{self._workplace}/staged/{path}/{attempt}"
         with translated(f"Storing {path} in {self.uri}"):
             self._make_folder_of(staged_path)
             self._fs.put_file(str(file), self._at(staged_path))
@@ -70,7 +70,7 @@ class FolderOutput:
                     self._move_into_place(file.staged_path, file.path, size_bytes=file.size_bytes)
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
                 self._write(path, documents[path])
-            self._remove(f"{self._workplace}/staged")
+            self._remove_staged(receipts)
         return self.head()
 
     @property
@@ -115,7 +115,7 @@ class FolderOutput:
             if self._fs.exists(self._at(path)) and self._fs.size(self._at(path)) == size_bytes:
                 return
             raise ShardError(
-                f"{self.uri} has lost {staged_path}. Enqueue the run again with another --output."
+                f"{self.uri} has lost {staged_path}. Score the run again: producer retry {self._run_id} --all"
             ) from error
 
     def _move(self, source: str, target: str) -> None:
@@ -127,6 +127,9 @@ class FolderOutput:
         if not _BUCKETS & set(protocols):
             self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
 
-    def _remove(self, path: str) -> None:
-        with suppress(FileNotFoundError):  # another finalizer may remove it at this moment
-            self._fs.rm(self._at(path), recursive=True)
+    def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
+        """All attempts at the published shards, and no other: a shard that is retried may be staged just now."""
+        for receipt in receipts:
+            for file in output_files(receipt):
+                with suppress(FileNotFoundError):  # another finalizer may remove it at this moment
+                    self._fs.rm(self._at(f"{self._workplace}/staged/{file.path}"), recursive=True)

@@ -75,7 +75,7 @@ class HubOutput:
                 if _MISSING_BLOB in str(error):
                     raise ShardError(
                         f"{self.uri}: the Hub has dropped files of {self._run_id} that waited too long for their commit; "
-                        "it keeps them about a day. Enqueue the run again with another --output."
+                        f"it keeps them about a day. Score the run again: producer retry {self._run_id} --all"
                     ) from error
                 raise
 

@@ -1,4 +1,4 @@
-"""What an output must do, and which kind a URI means.
+"""What an output must do.
 
 Every output works in two steps. Workers *stage* files: the bytes are there, but no reader of the dataset sees them.
 The finalizer *publishes*: all files of the run become visible with their manifest, and the manifest is the proof.
@@ -72,15 +72,3 @@ class Mark:
 
 def output_files(receipt: Receipt) -> tuple[OutputFile, OutputFile]:
     return receipt.data, receipt.scores
-
-
-def open_output(uri: str, run_id: str) -> Output:
-    """The output that a URI names: `hf://datasets/<user>/<name>`, or any folder or fsspec URL."""
-    # Imported here: each kind costs a library that the other does not need.
-    if uri.startswith("hf://"):
-        from fleet.storage.hub import HubOutput
-
-        return HubOutput(uri, run_id)
-    from fleet.storage.folder import FolderOutput
-
-    return FolderOutput(uri, run_id)

@@ -15,7 +15,7 @@ from fleet.settings import Settings
 from producer.demo.shards import true_kind, write_labelled, write_shards
 from producer.demo.texts import Kind
 from producer.enqueue import plan_run
-from producer.local import run_locally
+from producer.local.run import run_locally
 from producer.options import RunOptions
 from producer.status import RunStatus
 

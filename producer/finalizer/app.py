@@ -11,7 +11,7 @@ from fleet.broker import make_app, require_broker
 from fleet.errors import ShardsiftError, UsageError
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, FinalizeRun
-from fleet.settings import Settings
+from fleet.settings import read_settings
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
 
@@ -19,7 +19,7 @@ ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run an
 
 app = make_app(
     "finalizer",
-    Settings(),
+    read_settings(),
     worker_pool="threads",
     worker_concurrency=1,
     task_default_queue=FINALIZE_QUEUE,
@@ -31,7 +31,7 @@ app = make_app(
 def finalize_run_task(self: Task, **fields: object) -> str:
     """Publish a run if it is ready. Returns a sentence for Flower; raises what kept it from landing."""
     run_id = FinalizeRun.model_validate(fields).run_id
-    ledger = Ledger.connect(Settings())
+    ledger = Ledger.connect(read_settings())
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)
     except ShardsiftError as error:
@@ -45,8 +45,8 @@ def finalize_run_task(self: Task, **fields: object) -> str:
 @signals.celeryd_init.connect
 def _check_redis(**_: Any) -> None:
     try:
-        require_broker(Settings())
-        Ledger.connect(Settings())
+        require_broker(read_settings())
+        Ledger.connect(read_settings())
     except UsageError as error:
         sys.stderr.write(f"finalizer: {error}\n")
         raise SystemExit(2) from error
@@ -54,7 +54,7 @@ def _check_redis(**_: Any) -> None:
 
 @signals.worker_ready.connect
 def _start_sweeping(**_: Any) -> None:
-    settings = Settings()
+    settings = read_settings()
     app.sweeper = Sweeper(app, Ledger.connect(settings), settings, only_run=os.environ.get(ONLY_RUN))
     app.sweeper.start()
 

@@ -7,7 +7,8 @@ from fleet.errors import PublishConflict, UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Output, open_output
+from fleet.storage.opening import open_output
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Output
 from producer.finalizer.card import dataset_card
 from producer.finalizer.manifest import manifest
 

@@ -157,6 +157,15 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password(
         assert "sesame" not in said.stderr + said.stdout
 
 
+@pytest.mark.parametrize("command", [("producer", "status"), ("producer", "finalizer"), ("worker", "start")])
+def test_a_wrong_setting_is_named(command: tuple[str, ...]) -> None:
+    done = run_command(*command, environment={"SHARDSIFT_LEASE_SECONDS": "soon"})
+
+    assert done.returncode == 2
+    assert "SHARDSIFT_LEASE_SECONDS has a wrong value" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_worker_help_names_its_commands() -> None:
     answer = run_command("worker", "--help", environment={})
 

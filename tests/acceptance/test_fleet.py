@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from producer.children import Child
+from producer.local.processes import Child
 from support.fleet import Fleet
 from support.outputs import manifest_lines, published_rows
 from support.waiting import wait_until

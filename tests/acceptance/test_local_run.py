@@ -16,6 +16,8 @@ from support.processes import BIN, run_command
 from support.reference import reference_rows
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.xdist_group("test_local_run")  # its fixtures are dear: make them once
+
 TOLERANCE = 1e-4  # of a float32 logit
 
 

@@ -15,7 +15,7 @@ from fleet.ledger import Claim, Ledger, Refusal
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.redis_server import embedded_redis
+from producer.local.redis_server import embedded_redis
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 

@@ -16,9 +16,9 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.enqueue import Enqueued, enqueue, plan_run
+from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
 from producer.plan_report import plan_report
-from producer.redis_server import embedded_redis
 
 
 @pytest.fixture(scope="module")

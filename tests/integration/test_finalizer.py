@@ -23,12 +23,13 @@ from fleet.receipt import OutputFile
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
-from fleet.storage.output import MANIFEST_PATH, Mark, open_output
-from producer.children import Child, running
+from fleet.storage.opening import open_output
+from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.finalizer.card import dataset_card
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
-from producer.redis_server import embedded_redis, find_redis_server
+from producer.local.processes import Child, running
+from producer.local.redis_server import embedded_redis, find_redis_server
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -215,7 +216,7 @@ class TestFinalizing:
         receipt = list(ledger.receipts(spec.run_id))[1]
         (out / receipt.data.staged_path).unlink()
 
-        with pytest.raises(ShardError, match=f"has lost {receipt.data.staged_path}.*--output"):
+        with pytest.raises(ShardError, match=f"has lost {receipt.data.staged_path}.*producer retry .* --all"):
             finalize_run(ledger, spec.run_id, without_failed=False)
 
         assert not (out / MANIFEST_PATH).exists()

@@ -27,7 +27,7 @@ from fleet.storage.hub import HubOutput, repo_id_of
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
 from hubserver import HubServer
 from producer.finalizer.publish import NotReady, finalize_run
-from producer.redis_server import embedded_redis
+from producer.local.redis_server import embedded_redis
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -321,7 +321,7 @@ class TestPublishing:
     ) -> None:
         hub.forget_unreferenced_blobs()
 
-        with pytest.raises(ShardError, match="the Hub has dropped files .* --output"):
+        with pytest.raises(ShardError, match="the Hub has dropped files .* producer retry .* --all"):
             finalizer.call(finalize, redis_url, spec.run_id)
 
         assert titles(hub, repo) == ["initial commit"]

@@ -15,8 +15,8 @@ from fleet.ledger import Claim, Ledger, Publication, Refusal
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from producer.children import running
-from producer.redis_server import embedded_redis, find_redis_server
+from producer.local.processes import running
+from producer.local.redis_server import embedded_redis, find_redis_server
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 

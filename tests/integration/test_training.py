@@ -21,6 +21,8 @@ from producer.demo.texts import Document, Kind, Part, documents
 from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
 from worker.training import HeadError, HeadReport, fit_head, fit_ridge
 
+pytestmark = pytest.mark.xdist_group("test_training")  # its fixtures are dear: make them once
+
 FIT_TOKENS, SCORE_TOKENS = 128, 256
 
 

@@ -8,8 +8,8 @@ from subprocess import CompletedProcess
 
 from fleet.ledger import Ledger
 from fleet.settings import Settings
-from producer.children import Child
-from producer.redis_server import embedded_redis
+from producer.local.processes import Child
+from producer.local.redis_server import embedded_redis
 from support.processes import run_command, started
 
 

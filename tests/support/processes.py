@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from producer.children import Child, running
+from producer.local.processes import Child, running
 
 BIN = Path(sys.executable).parent
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.columns import describe_columns
 from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from fleet.storage.reading import describe_columns, open_parquet
+from fleet.storage.opening import open_parquet
 from support.records import a_spec
 from worker.reader import Window, read_windows
 

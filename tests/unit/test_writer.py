@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.columns import describe_columns
 from fleet.errors import UsageError
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
-from fleet.storage.reading import describe_columns, open_parquet
+from fleet.storage.opening import open_parquet
 from support.records import a_spec
 from worker.reader import read_windows
 from worker.scoring import Scores

@@ -1,13 +1,15 @@
-"""Open input files: local, over the Hub, or anywhere fsspec goes."""
+"""Open what a URI names: an input file, or the output of a run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
 from fleet.storage.errors import translated
+from fleet.storage.folder import FolderOutput
+from fleet.storage.hub import HubOutput
+from fleet.storage.output import Output
 
 _BLOCK_BYTES = 32 << 20  # read ahead: FineWeb's 1,000-row groups would cost a request each
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never in memory whole
@@ -25,6 +27,6 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
         yield parquet
 
 
-def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
-    """The (name, type) pairs by which shards of a run must agree."""
-    return tuple((field.name, str(field.type)) for field in schema)
+def open_output(uri: str, run_id: str) -> Output:
+    """The output that a URI names: `hf://datasets/<user>/<name>`, or any folder or fsspec URL."""
+    return HubOutput(uri, run_id) if uri.startswith("hf://") else FolderOutput(uri, run_id)

@@ -17,11 +17,11 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.children import Child, running
 from producer.enqueue import Plan, enqueue
 from producer.finalizer.app import ONLY_RUN
+from producer.local.processes import Child, running
+from producer.local.redis_server import embedded_redis
 from producer.progress import watch
-from producer.redis_server import embedded_redis
 from producer.status import RunStatus
 
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing

@@ -14,7 +14,7 @@ from pathlib import Path
 import redis
 
 from fleet.errors import UsageError
-from producer.children import Child, running
+from producer.local.processes import Child, running
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 10.0

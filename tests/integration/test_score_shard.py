@@ -1,0 +1,303 @@
+"""A shard from its claim to its receipt: real ledger, real model, real folder; no Celery."""
+
+import hashlib
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from fleet.errors import LeaseLost, ShardError, Stopped, TransientError
+from fleet.ledger import Claim, Ledger
+from fleet.receipt import Receipt
+from fleet.storage.opening import open_output
+from producer.demo.shards import write_shards
+from producer.enqueue import plan_run
+from producer.local.redis_server import embedded_redis
+from producer.options import RunOptions
+from support.waiting import wait_until
+from worker.lease import Lease
+from worker.scoring import Scorer, load_scorer
+from worker.shard import score_shard
+
+_outputs = count()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with (
+        embedded_redis(tmp_path_factory.mktemp("redis")) as url,
+        redis.Redis.from_url(url, decode_responses=True) as client,
+    ):
+        yield Ledger(client, lease_seconds=20)
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model: Path) -> Scorer:
+    return load_scorer(str(tiny_model), "float32")
+
+
+@dataclass
+class Desk:
+    """What a worker has at hand: a claimed shard, its lease, a scorer, and a folder to build files in."""
+
+    claim: Claim
+    lease: Lease
+    scorer: Scorer
+    scratch: Path
+    stopping: threading.Event
+
+    @property
+    def output(self) -> Path:
+        return Path(self.claim.spec.output_uri)
+
+    def work(self) -> Receipt:
+        with self.lease:
+            return self.work_under_the_lease()
+
+    def work_under_the_lease(self) -> Receipt:
+        return score_shard(self.claim, self.scorer, self.lease, worker="w1@test/1", scratch_dir=self.scratch)
+
+    def produced(self) -> list[str]:
+        """Files below the output, but for the spec that `enqueue` wrote, and all that is left in the scratch folder."""
+        files = [path for folder in (self.output, self.scratch) for path in folder.rglob("*") if path.is_file()]
+        return sorted(path.name for path in files if path.name != "spec.json")
+
+
+class Office:
+    """Runs over folders of shards, enqueued and claimed as the product does it."""
+
+    def __init__(self, ledger: Ledger, scorer: Scorer, model: Path, folder: Path) -> None:
+        self._ledger, self._scorer, self._model, self._folder = ledger, scorer, model, folder
+
+    def claim(self, shards: Path, *, shard: int = 0, scratch: Path | None = None, **options: object) -> Desk:
+        output = self._folder / f"output-{next(_outputs)}"
+        plan = plan_run(
+            RunOptions(
+                **{
+                    "input_uri": str(shards),
+                    "model": str(self._model),
+                    "dtype": "float32",
+                    "output_uri": str(output),
+                    "keep_all": "where" not in options,
+                    **options,
+                }
+            )
+        )
+        open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+        self._ledger.create_run(plan.spec, plan.shards, now=0)
+        claim = self._ledger.claim(plan.spec.run_id, plan.shards[shard].name, owner="w1@test/1")
+        assert isinstance(claim, Claim)
+        return self.desk(claim, scratch=scratch)
+
+    def desk(self, claim: Claim, *, scratch: Path | None = None) -> Desk:
+        scratch = scratch or self._folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        stopping = threading.Event()
+        lease = Lease(self._ledger, claim, stopping=stopping, report=lambda _line: None, report_seconds=10)
+        return Desk(claim=claim, lease=lease, scorer=self._scorer, scratch=scratch, stopping=stopping)
+
+    def taken_over(self, claim: Claim) -> Claim:
+        """The claim of this worker's next child, which makes the old one void."""
+        second = self._ledger.claim(claim.run_id, claim.shard.name, owner="w1@test/1")
+        assert isinstance(second, Claim)
+        return second
+
+
+@pytest.fixture
+def office(ledger: Ledger, scorer: Scorer, tiny_model: Path, tmp_path: Path) -> Office:
+    return Office(ledger, scorer, tiny_model, tmp_path)
+
+
+def one_shard(folder: Path, rows: pa.Table) -> Path:
+    folder.mkdir()
+    pq.write_table(rows, folder / "000_00000.parquet")
+    return folder
+
+
+# --- a shard that is done ---------------------------------------------------------------------------------------------
+
+
+def test_a_receipt_says_what_lies_in_the_output_and_adds_up(office: Office, shards: Path) -> None:
+    desk = office.claim(shards, where="token_count >= 500")
+
+    receipt = desk.work()
+
+    rows = pq.read_table(shards / "000_00000.parquet")
+    kept = rows.filter(pa.compute.greater_equal(rows["token_count"], 500))
+    assert 0 < len(kept) < len(rows)
+    assert (receipt.rows_in, receipt.rows_kept, receipt.rows_dropped) == (40, len(kept), 40 - len(kept))
+    assert (receipt.rows_errored, receipt.errors) == (0, {})
+    assert (receipt.data.rows, receipt.scores.rows) == (len(kept), 40)
+    assert pq.read_table(desk.output / receipt.data.staged_path).select(rows.schema.names).equals(kept)
+    for file in (receipt.data, receipt.scores):
+        content = (desk.output / file.staged_path).read_bytes()
+        assert (file.size_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_the_receipt_lies_beside_the_staged_files_and_nothing_is_visible_or_left_over(
+    office: Office, shards: Path
+) -> None:
+    desk = office.claim(shards)
+
+    receipt = desk.work()
+
+    (kept_receipt,) = desk.output.rglob("000_00000.json")
+    assert Receipt.from_json(kept_receipt.read_bytes()) == receipt
+    assert desk.produced() == ["000_00000.json", "000_00000.parquet", "000_00000.parquet"]
+    assert [path.name for path in desk.output.iterdir()] == [".shardsift"]
+    assert list(desk.scratch.iterdir()) == []
+
+
+def test_a_shard_scored_twice_has_the_same_bytes(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+
+    first = desk.work()
+    again = office.desk(office.taken_over(desk.claim)).work()
+
+    assert (first.data.sha256, first.scores.sha256) == (again.data.sha256, again.scores.sha256)
+    assert first.data.staged_path != again.data.staged_path  # the late one of two attempts overwrites nothing
+
+
+def test_rows_that_cannot_be_scored_are_counted_by_reason_and_never_kept(office: Office, tmp_path: Path) -> None:
+    folder = one_shard(tmp_path / "in", pa.table({"text": ["one", None, "three", None], "place": range(4)}))
+    desk = office.claim(folder)
+
+    receipt = desk.work()
+
+    assert (receipt.rows_kept, receipt.rows_dropped, receipt.errors) == (2, 0, {"null text": 2})
+    assert pq.read_table(desk.output / receipt.data.staged_path)["place"].to_pylist() == [0, 2]
+
+
+def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> None:
+    desk = office.claim(shards, limit_rows=7)
+
+    receipt = desk.work()
+
+    assert (receipt.rows_in, receipt.scores.rows) == (7, 7)
+
+
+@pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_text_that_is_no_utf8_is_scored_with_replacement_characters_and_kept_as_it_is(
+    office: Office, tmp_path: Path, text_type: pa.DataType
+) -> None:
+    raw = pa.array([b"good", b"b\xffd", None], pa.binary())
+    texts = raw.view(pa.string()) if text_type == pa.string() else pa.chunked_array([raw.view(pa.string())])
+    if text_type == pa.large_string():
+        texts = raw.cast(pa.large_binary()).view(pa.large_string())
+    if pa.types.is_dictionary(text_type):
+        texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), raw[:2].view(pa.string()))
+    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
+
+    receipt = desk.work()
+
+    kept = pq.read_table(desk.output / receipt.data.staged_path)
+    as_bytes = kept["text"].cast(pa.large_string()).cast(pa.large_binary())
+    assert as_bytes.to_pylist() == [b"good", b"b\xffd"]
+    expected = desk.scorer.score(["good", "b\ufffdd"]).values[:, 0]
+    assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert receipt.errors == {"null text": 1}
+
+
+# --- a shard that is given up -----------------------------------------------------------------------------------------
+
+
+def test_a_stop_ends_the_shard_with_nothing_published(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    desk.stopping.set()
+
+    with pytest.raises(Stopped, match="000_00000 was given back"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_lost_lease_ends_the_shard_with_nothing_published(ledger: Ledger, office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    office.taken_over(desk.claim)
+
+    with desk.lease:
+        wait_until(lambda: has_lost(desk.lease), description="the lease is noticed to be lost", seconds=20)
+        with pytest.raises(LeaseLost, match="another attempt took it over"):
+            desk.work_under_the_lease()
+
+    assert desk.produced() == []
+
+
+def has_lost(lease: Lease) -> bool:
+    try:
+        lease.check()
+    except LeaseLost:
+        return True
+    return False
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 64 kB; only root can mount one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if not mount:
+        pytest.skip("there is no mount program here")
+    mounted = subprocess.run([mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this user cannot mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_an_error_that_may_pass_and_says_what_to_do(
+    office: Office, small_disk: Path, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", shards=1, rows=300, seed=2)
+    desk = office.claim(tmp_path / "in", scratch=small_disk)
+
+    with pytest.raises(TransientError, match="no space left.*SHARDSIFT_SCRATCH_DIR"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_filter_that_fails_on_a_rows_value_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
+    desk = office.claim(shards, where="CAST(url AS INTEGER) > 0")
+
+    with pytest.raises(ShardError, match=r'Shard 000_00000: The filter "CAST\(url AS INTEGER\) > 0" cannot be used'):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_later_shard_with_a_column_named_like_an_added_one_fails_with_the_reason(
+    office: Office, tmp_path: Path
+) -> None:
+    folder = one_shard(tmp_path / "in", pa.table({"text": ["a"]}))
+    pq.write_table(pa.table({"text": ["b"], "score": [1.0]}), folder / "000_00001.parquet")
+    desk = office.claim(folder, shard=1)
+
+    with pytest.raises(ShardError, match='Shard 000_00001: The input already has a column "score"'):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_shard_that_is_broken_halfway_fails_with_the_reason(office: Office, tmp_path: Path) -> None:
+    (file,) = write_shards(tmp_path / "in", shards=1, rows=400, seed=2, row_group_rows=100)
+    content = bytearray(file.read_bytes())
+    third_group = pq.read_metadata(file).row_group(2).column(0)
+    for offset in range(third_group.data_page_offset, third_group.data_page_offset + 2000):
+        content[offset] ^= 0xFF
+    file.write_bytes(content)
+    desk = office.claim(tmp_path / "in")
+
+    with pytest.raises(ShardError, match="Reading shard 000_00000: not a readable Parquet file"):
+        desk.work()
+
+    assert desk.produced() == []

@@ -1,0 +1,348 @@
+"""Scores of real models: those of the transformers pipeline, whatever the batches, the order and the oddity of a text."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import ByteLevelBPETokenizer
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    RobertaTokenizer,
+    pipeline,
+)
+
+from producer.demo.texts import documents
+from support.reference import reference_scores
+from worker.demo_encoder import verified_demo_encoder
+from worker.scoring import Scorer, load_scorer
+from worker.scoring.model import ModelError
+from worker.scoring.tokenize import TextTokenizer
+
+SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
+
+
+def real_texts(count: int, *, seed: int = 0) -> list[str]:
+    return [document.text for document in islice(documents(seed), count)]
+
+
+def with_lively_scores(model: PreTrainedModel) -> PreTrainedModel:
+    """A freshly made model gives every text the same score; larger weights tell texts apart."""
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if weights.ndim == 2 and "embeddings" not in name:
+                weights.normal_(std=0.3)
+    return model
+
+
+def save_wordpiece(folder: Path) -> None:
+    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
+
+
+def save_byte_level_bpe(folder: Path) -> None:
+    bpe = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    bpe.train_from_iterator(real_texts(200, seed=3), vocab_size=2000, special_tokens=special, show_progress=False)
+    bpe.save_model(str(folder))
+    RobertaTokenizer.from_pretrained(folder, model_max_length=512).save_pretrained(folder)
+
+
+def bert(folder: Path, *, labels: int = 1) -> Path:
+    torch.manual_seed(0)
+    with_lively_scores(BertForSequenceClassification(BertConfig(num_labels=labels, **SMALL))).save_pretrained(folder)
+    save_wordpiece(folder)
+    return folder
+
+
+def distilbert(folder: Path) -> Path:
+    torch.manual_seed(0)
+    config = DistilBertConfig(dim=32, hidden_dim=64, n_layers=2, n_heads=2, num_labels=1)
+    with_lively_scores(DistilBertForSequenceClassification(config)).save_pretrained(folder)
+    save_wordpiece(folder)
+    return folder
+
+
+def roberta(folder: Path) -> Path:
+    folder.mkdir()
+    save_byte_level_bpe(folder)
+    torch.manual_seed(0)
+    config = RobertaConfig(vocab_size=2000, max_position_embeddings=514, type_vocab_size=1, num_labels=1, **SMALL)
+    with_lively_scores(RobertaForSequenceClassification(config)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="module")
+def roberta_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return roberta(tmp_path_factory.mktemp("models") / "roberta")
+
+
+@pytest.fixture(scope="module")
+def scorer(bert_model: Path) -> Scorer:
+    return load_scorer(str(bert_model), "float32")
+
+
+# --- the pipeline's scores --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [bert, distilbert, roberta])
+def test_scores_are_those_of_the_transformers_pipeline(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    model, texts = make(tmp_path / "model"), real_texts(200)
+
+    scores = load_scorer(str(model), "float32").score(texts)
+
+    expected = np.array(reference_scores(texts, model))
+    assert expected.max() - expected.min() > 0.5  # a constant would prove nothing
+    assert np.abs(scores.values[:, 0] - expected).max() < 1e-4
+    assert scores.errors == {}
+
+
+def test_of_three_labels_the_highest_logit_is_the_pipelines_first_answer(tmp_path: Path) -> None:
+    model, texts = bert(tmp_path / "model", labels=3), real_texts(200)
+
+    scores = load_scorer(str(model), "float32").score(texts)
+
+    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
+    answers = classify(texts, batch_size=16, top_k=1, truncation=True, function_to_apply="none")
+    labels = [f"LABEL_{best}" for best in scores.values.argmax(axis=1)]
+    assert labels == [answer["label"] for (answer,) in answers]
+    assert len(set(labels)) > 1
+    assert np.abs(scores.values.max(axis=1) - [answer["score"] for (answer,) in answers]).max() < 1e-4
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀", "a" * 3_000_000])
+def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: Scorer, text: str) -> None:
+    values = scorer.score([text]).values
+
+    assert np.abs(values[0, 0] - reference_scores([text], bert_model)[0]) < 1e-4
+
+
+def test_a_text_of_50_megabytes_has_the_pipelines_score_of_its_first_part(bert_model: Path, scorer: Scorer) -> None:
+    sentence = real_texts(1)[0][:500] + " "
+    huge = sentence * (50_000_000 // len(sentence))
+
+    values = scorer.score(["short", huge]).values
+
+    expected = reference_scores(["short", huge[:100_000]], bert_model)
+    assert np.abs(values[:, 0] - expected).max() < 1e-4
+
+
+def test_a_long_text_without_whitespace_has_the_pipelines_score(roberta_model: Path) -> None:
+    text = "".join(real_texts(100)).replace(" ", "").replace("\n", "")
+
+    values = load_scorer(str(roberta_model), "float32").score([text]).values
+
+    assert len(text) > 100_000
+    assert np.abs(values[0, 0] - reference_scores([text], roberta_model)[0]) < 1e-4
+
+
+# --- what a score depends on ------------------------------------------------------------------------------------------
+
+
+def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: Scorer) -> None:
+    texts = real_texts(100)
+
+    first, again = (scorer.score(texts).values.tobytes() for _ in range(2))
+
+    assert first == again
+
+
+def test_a_score_does_not_depend_on_the_order_of_the_texts(scorer: Scorer) -> None:
+    texts = real_texts(100)
+    shuffled = np.random.default_rng(0).permutation(100)
+
+    values = scorer.score([texts[row] for row in shuffled]).values
+
+    assert np.abs(values - scorer.score(texts).values[shuffled]).max() < 1e-5
+
+
+@pytest.mark.parametrize("max_batch_tokens", [1, 600, 100_000])
+def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: Scorer, max_batch_tokens: int) -> None:
+    texts = real_texts(100)
+
+    values = replace(scorer, max_batch_tokens=max_batch_tokens).score(texts).values
+
+    assert np.abs(values - scorer.score(texts).values).max() < 1e-5
+
+
+def test_bfloat16_scores_are_near_those_of_float32(minilm_model: Path) -> None:
+    texts = [text[:400] for text in real_texts(60)]
+
+    exact, rounded = (load_scorer(str(minilm_model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
+
+    difference = np.abs(exact - rounded).max()
+    assert 0 < difference < 5e-2
+
+
+# --- rows that cannot be scored ---------------------------------------------------------------------------------------
+
+
+def test_a_null_text_is_an_errored_row_and_the_others_keep_their_scores(scorer: Scorer) -> None:
+    texts = real_texts(4)
+
+    scores = scorer.score([None, texts[0], texts[1], None, texts[2], texts[3]])
+
+    assert scores.errors == {0: "null text", 3: "null text"}
+    assert np.isnan(scores.values[[0, 3]]).all()
+    assert np.abs(scores.values[[1, 2, 4, 5]] - scorer.score(texts).values).max() < 1e-5
+
+
+@pytest.mark.parametrize("texts", [[], [None, None]])
+def test_nothing_to_score_is_no_error(scorer: Scorer, texts: list[str | None]) -> None:
+    scores = scorer.score(texts)
+
+    assert scores.values.shape == (len(texts), 1)
+    assert set(scores.errors) == set(range(len(texts)))
+
+
+def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_scores(
+    tmp_path: Path, bert_model: Path, scorer: Scorer
+) -> None:
+    model = BertForSequenceClassification.from_pretrained(bert_model)
+    tokenizer = AutoTokenizer.from_pretrained(bert_model)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[tokenizer.convert_tokens_to_ids("zebra")] = torch.nan
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    texts = ["A horse runs.", "A zebra runs.", "A donkey runs, and it does so for a long time."]
+
+    scores = load_scorer(str(tmp_path), "float32").score(texts)
+
+    assert scores.errors == {1: "score is not finite"}
+    assert np.isnan(scores.values[1])
+    assert np.abs(scores.values[[0, 2]] - scorer.score(texts).values[[0, 2]]).max() < 1e-5
+
+
+# --- progress and its end ---------------------------------------------------------------------------------------------
+
+
+def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: Scorer) -> None:
+    told: list[int] = []
+
+    replace(scorer, max_batch_tokens=2000).score([*real_texts(50), None], told.append)
+
+    assert len(told) > 5
+    assert told == sorted(set(told))
+    assert told[-1] == 50
+
+
+def test_what_the_listener_raises_ends_the_scoring_at_that_batch(scorer: Scorer) -> None:
+    told: list[int] = []
+
+    def stop_at_the_second(rows: int) -> None:
+        told.append(rows)
+        if len(told) == 2:
+            raise KeyboardInterrupt("stop here")
+
+    with pytest.raises(KeyboardInterrupt, match="stop here"):
+        replace(scorer, max_batch_tokens=512).score(real_texts(50), stop_at_the_second)
+
+    assert len(told) == 2
+
+
+# --- models that are refused ------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_without_a_head_is_refused(tmp_path: Path) -> None:
+    BertModel(BertConfig(**SMALL)).save_pretrained(tmp_path)
+    save_wordpiece(tmp_path)
+
+    with pytest.raises(ModelError, match="no trained classification head"):
+        load_scorer(str(tmp_path), "float32")
+
+
+def test_a_folder_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"The model .*nowhere does not load as a sequence classifier"):
+        load_scorer(str(tmp_path / "nowhere"), "float32")
+
+
+# --- long texts are cut before the tokenizer sees them ------------------------------------------------------------------
+
+MAX_TOKENS = 128  # a text beyond 64 times as many characters is cut
+SPACES = [
+    " ",
+    "\n",
+    "\t",
+    "\r\n",
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x85",
+    "\xa0",
+    "\u2003",
+    "\u200b",
+    "\u2028",
+    "\u3000",
+    "\x00",
+]
+PUNCTUATION = list(".,;!?-_()'\"")
+OTHER_SCRIPTS = [*"漢字かなカナ한글", "😀", "👩‍👩‍👧", "e\u0301", "\u0301"]
+words = st.sampled_from(sorted({word for text in real_texts(20) for word in text.split()}))
+pieces = words | words | st.sampled_from(SPACES) | st.sampled_from(PUNCTUATION) | st.sampled_from(OTHER_SCRIPTS)
+repeated = st.tuples(pieces, st.sampled_from([1, 1, 1, 2, 70, 400, 9000])).map(lambda piece: piece[0] * piece[1])
+texts_of_pieces = st.lists(repeated, min_size=5, max_size=40).map("".join)
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "byte-level BPE"])
+def tokenizer_folder(request: pytest.FixtureRequest, bert_model: Path, roberta_model: Path) -> Path:
+    return bert_model if request.param == "wordpiece" else roberta_model
+
+
+@pytest.fixture(scope="module")
+def encoders(tokenizer_folder: Path) -> tuple[TextTokenizer, Any]:
+    """Ours, and the tokenizer by itself."""
+    ours, theirs = (AutoTokenizer.from_pretrained(tokenizer_folder) for _ in range(2))
+    return TextTokenizer(ours, max_tokens=MAX_TOKENS), theirs
+
+
+def full_encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=texts_of_pieces)
+def test_a_long_text_has_the_token_ids_that_it_has_uncut(encoders: tuple[TextTokenizer, Any], text: str) -> None:
+    ours, theirs = encoders
+
+    (ids,) = ours.encode([text])
+
+    assert ids.tolist() == full_encode(theirs, text)
+
+
+def test_a_cut_inside_the_last_word_that_is_looked_at_does_not_show(encoders: tuple[TextTokenizer, Any]) -> None:
+    ours, theirs = encoders
+    limit = 64 * MAX_TOKENS
+    words = "a " * (MAX_TOKENS - 3)
+    text = words.ljust(limit - 4) + "over\x0clook and so on"  # BERT takes the form feed out: "overlook"
+
+    (ids,) = ours.encode([text])
+
+    assert text[limit] == "\x0c"
+    assert ids.tolist() == full_encode(theirs, text)
+
+
+def test_long_and_short_texts_of_one_call_do_not_get_mixed_up(encoders: tuple[TextTokenizer, Any]) -> None:
+    ours, theirs = encoders
+    texts = ["short", " " * 600_000 + "far", "", "long " * 5000, "\u200b" * 20_000 + "hidden", "x" * 20_000]
+
+    ids = ours.encode(texts)
+
+    assert [row.tolist() for row in ids] == [full_encode(theirs, text) for text in texts]
