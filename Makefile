@@ -9,7 +9,7 @@ demo: .venv/demo.installed    ## the main job on real text with a real small mod
 	$(BIN)/producer demo
 
 test: install                 ## all tests, two at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: install                ## form, types, layers, generated docs, deployment files
 	$(BIN)/ruff format --check .

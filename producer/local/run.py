@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-
-from celery import Celery
 
 from fleet.broker import make_app
 from fleet.errors import UsageError
@@ -39,12 +37,12 @@ def run_locally(plan: Plan, settings: Settings, *, workers: int | None) -> RunSt
         ledger = Ledger.connect(settings)
         app = make_app("producer", settings)
         if settings.redis_is_embedded:
-            _forget_the_dead(app, ledger, plan.spec)
+            _forget_the_dead(ledger, plan.spec)
         enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds)
         with ExitStack() as stack:
             stack.enter_context(_finalizer(plan.spec, settings))
             children = [
-                stack.enter_context(_worker(plan.spec, settings, number, devices))
+                stack.enter_context(_worker(plan.spec, settings, f"worker-{number}", devices))
                 for number, devices in enumerate(_devices(workers))
             ]
             return watch(ledger, plan.spec.run_id, on_look=lambda: _check_alive(children, settings))
@@ -66,7 +64,7 @@ def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
     with (settings.state_dir / "redis.lock").open("a+") as lock:
         if _is_free(lock.fileno()):
             with embedded_redis(data_dir) as url:
-                _write_url(settings, url)
+                (settings.state_dir / "redis.url").write_text(url)
                 yield _embedded(settings, url)
         elif create:
             raise UsageError(
@@ -84,36 +82,26 @@ def _is_free(lock: int) -> bool:
     return True
 
 
-def _write_url(settings: Settings, url: str) -> None:
-    (settings.state_dir / "redis.url").write_text(url)
-
-
 def _embedded(settings: Settings, url: str) -> Settings:
     return settings.model_copy(update={"redis_url": url, "redis_is_embedded": True})
 
 
-def _forget_the_dead(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+def _forget_the_dead(ledger: Ledger, spec: RunSpec) -> None:
     """This Redis is ours and no worker is up: earlier messages and leases are nobody's."""
     ledger.redis.delete(spec.queue, "unacked", "unacked_index")
     ledger.forget_messages(spec.run_id)
 
 
-@contextmanager
-def _finalizer(spec: RunSpec, settings: Settings) -> Iterator[Child]:
+def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Child]:
     environment = {
         **_environment(settings),
         ONLY_RUN: spec.run_id,
         "SHARDSIFT_SWEEP_SECONDS": str(min(_SWEEP_SECONDS, settings.sweep_seconds)),
     }
-    command = [sys.executable, "-m", "producer.cli", "finalizer"]
-    with running(
-        command, log=_log(settings, "finalizer"), stop_seconds=_STOP_SECONDS, environment=environment
-    ) as child:
-        yield child
+    return _running([sys.executable, "-m", "producer.cli", "finalizer"], "finalizer", environment, settings)
 
 
-@contextmanager
-def _worker(spec: RunSpec, settings: Settings, number: int, devices: dict[str, str]) -> Iterator[Child]:
+def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
     revision = {} if spec.model.revision.startswith("sha256-") else {"SHARDSIFT_MODEL_REVISION": spec.model.revision}
     environment = {
         **_environment(settings),
@@ -122,10 +110,13 @@ def _worker(spec: RunSpec, settings: Settings, number: int, devices: dict[str, s
         **revision,
         **devices,
     }
-    command = [sys.executable, "-m", "worker.cli", "start", "--name", f"worker-{number}"]
-    log = _log(settings, f"worker-{number}")
-    with running(command, log=log, stop_seconds=_STOP_SECONDS, environment=environment) as child:
-        yield child
+    return _running([sys.executable, "-m", "worker.cli", "start", "--name", name], name, environment, settings)
+
+
+def _running(
+    command: list[str], name: str, environment: dict[str, str], settings: Settings
+) -> AbstractContextManager[Child]:
+    return running(command, log=_log(settings, name), stop_seconds=_STOP_SECONDS, environment=environment)
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -165,7 +156,6 @@ def _check_worker_is_installed() -> None:
 def _check_alive(workers: list[Child], settings: Settings) -> None:
     """Raises UsageError when no worker is left."""
     if all(worker.poll() is not None for worker in workers):
-        last_lines = _log(settings, "worker-0").read_text(errors="replace").splitlines()[-3:]
-        raise UsageError(
-            f"All workers have ended. The log says: {' / '.join(last_lines)} ({_log(settings, 'worker-0')})"
-        )
+        log = _log(settings, "worker-0")
+        last_line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+        raise UsageError(f"All workers have ended. The log of the first ends: {last_line} (All of it: {log})")

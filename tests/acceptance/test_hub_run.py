@@ -89,6 +89,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert "read back" in read.stdout, read.stderr
 
 
+@pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_files_that_the_hub_dropped_are_scored_again_when_asked(hub: HubServer, fleet: Fleet, tmp_path: Path) -> None:
     fleet.environment.pop("HF_HUB_OFFLINE")
     fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))

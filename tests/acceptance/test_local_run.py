@@ -16,8 +16,6 @@ from support.processes import BIN, run_command
 from support.reference import reference_rows
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("test_local_run")  # its fixtures are dear: make them once
-
 TOLERANCE = 1e-4  # of a float32 logit
 
 
@@ -31,7 +29,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
 def undisturbed(shards: Path, minilm_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two workers publish when nobody disturbs them."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    done = run_job(new_machine(folder / "state"), shards, minilm_model, folder / "out", "--int-score")
+    done = run_job(new_machine(folder / "state"), shards, minilm_model, folder / "out", "--int-score", "--workers", "2")
     assert done.returncode == 0, done.stderr
     return folder / "out"
 
@@ -43,7 +41,7 @@ def new_machine(state: Path) -> dict[str, str]:
 def run_job(
     machine: dict[str, str], shards: Path, model: Path, output: Path, *more: str
 ) -> subprocess.CompletedProcess[str]:
-    arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", "--workers", "2", *more)
+    arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
     return run_command("producer", "run", *arguments, environment=machine)
 
 
@@ -70,24 +68,13 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(undisturbed: Path, sha
     wanted = expected[(expected["reference"] >= 3) & ~undecided]
     assert 20 < len(wanted) < len(expected) - 20
     surely_kept = kept[kept["id"].isin(expected.loc[~undecided, "id"])]
-    input_columns = list(pq.read_schema(shards / "000_00000.parquet").names)
+    before, after = (pq.read_schema(folder / "000_00000.parquet") for folder in (shards, undisturbed / "data"))
+    assert [after.field(name) for name in before.names] == list(before)
+    assert after.names == [*before.names, "score", "int_score"]
+    input_columns = before.names
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert list(kept["int_score"]) == [int(round(max(0, min(score, 5)))) for score in kept["score"]]
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(undisturbed)) == len(expected)
-
-
-def test_kept_rows_have_the_input_types_and_two_more_columns(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    run_job(machine, shards, tiny_model, tmp_path / "out", "--int-score", "--keep-all")
-
-    before = pq.read_schema(shards / "000_00000.parquet")
-    after = pq.read_schema(tmp_path / "out/data/000_00000.parquet")
-    assert [after.field(name) for name in before.names] == list(before)
-    assert [(field.name, str(field.type)) for field in list(after)[len(before) :]] == [
-        ("score", "float"),
-        ("int_score", "int64"),
-    ]
 
 
 def test_running_the_same_command_again_adds_nothing(
@@ -125,7 +112,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
         assert stopped.returncode == 130
         assert b"The same command goes on" in said
     assert not (tmp_path / "out/manifest.parquet").exists()
-    assert run_job(machine, shards, minilm_model, tmp_path / "out", "--int-score").returncode == 0
+    assert run_job(machine, shards, minilm_model, tmp_path / "out", "--int-score", "--workers", "2").returncode == 0
     assert data_digests(tmp_path / "out") == data_digests(undisturbed)
 
 
@@ -148,19 +135,6 @@ def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
     finalized = run_command("producer", "finalize", run_id, environment=machine)
     assert finalized.returncode == 1
     assert len(manifest_lines(tmp_path / "out")) == 7
-
-
-def test_a_shard_that_keeps_no_row_leaves_an_empty_file_with_the_schema(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    done = run_job(machine, shards, tiny_model, tmp_path / "out", "--min-score", "1e9", "--limit-shards", "2")
-
-    assert done.returncode == 0, done.stderr
-    kept = pq.read_table(tmp_path / "out/data/000_00001.parquet")
-    assert len(kept) == 0
-    assert kept.schema.names[-1] == "score"
-    assert [line["rows_kept"] for line in manifest_lines(tmp_path / "out")] == [0, 0]
-    assert len(published_rows(tmp_path / "out", "scores")) == 40
 
 
 def test_a_model_that_does_not_load_ends_the_run_with_the_reason(

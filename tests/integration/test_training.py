@@ -21,8 +21,6 @@ from producer.demo.texts import Document, Kind, Part, documents
 from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
 from worker.training import HeadError, HeadReport, fit_head, fit_ridge
 
-pytestmark = pytest.mark.xdist_group("test_training")  # its fixtures are dear: make them once
-
 FIT_TOKENS, SCORE_TOKENS = 128, 256
 
 
@@ -46,7 +44,7 @@ def fit_demo_head(output: Path, *, rows: int) -> HeadReport:
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     folder = tmp_path_factory.mktemp("models") / "demo"
-    return Fitted(verified_demo_encoder(), folder, fit_demo_head(folder, rows=700))
+    return Fitted(verified_demo_encoder(), folder, fit_demo_head(folder, rows=400))
 
 
 def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
@@ -69,13 +67,13 @@ def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
     scores = scores_of(fitted.folder, unseen)
 
     truth = np.array([document.kind is Kind.EDUCATIONAL for document in unseen])
-    assert np.mean((scores >= 3) == truth) >= 0.9
+    assert np.mean((scores >= 3) == truth) >= 0.85
 
 
 def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: Fitted) -> None:
     report = fitted.report
 
-    assert (report.rows, report.held_out_rows) == (700, 140)
+    assert (report.rows, report.held_out_rows) == (400, 80)
     assert report.seconds > 0
     assert 0.8 <= report.held_out_accuracy <= 1.0
     assert 0 < report.held_out_mae < 1.0

@@ -1,0 +1,211 @@
+"""A lease on a real ledger: kept while the work goes on, noticed when lost, and patient while Redis is away."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from fleet.errors import LeaseLost, Stopped
+from fleet.ledger import Claim, Ledger, Refusal
+from producer.local.processes import running
+from producer.local.redis_server import find_redis_server
+from support.records import a_shard, a_spec
+from support.waiting import wait_until
+from worker.lease import Lease
+
+LEASE_SECONDS = 1.0
+_numbers = itertools.count()
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[Path]:
+    """A Redis that keeps its data and its socket's path, so that it can come back."""
+    folder.mkdir(exist_ok=True)
+    socket = folder / "s"
+    options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--appendonly", "yes", "--save", ""]
+    with running([find_redis_server(), *options], log=folder / "log", stop_seconds=10):
+        with redis.Redis(unix_socket_path=str(socket)) as client:
+            wait_until(lambda: answers(client), description="Redis answers", seconds=10)
+        yield socket
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with redis_server(tmp_path_factory.mktemp("r")) as socket:
+        yield socket
+
+
+@contextmanager
+def connected(socket: Path) -> Iterator[Ledger]:
+    with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as client:
+        yield Ledger(client, lease_seconds=LEASE_SECONDS, max_attempts=1000)
+
+
+@pytest.fixture
+def ledger(socket: Path) -> Iterator[Ledger]:
+    with connected(socket) as ledger:
+        yield ledger
+
+
+def claimed(ledger: Ledger) -> Claim:
+    """A claim on the one shard of a new run."""
+    spec = a_spec(input_revision=str(next(_numbers)))
+    ledger.create_run(spec, [a_shard("a")], now=0)
+    return claim_of(ledger, spec.run_id, owner="w1")
+
+
+def claim_of(ledger: Ledger, run_id: str, *, owner: str) -> Claim:
+    claim = ledger.claim(run_id, "a", owner)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def lease_of(
+    ledger: Ledger,
+    claim: Claim,
+    *,
+    stopping: threading.Event | None = None,
+    report: Callable[[str], None] = lambda _line: None,
+    report_seconds: float = 10,
+) -> Lease:
+    return Lease(ledger, claim, stopping=stopping or threading.Event(), report=report, report_seconds=report_seconds)
+
+
+def redis_seconds(ledger: Ledger) -> float:
+    seconds, microseconds = ledger.redis.time()
+    return float(seconds + microseconds / 1e6)
+
+
+def lost(lease: Lease) -> LeaseLost | None:
+    """What the next batch would meet."""
+    try:
+        lease.on_batch(1)
+    except LeaseLost as error:
+        return error
+    return None
+
+
+def test_a_lease_outlives_its_length_while_the_work_goes_on(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+    claimed_at = redis_seconds(ledger)
+    answers_to_another: set[object] = set()
+
+    def three_leases_have_passed() -> bool:
+        answers_to_another.add(ledger.claim(claim.run_id, "a", owner="another"))
+        return redis_seconds(ledger) > claimed_at + 3 * LEASE_SECONDS
+
+    with lease_of(ledger, claim) as lease:
+        wait_until(three_leases_have_passed, description="three leases have passed", seconds=30)
+        lease.on_batch(1)
+
+    assert answers_to_another == {Refusal.RUNNING}
+
+
+def test_a_lease_ends_with_its_block(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    with lease_of(ledger, claim):
+        pass
+
+    another = wait_until(
+        lambda: isinstance(ledger.claim(claim.run_id, "a", owner="another"), Claim),
+        description="another worker may claim the shard",
+        seconds=10 * LEASE_SECONDS,
+    )
+    assert another
+
+
+def test_the_rows_scored_so_far_reach_the_ledger_over_windows(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    with lease_of(ledger, claim) as lease:
+        lease.on_batch(300)
+        lease.on_batch(500)
+        lease.on_window()
+        lease.on_batch(20)
+
+        wait_until(
+            lambda: ledger.counts(claim.run_id).rows_running == 520, description="the ledger shows 520 rows", seconds=20
+        )
+
+
+def test_a_batch_after_another_claim_took_over_ends_the_work(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    with lease_of(ledger, claim) as lease:
+        lease.on_batch(10)
+        second = claim_of(ledger, claim.run_id, owner="w1")  # the worker's next child: the first is given up for dead
+        error = wait_until(lambda: lost(lease), description="the loss is noticed", seconds=20)
+
+    assert second.token > claim.token
+    assert "another attempt took it over" in str(error)
+
+
+def test_a_batch_after_the_run_was_cancelled_ends_the_work(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    with lease_of(ledger, claim) as lease:
+        ledger.cancel(claim.run_id)
+        error = wait_until(lambda: lost(lease), description="the cancellation is noticed", seconds=20)
+
+    assert "the run was cancelled" in str(error)
+
+
+def test_a_batch_after_the_worker_was_told_to_stop_ends_the_work(ledger: Ledger) -> None:
+    stopping = threading.Event()
+
+    with lease_of(ledger, claimed(ledger), stopping=stopping) as lease:
+        lease.on_batch(1)
+        stopping.set()
+        with pytest.raises(Stopped, match="Shard a was given back: the worker is stopping"):
+            lease.on_batch(2)
+
+
+def test_progress_is_told_in_rows_and_no_more_often_than_asked(ledger: Ledger) -> None:
+    told_each_time: list[str] = []
+    told_seldom: list[str] = []
+
+    with lease_of(ledger, claimed(ledger), report=told_each_time.append, report_seconds=0) as lease:
+        lease.on_batch(1500)
+        lease.on_window()
+        lease.on_batch(40)
+    with lease_of(ledger, claimed(ledger), report=told_seldom.append, report_seconds=3600) as lease:
+        lease.on_batch(1500)
+
+    assert [line.split(" rows, ")[0] for line in told_each_time] == ["1,500", "1,540"]
+    assert told_seldom == []
+
+
+def test_the_work_goes_on_while_redis_is_away_and_the_lease_is_still_ours_when_it_is_back(
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path_factory.mktemp("r")
+    with ExitStack() as first_life:
+        socket = first_life.enter_context(redis_server(folder))
+        ledger = first_life.enter_context(connected(socket))
+        claim = claimed(ledger)
+        with lease_of(ledger, claim) as lease:
+            lease.on_batch(10)
+
+            first_life.close()
+            wait_until(lambda: "Redis does not answer; shard a goes on" in caplog.text, description="a warning")
+            lease.on_batch(25)
+
+            with redis_server(folder), connected(socket) as ledger_again:
+                wait_until(
+                    lambda: ledger_again.counts(claim.run_id).rows_running == 25,
+                    description="the lease is renewed, with the rows of the time between",
+                    seconds=20,
+                )
+                lease.on_batch(30)
