@@ -23,7 +23,7 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
         file = filesystem.open(path, "rb", block_size=_BLOCK_BYTES)
     with file:
         with translated(f"Opening {uri}"):
-            parquet = pq.ParquetFile(file, pre_buffer=True)
+            parquet = pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         yield parquet
 
 

@@ -94,7 +94,6 @@ def test_peak_memory_does_not_grow_with_the_shard(
     shard_files: dict[tuple[int, int], Path], tmp_path: Path, row_group_rows: int
 ) -> None:
     small, large = (peak_megabytes(shard_files[times, row_group_rows], tmp_path / str(times)) for times in (1, LARGER))
-    print("PEAK", row_group_rows, small, large)
     assert large <= 1.1 * small
 
 

@@ -1,6 +1,6 @@
 """Scores of real models: those of the transformers pipeline, whatever the batches, the order and the oddity of a text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -83,6 +83,15 @@ def roberta(folder: Path) -> Path:
     config = RobertaConfig(vocab_size=2000, max_position_embeddings=514, type_vocab_size=1, num_labels=1, **SMALL)
     with_lively_scores(RobertaForSequenceClassification(config)).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """On a busy machine torch's threads wait for each other longer than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
