@@ -30,9 +30,9 @@ def minilm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 8 shards with 20 rows of real text each."""
+    """A folder of 8 shards with 12 rows of real text each."""
     folder = tmp_path_factory.mktemp("data") / "shards"
-    write_shards(folder, shards=8, rows=20, seed=1)
+    write_shards(folder, shards=8, rows=12, seed=1)
     return folder
 
 

@@ -85,7 +85,7 @@ def test_the_producer_commands_work_without_torch(
     cancelled = light(light_python, "cancel", run_id, environment=fleet.environment)
     local = light(light_python, "run", *options, environment=fleet.environment)
 
-    assert json.loads(planned.stdout)["rows"] == 160
+    assert json.loads(planned.stdout)["rows"] == 96
     assert json.loads(planned.stdout)["run_id"] == run_id
     assert json.loads(sent.stdout)["added"] == 8
     assert (status.returncode, json.loads(status.stdout)["state"]) == (3, "running")

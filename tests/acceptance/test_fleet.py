@@ -63,7 +63,7 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
     assert status.returncode == 0
     assert json.loads(status.stdout)["state"] == "published"
     assert run_id in fleet.producer("runs").stdout
-    assert len(published_rows(tmp_path / "out", "scores")) == 160
+    assert len(published_rows(tmp_path / "out", "scores")) == 96
     assert len(manifest_lines(tmp_path / "out")) == 8
 
 
@@ -86,7 +86,7 @@ def test_a_killed_workers_shard_is_finished_by_another(
 
     assert fleet.ledger.counts(run_id).done == 4
     lines = manifest_lines(tmp_path / "out")
-    assert sum(int(str(line["rows_in"])) for line in lines) == 80
+    assert sum(int(str(line["rows_in"])) for line in lines) == 48
     assert max(int(str(line["attempt"])) for line in lines) == 2
 
 

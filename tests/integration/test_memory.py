@@ -1,4 +1,4 @@
-"""Memory is bounded by the window: a shard five times as large, or one great row group, needs no more of it.
+"""Memory is bounded by the window: a shard ten times as large, or one great row group, needs no more of it.
 
 Each shard is scored in a process of its own, by the real reader, filter, writer and folder output. Only the model and the
 lease are stand-ins: they hold no memory that grows with a shard, and a real model would take an hour for these files.
@@ -14,7 +14,7 @@ import pytest
 
 from producer.demo.shards import write_shard_of_size
 
-LARGER = 5
+LARGER = 10
 ALL_ROWS = 1_000_000
 
 pytestmark = pytest.mark.skipif(
@@ -56,7 +56,7 @@ print(receipt.rows_in, peak.split()[1])
 
 @pytest.fixture(scope="module")
 def shard_files(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], Path]:
-    """A shard and one of five times its rows, each in row groups of 1,000 rows as FineWeb has them, and in one."""
+    """A shard and one of ten times its rows, each in row groups of 1,000 rows as FineWeb has them, and in one."""
     folder = tmp_path_factory.mktemp("sizes")
     source = folder / "source.parquet"
     write_shard_of_size(source, megabytes=50, seed=1)

@@ -19,7 +19,6 @@ from transformers import (
     BertModel,
     DistilBertConfig,
     DistilBertForSequenceClassification,
-    PreTrainedModel,
     RobertaConfig,
     RobertaForSequenceClassification,
     RobertaTokenizer,
@@ -27,6 +26,7 @@ from transformers import (
 )
 
 from producer.demo.texts import documents
+from support.models import with_lively_scores
 from support.reference import reference_scores
 from worker.demo_encoder import verified_demo_encoder
 from worker.scoring import Scorer, load_scorer
@@ -38,15 +38,6 @@ SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "i
 
 def real_texts(count: int, *, seed: int = 0) -> list[str]:
     return [document.text for document in islice(documents(seed), count)]
-
-
-def with_lively_scores(model: PreTrainedModel) -> PreTrainedModel:
-    """A freshly made model gives every text the same score; larger weights tell texts apart."""
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            if weights.ndim == 2 and "embeddings" not in name:
-                weights.normal_(std=0.3)
-    return model
 
 
 def save_wordpiece(folder: Path) -> None:

@@ -3,7 +3,13 @@
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedModel,
+)
 
 from worker.demo_encoder import verified_demo_encoder
 
@@ -14,8 +20,8 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
     config = BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=labels
     )
-    model = BertForSequenceClassification(config)
-    _spread_scores(model)
+    model = with_lively_scores(BertForSequenceClassification(config))
+    _spread_scores(model, bias=8.0)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
     return folder
@@ -26,14 +32,23 @@ def minilm_classifier(folder: Path) -> Path:
     torch.manual_seed(0)
     encoder = verified_demo_encoder()
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
-    _spread_scores(model)
+    _spread_scores(model, bias=3.0)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(encoder).save_pretrained(folder)
     return folder
 
 
-def _spread_scores(model: BertForSequenceClassification) -> None:
+def with_lively_scores(model: PreTrainedModel) -> PreTrainedModel:
+    """A freshly made model gives every text the same score; larger weights tell texts apart."""
     with torch.no_grad():
-        model.bert.pooler.dense.weight.mul_(20 if model.config.hidden_size < 100 else 1)
+        for name, weights in model.named_parameters():
+            if weights.ndim == 2 and "embeddings" not in name:
+                weights.normal_(std=0.3)
+    return model
+
+
+def _spread_scores(model: BertForSequenceClassification, *, bias: float) -> None:
+    """With this seed and this bias the demo's texts score on both sides of 3."""
+    with torch.no_grad():
         model.classifier.weight.normal_(std=1.0)
-        model.classifier.bias.fill_(3.0)
+        model.classifier.bias.fill_(bias)
