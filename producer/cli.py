@@ -2,13 +2,13 @@
 so that help comes at once."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleet.command_line import run_command_line
 from producer.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
@@ -314,16 +314,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on stderr, never a traceback."""
-    try:
-        cli()
-    except Exception as error:
-        from fleet.errors import ShardsiftError
-
-        if not isinstance(error, ShardsiftError):
-            raise
-        _say(f"producer: {error}")
-        sys.exit(2)
+    run_command_line("producer", cli)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from fleet.command_line import run_command_line
+
 cli = typer.Typer(
     name="worker",
     help="The data side of shardsift: one process that owns one GPU and scores shards.",
@@ -109,16 +111,7 @@ def train(
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line on stderr, never a traceback."""
-    try:
-        cli()
-    except Exception as error:
-        from fleet.errors import ShardsiftError
-
-        if not isinstance(error, ShardsiftError):
-            raise
-        typer.echo(f"worker: {error}", err=True)
-        raise SystemExit(2) from error
+    run_command_line("worker", cli)
 
 
 if __name__ == "__main__":
