@@ -10,7 +10,6 @@ from typing import Any
 
 from celery import Celery
 
-from fleet.errors import UsageError
 from fleet.settings import Settings
 
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
@@ -68,9 +67,3 @@ def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:
     if broker_url is None or not broker_url.startswith("rediss://") or "ssl_cert_reqs" in broker_url:
         return None
     return {"ssl_cert_reqs": ssl.CERT_REQUIRED}
-
-
-def require_broker(settings: Settings) -> None:
-    """Raises UsageError where no Redis is named."""
-    if settings.broker_url is None:
-        raise UsageError("No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0.")

@@ -4,7 +4,8 @@ import os
 import secrets
 import sys
 
-from fleet.broker import make_app, require_broker
+from fleet.broker import make_app
+from fleet.ledger import Ledger
 from fleet.settings import Settings, read_secret
 
 _SAVE_MS = 10_000
@@ -14,8 +15,8 @@ _OFFLINE_SECONDS = 600  # spot machines go for good
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
-    """Serve until stopped. Raises UsageError where no Redis is named."""
-    require_broker(settings)
+    """Serve until stopped. Raises UsageError where no Redis answers."""
+    Ledger.connect(settings)
     auth = flower_auth(settings)
     if auth is None:
         auth = f"shardsift:{secrets.token_urlsafe(12)}"

@@ -11,7 +11,7 @@ from typing import Any
 from celery import signals
 from kombu.entity import Queue
 
-from fleet.broker import make_app, require_broker
+from fleet.broker import make_app
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.model import resolve_model
@@ -37,7 +37,6 @@ def _serve_one_scorer(sender: str, conf: Any, **_: Any) -> None:
     """Pin the model's revision for the child, and consume that scorer's queue only."""
     try:
         settings = read_settings()
-        require_broker(settings)
         Ledger.connect(settings)
         model = resolve_model(settings.model, settings.model_revision)
     except UsageError as error:

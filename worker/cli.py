@@ -21,11 +21,6 @@ cli = typer.Typer(
 )
 
 
-@cli.callback()
-def _worker() -> None:
-    """Keep `start` a subcommand, however few there are."""
-
-
 @cli.command(
     epilog="Example: CUDA_VISIBLE_DEVICES=0 REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start"
 )

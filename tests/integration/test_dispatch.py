@@ -2,44 +2,22 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from celery import Celery
 
-from fleet.broker import make_app, require_broker
+from fleet.broker import make_app
 from fleet.dispatch import send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.local.redis_server import embedded_redis
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
-        yield url
-
-
-@pytest.fixture
-def ledger(redis_url: str) -> Ledger:
-    ledger = Ledger.connect(Settings(redis_url=redis_url))
-    ledger.redis.flushall()
-    return ledger
-
-
-@pytest.fixture
-def app(redis_url: str) -> Iterator[Celery]:
-    app = make_app("test", Settings(redis_url=redis_url))
-    yield app
-    app.close()
 
 
 @pytest.fixture
@@ -156,4 +134,4 @@ def test_without_a_redis_there_is_no_broker_and_that_is_told() -> None:
     make_app("test", settings).close()
 
     with pytest.raises(UsageError, match="Set REDIS_URL"):
-        require_broker(settings)
+        Ledger.connect(settings)

@@ -11,34 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
-from fleet.broker import make_app
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.settings import Settings
 from producer.enqueue import Enqueued, enqueue, plan_run
-from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
 from producer.plan_report import plan_report
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
-        yield url
-
-
-@pytest.fixture
-def ledger(redis_url: str) -> Ledger:
-    ledger = Ledger.connect(Settings(redis_url=redis_url))
-    ledger.redis.flushall()
-    return ledger
-
-
-@pytest.fixture
-def app(redis_url: str) -> Iterator[Celery]:
-    app = make_app("test", Settings(redis_url=redis_url))
-    yield app
-    app.close()
 
 
 @pytest.fixture

@@ -1,0 +1,31 @@
+"""One service each: a Redis for a module, empty for every test, and what speaks to it. A module may have its own."""
+
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+
+from fleet.broker import make_app
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from producer.local.redis_server import embedded_redis
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def ledger(redis_url: str) -> Ledger:
+    ledger = Ledger.connect(Settings(redis_url=redis_url))
+    ledger.redis.flushall()
+    return ledger
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    app = make_app("test", Settings(redis_url=redis_url))
+    yield app
+    app.close()
