@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check format docs
+.PHONY: install demo test check format docs bench
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -19,6 +19,9 @@ check: install                ## form, types, layers, generated docs, deployment
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/docker-compose --profile gpu config --quiet
 	$(BIN)/hadolint ops/images/Dockerfile
+
+bench: install                ## the scorer against what it replaces, on this machine's CPU: minutes
+	$(BIN)/python -m benchmarks.scorer --device cpu
 
 format: install
 	$(BIN)/ruff format .

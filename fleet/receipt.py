@@ -20,6 +20,18 @@ class OutputFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parity:
+    """How far the logits of the worker's fast way were from the model's own, on the sample it scored when it started."""
+
+    rows: int
+    max_error: float
+    p999_error: float  # what 999 of 1,000 logits stay within
+    flipped_share: (
+        float | None
+    )  # of the rows, those the run's filter decides otherwise; None where it reads other columns
+
+
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
     """Who scored the shard, with what, and when (Unix seconds)."""
 
@@ -27,6 +39,9 @@ class Provenance:
     attempt: int
     device: str
     dtype: str
+    backend: str
+    max_batch_tokens: int
+    parity: Parity | None  # None where the trial was left out
     versions: dict[str, str]
     started_at: float
     finished_at: float

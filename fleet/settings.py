@@ -4,7 +4,7 @@ Nothing here may change what a run publishes: that is the RunSpec's.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
@@ -36,10 +36,19 @@ class Settings(BaseSettings):
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
     dtype: str = Field(
-        "auto", description="float32, bfloat16, float16, or auto: 16-bit where the device is fast at it."
+        "auto", description="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it."
     )
     max_batch_tokens: int = Field(
         0, ge=0, description="Tokens, padding included, that go through the model at once. 0: 32,768, on a CPU 2,048."
+    )
+    backend: Literal["auto", "padded", "packed"] = Field(
+        "auto", description="packed: no padding, on GPUs and for models that can; padded: always; auto: the better."
+    )
+    compile: bool = Field(False, description="Run the model through torch.compile: slow to start, then faster.")
+    parity_rows: int | None = Field(
+        None,
+        ge=0,
+        description="Sample texts a worker scores both ways before it serves. Unset: 1,024, on a CPU 16. 0: none.",
     )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
     lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its shard.")

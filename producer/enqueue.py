@@ -14,7 +14,7 @@ from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
 from fleet.shard import Shard
-from fleet.spec import DTYPES, RunSpec
+from fleet.spec import DTYPES, FUNCTIONS, RunSpec
 from fleet.storage.opening import open_output, open_parquet
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
@@ -50,6 +50,7 @@ def plan_run(options: RunOptions) -> Plan:
     model = resolve_model(options.model, options.model_revision)
     if options.dtype not in DTYPES:
         raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
+    _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
     spec = RunSpec(
@@ -64,6 +65,7 @@ def plan_run(options: RunOptions) -> Plan:
         int_score=_wants_int_score(options, outputs=len(model.labels)),
         where=_condition(options),
         output_uri=absolute_uri(options.output_uri),
+        function_to_apply=options.function_to_apply,
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
     )
@@ -124,9 +126,19 @@ def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
         raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column with --text-column.')
 
 
+def _check_function(function: str, *, outputs: int) -> None:
+    if function not in FUNCTIONS:
+        raise UsageError(f"There is no function {function!r} to apply. Choose one of: {', '.join(FUNCTIONS)}.")
+    if function == "softmax" and outputs == 1:
+        raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
+
+
 def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
+    is_raw = options.function_to_apply == "none"
     if options.int_score is None:
-        return outputs == 1 and Path(options.model).name.lower() == _EDU_CLASSIFIER
+        return is_raw and outputs == 1 and Path(options.model).name.lower() == _EDU_CLASSIFIER
+    if options.int_score and not is_raw:
+        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
     if options.int_score and outputs != 1:
         raise UsageError(f"--int-score rounds a single score, but the model has {outputs} outputs. Leave it out.")
     return options.int_score
@@ -140,5 +152,7 @@ def _condition(options: RunOptions) -> str | None:
         return None
     if options.where is not None:
         return options.where
+    if options.min_score is None and options.function_to_apply != "none":
+        raise UsageError("Say which scores to keep: --min-score. Its default of 3 is for raw scores.")
     quoted = options.score_column.replace('"', '""')
     return f'"{quoted}" >= {3.0 if options.min_score is None else options.min_score}'

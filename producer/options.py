@@ -56,13 +56,21 @@ class RunOptions:
         str,
         typer.Option(
             metavar="DTYPE",
-            help="float32, bfloat16, float16, or auto: 16-bit where the device is fast at it.",
+            help="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it.",
             rich_help_panel=_MODEL,
         ),
     ] = "auto"
+    function_to_apply: Annotated[
+        str,
+        typer.Option(
+            metavar="FUNCTION",
+            help="What makes the model's logits into scores: none, sigmoid or softmax.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = "none"
     min_score: Annotated[
         float | None,
-        typer.Option(help="Keep rows whose raw score is at least this. Default: 3.", rich_help_panel=_KEEP),
+        typer.Option(help="Keep rows whose score is at least this. Default: 3.", rich_help_panel=_KEEP),
     ] = None
     where: Annotated[
         str | None,

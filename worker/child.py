@@ -49,8 +49,19 @@ def _load(settings: Settings) -> Scorer:
         revision=settings.model_revision,
         max_batch_tokens=settings.max_batch_tokens,
         threads=settings.threads,
+        backend=settings.backend,
+        compile=settings.compile,
+        parity_rows=settings.parity_rows,
     )
-    logger.info("Model %s is loaded on %s in %s", settings.model, scorer.device_name, scorer.dtype)
+    logger.info(
+        "Model %s is loaded on %s in %s, %s", settings.model, scorer.device_name, scorer.dtype, scorer.backend.name
+    )
+    if scorer.parity:
+        logger.info(
+            "Its logits of %d sample texts are within %.2g of those of float32",
+            scorer.parity.rows,
+            scorer.parity.max_error,
+        )
     return scorer
 
 

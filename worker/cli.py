@@ -30,13 +30,19 @@ def start(
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="auto, float32, bfloat16 or float16; serves runs of the same --dtype.")
+        str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8; serves runs of the same --dtype.")
     ] = None,
     name: Annotated[
         str, typer.Option(help="Name of this worker, before the @host. Give each on a machine its own.")
     ] = "worker",
     threads: Annotated[int | None, typer.Option(help="CPU threads of the model. 0: as many as torch takes.")] = None,
     max_batch_tokens: Annotated[int | None, typer.Option(help="Tokens that go through the model at once.")] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="auto, padded or packed: whether texts of a batch are padded to one length.")
+    ] = None,
+    compile: Annotated[
+        bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows a second.")
+    ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Load a model, then score shards until told to stop.
@@ -49,6 +55,8 @@ def start(
         "SHARDSIFT_DTYPE": dtype,
         "SHARDSIFT_THREADS": threads,
         "SHARDSIFT_MAX_BATCH_TOKENS": max_batch_tokens,
+        "SHARDSIFT_BACKEND": backend,
+        "SHARDSIFT_COMPILE": compile,
     }
     os.environ.update({key: str(value) for key, value in settings.items() if value is not None})
     raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *_QUIET]))

@@ -4,7 +4,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,11 +22,11 @@ from fleet.spec import RunSpec
 from fleet.storage.opening import open_output, open_parquet
 from fleet.storage.output import Output
 from worker.lease import Lease
-from worker.reader import read_windows
-from worker.scoring import Scorer, Scores
+from worker.overlap import ahead, behind
+from worker.provenance import provenance
+from worker.reader import Window, read_windows
+from worker.scoring import EncodedRows, Scorer, Scores
 from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
-
-_VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
 def score_shard(claim: Claim, scorer: Scorer, lease: Lease, *, worker: str, scratch_dir: Path | None) -> Receipt:
@@ -43,16 +43,19 @@ def score_shard(claim: Claim, scorer: Scorer, lease: Lease, *, worker: str, scra
     ):
         writer = ShardWriter(Path(scratch), parquet.schema_arrow, spec)
         keep = _filter(spec, parquet.schema_arrow)
-        for window in read_windows(parquet, shard, spec):
-            scores = scorer.score(_texts(window.rows.column(spec.text_column)), lease.on_batch)
-            scored = with_scores(window.rows, scores, spec)
-            writer.write(scored, _kept_rows(keep, scored, scores), window, scores)
-            lease.on_window()
+        with (
+            ahead(read_windows(parquet, shard, spec), "reader") as windows,
+            ahead(_encoded(windows, scorer, spec), "tokenizer") as encoded_windows,
+            behind(partial(_write, writer, keep, spec), "writer") as write,
+        ):
+            for window, encoded in encoded_windows:
+                write(window, scorer.score_encoded(encoded, lease.on_batch))
+                lease.on_window()
         data, side = writer.close()
         lease.check()
         output = open_output(spec.output_uri, claim.run_id)
-        provenance = _provenance(claim, scorer, worker, started_at)
-        receipt = _staged(output, claim, (data, side), writer.counts, provenance)
+        made = provenance(claim, scorer, worker=worker, started_at=started_at)
+        receipt = _staged(output, claim, (data, side), writer.counts, made)
     output.keep_receipt(receipt)
     return receipt
 
@@ -66,17 +69,17 @@ def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
         raise ShardError(f"Shard {shard.name}: {error}") from error
 
 
-def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Bytes that are no UTF-8, which Parquet does not forbid, are read as U+FFFD; the row keeps them."""
-    try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        texts = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
-        return [text if text is None else text.decode(errors="replace") for text in texts]
+def _encoded(windows: Iterator[Window], scorer: Scorer, spec: RunSpec) -> Iterator[tuple[Window, EncodedRows]]:
+    return ((window, scorer.encode(window.rows.column(spec.text_column))) for window in windows)
 
 
 def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
     return Filter(spec.where, kept_schema(input_schema, spec)) if spec.where else None
+
+
+def _write(writer: ShardWriter, keep: Filter | None, spec: RunSpec, window: Window, scores: Scores) -> None:
+    scored = with_scores(window.rows, scores, spec)
+    writer.write(scored, _kept_rows(keep, scored, scores), window, scores)
 
 
 def _kept_rows(keep: Filter | None, scored: pa.Table, scores: Scores) -> npt.NDArray[np.int64]:
@@ -85,24 +88,12 @@ def _kept_rows(keep: Filter | None, scored: pa.Table, scores: Scores) -> npt.NDA
     return np.setdiff1d(passed, np.array(list(scores.errors), dtype=np.int64))
 
 
-def _provenance(claim: Claim, scorer: Scorer, worker: str, started_at: float) -> Provenance:
-    return Provenance(
-        worker=worker,
-        attempt=claim.attempt,
-        device=scorer.device_name,
-        dtype=str(scorer.dtype).removeprefix("torch."),
-        versions={package: version(package) for package in _VERSIONS_OF},
-        started_at=started_at,
-        finished_at=time.time(),
-    )
-
-
 def _staged(
     output: Output,
     claim: Claim,
     files: tuple[WrittenFile, WrittenFile],
     counts: RowCounts,
-    provenance: Provenance,
+    made: Provenance,
 ) -> Receipt:
     attempt = f"{claim.token}-{uuid4().hex[:8]}"  # tokens alone would repeat after a loss of Redis
     data, side = (
@@ -120,7 +111,7 @@ def _staged(
         rows_dropped=counts.rows_dropped,
         rows_errored=counts.rows_errored,
         errors=counts.errors,
-        provenance=provenance,
+        provenance=made,
     )
 
 

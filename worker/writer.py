@@ -17,6 +17,7 @@ from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from worker.reader import Window
 from worker.scoring import Scores
+from worker.scoring.functions import apply
 
 _ROW_GROUP_BYTES = 64 << 20  # Arrow bytes; the Hub's viewer wants row groups of about 100 MB
 _ROW_GROUP_ROWS = 100_000
@@ -109,16 +110,24 @@ class ShardWriter:
 
 def with_scores(rows: pa.Table, scores: Scores, spec: RunSpec) -> pa.Table:
     """The rows with the added columns; null in all of them where a row could not be scored."""
-    errored = np.isin(np.arange(len(rows)), list(scores.errors))
-    top = np.where(errored, 0, scores.values.max(axis=1)).astype(np.float32)
+    columns = score_columns(scores, spec)
+    for added in columns.schema:
+        rows = rows.append_column(added, columns.column(added.name))
+    return rows
+
+
+def score_columns(scores: Scores, spec: RunSpec) -> pa.Table:
+    """The added columns by themselves."""
+    errored = np.isin(np.arange(len(scores.values)), list(scores.errors))
+    values = apply(spec.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
+    top = values.max(axis=1)
     columns = {
         spec.score_column: top,
         spec.int_score_column: np.round(np.clip(top, 0, 5)).astype(np.int64),
-        spec.label_column: np.array(spec.model.labels)[np.where(errored, 0, scores.values.argmax(axis=1))],
+        spec.label_column: np.array(spec.model.labels)[values.argmax(axis=1)],
     }
-    for added in added_fields(spec):
-        rows = rows.append_column(added, pa.array(columns[added.name], type=added.type, mask=errored))
-    return rows
+    fields = added_fields(spec)
+    return pa.table([pa.array(columns[field.name], field.type, mask=errored) for field in fields], pa.schema(fields))
 
 
 def _score_lines(scored: pa.Table, window: Window, scores: Scores, spec: RunSpec) -> pa.Table:

@@ -4,7 +4,7 @@ import re
 
 from huggingface_hub import DatasetCardData
 
-from fleet.receipt import Receipt
+from fleet.receipt import Parity, Receipt
 from fleet.spec import RunSpec
 
 _SIZES = {  # the Hub's size_categories, by their upper bound
@@ -56,8 +56,8 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
-    dtypes = ", ".join(sorted({receipt.provenance.dtype for receipt in receipts}))
-    devices = ", ".join(sorted({receipt.provenance.device for receipt in receipts}))
+    made = [receipt.provenance for receipt in receipts]
+    ways = ", ".join(sorted({f"{way.dtype} on {way.device} ({way.backend})" for way in made}))
     return f"""# {spec.crawl or spec.run_id}, filtered
 
 Every row of the source was scored with a text classifier; the rows that pass the filter are here, in the source's order
@@ -69,7 +69,8 @@ and with all its columns.
 | Model | `{_model_name(spec)}` at revision `{spec.model.revision}` |
 | Scored column | `{spec.text_column}` |
 | Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |
-| Number format | {dtypes}, on {devices} |
+| Scored in | {ways} |
+| Against float32 | {_parity([way.parity for way in made])} |
 | Shards | {len(receipts):,} |
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,} |
@@ -93,13 +94,28 @@ def _cell(text: str) -> str:
     return f"`{' '.join(text.split())}`".replace("|", "\\|")
 
 
+def _parity(found: list[Parity | None]) -> str:
+    """The worst of what the workers found when they started."""
+    tried = [parity for parity in found if parity]
+    if not tried:
+        return "not tried"
+    flipped = [parity.flipped_share for parity in tried if parity.flipped_share is not None]
+    verdicts = f"; the filter decides {max(flipped):.2%} of those texts otherwise" if flipped else ""
+    return (
+        f"logits of {min(parity.rows for parity in tried):,} sample texts within {max(p.max_error for p in tried):.2g}, "
+        f"99.9 % of them within {max(p.p999_error for p in tried):.2g}{verdicts}"
+    )
+
+
 def _columns(spec: RunSpec) -> str:
+    made = {"none": "raw logit", "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
+    kind, outputs = made[spec.function_to_apply], len(spec.model.labels)
     lines = [
-        f"- `{spec.score_column}`: the model's raw logit, float32. The filter compares this value, not a rounded one."
+        f"- `{spec.score_column}`: the model's {kind}, float32. The filter compares this value, not a rounded one."
     ]
-    if len(spec.model.labels) > 1:
-        lines[0] = f"- `{spec.score_column}`: the highest of the model's {len(spec.model.labels)} raw logits, float32."
-        lines.append(f"- `{spec.label_column}`: the label of that logit, of: {', '.join(spec.model.labels)}.")
+    if outputs > 1:
+        lines[0] = f"- `{spec.score_column}`: the highest of the model's {outputs} outputs, float32, each a {kind}."
+        lines.append(f"- `{spec.label_column}`: the label of that output, of: {', '.join(spec.model.labels)}.")
     if spec.int_score:
         lines.append(f"- `{spec.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
     return "\n".join(lines)

@@ -1,9 +1,11 @@
 """The manifest: one line a shard, from the receipts. It is published with the data and proves what that is."""
 
+from dataclasses import asdict
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.receipt import Receipt
+from fleet.receipt import Parity, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.output import Mark
 
@@ -27,6 +29,12 @@ _SCHEMA = pa.schema(
         ("attempt", pa.int64()),
         ("device", pa.string()),
         ("dtype", pa.string()),
+        ("backend", pa.string()),
+        ("max_batch_tokens", pa.int64()),
+        ("parity_rows", pa.int64()),
+        ("parity_max_error", pa.float64()),
+        ("parity_p999_error", pa.float64()),
+        ("parity_flipped_share", pa.float64()),
         ("versions", pa.map_(pa.string(), pa.string())),
         ("started_at", _TIME),
         ("finished_at", _TIME),
@@ -63,7 +71,14 @@ def _line(receipt: Receipt) -> dict[str, object]:
         "attempt": made.attempt,
         "device": made.device,
         "dtype": made.dtype,
+        "backend": made.backend,
+        "max_batch_tokens": made.max_batch_tokens,
+        **_parity_columns(made.parity),
         "versions": list(made.versions.items()),
         "started_at": int(made.started_at * 1000),
         "finished_at": int(made.finished_at * 1000),
     }
+
+
+def _parity_columns(parity: Parity | None) -> dict[str, object]:
+    return {f"parity_{name}": value for name, value in asdict(parity).items()} if parity else {}

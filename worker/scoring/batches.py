@@ -3,8 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
+Rows = npt.NDArray[np.int64]
 
-def plan_batches(lengths: npt.NDArray[np.int64], *, max_batch_tokens: int) -> list[npt.NDArray[np.int64]]:
+
+def plan_batches(lengths: Rows, *, max_batch_tokens: int) -> list[Rows]:
     """Group rows of like length so that a padded batch has at most `max_batch_tokens`, longest rows first.
 
     Depends on the lengths alone, so a window scored again is batched, and rounded, the same. A row longer than the
@@ -19,3 +21,14 @@ def plan_batches(lengths: npt.NDArray[np.int64], *, max_batch_tokens: int) -> li
         batches.append(by_length[start : start + rows])
         start += rows
     return batches
+
+
+def padded_tokens(lengths: Rows, batch: Rows) -> int:
+    """What a batch costs when every row is as long as its longest."""
+    return len(batch) * int(lengths[batch].max())
+
+
+def padding_waste(lengths: Rows, batches: list[Rows]) -> float:
+    """The share of padding among the tokens that go through the model, from 0 to 1."""
+    sent = sum(padded_tokens(lengths, batch) for batch in batches)
+    return 1 - int(lengths.sum()) / sent if sent else 0.0

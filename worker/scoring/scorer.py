@@ -1,14 +1,19 @@
 """Score texts with a loaded model."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from worker.scoring.batches import plan_batches
+from worker.scoring.backends import Backend
+from worker.scoring.device import device_name
+from worker.scoring.forward import forward, ignore
+from worker.scoring.parity import Parity
+from worker.scoring.texts import Texts, plain_texts
 from worker.scoring.tokenize import TextTokenizer
+from worker.scoring.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,63 +24,68 @@ class Scores:
     errors: dict[int, str] = field(default_factory=dict)
 
 
-def _ignore(rows: int) -> None:
-    """No one watches."""
+@dataclass(frozen=True, kw_only=True)
+class EncodedRows:
+    """The token ids of some rows' texts, but for those that have none."""
+
+    rows: int  # all of them
+    tokens: Tokens
+    row_of_text: npt.NDArray[np.int64]
+    errors: dict[int, str]  # of the rows that are not in `tokens`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
-    """A sequence classifier on a device. Not safe to share between threads."""
+    """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
 
-    model: torch.nn.Module
+    backend: Backend
     tokenizer: TextTokenizer
     device: torch.device
-    dtype: torch.dtype
+    dtype: str
     outputs: int
-    token_types: bool  # the model takes token type ids, all zero for single texts
     max_batch_tokens: int
+    parity: Parity | None = None  # how its logits differ from those of the plain way, if that was tried
 
     @property
     def device_name(self) -> str:
-        """The GPU's name, or the kind of device."""
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return device_name(self.device)
 
-    def score(self, texts: Sequence[str | None], on_batch: Callable[[int], None] = _ignore) -> Scores:
+    def score(self, texts: Texts, on_batch: Callable[[int], None] = ignore) -> Scores:
         """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
 
-        `on_batch` is told the rows scored so far after each batch; what it raises ends the scoring.
+        `on_batch` is told the rows given to the model so far, after each batch; what it raises ends the scoring.
         """
-        errors = {row: "null text" for row, text in enumerate(texts) if text is None}
-        rows = np.array([row for row in range(len(texts)) if row not in errors], dtype=np.int64)
-        ids = self.tokenizer.encode([text for text in texts if text is not None])
-        values = np.full((len(texts), self.outputs), np.nan, dtype=np.float32)
-        done = 0
-        lengths = np.array([len(row_ids) for row_ids in ids], dtype=np.int64)
-        for batch in plan_batches(lengths, max_batch_tokens=self.max_batch_tokens):
-            values[rows[batch]] = self._forward([ids[row] for row in batch])
-            done += len(batch)
-            on_batch(done)
-        for row in rows[~np.isfinite(values[rows]).all(axis=1)]:
-            errors[int(row)] = "score is not finite"
-            values[row] = np.nan
-        return Scores(values=values, errors=errors)
+        return self.score_encoded(self.encode(texts), on_batch)
 
-    @torch.inference_mode()
-    def _forward(self, ids: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.float32]:
-        inputs = self._padded(ids)
-        logits = self.model(**inputs).logits
-        return logits.float().cpu().numpy()  # type: ignore[no-any-return]
+    def encode(self, texts: Texts) -> EncodedRows:
+        column = plain_texts(texts)
+        present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        tokens = self.tokenizer.encode(column.drop_null())
+        errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
+        if not tokens.lengths.all():
+            errors |= dict.fromkeys(present[tokens.lengths == 0].tolist(), "no token in the text")
+            filled = np.flatnonzero(tokens.lengths)
+            tokens, present = tokens.take(filled), present[filled]
+        return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
 
-    def _padded(self, ids: list[npt.NDArray[np.int32]]) -> dict[str, torch.Tensor]:
-        longest = max(1, max(len(row) for row in ids))
-        padded = np.full((len(ids), longest), self.tokenizer.pad_id, dtype=np.int64)
-        mask = np.zeros((len(ids), longest), dtype=np.int64)
-        for row, row_ids in enumerate(ids):
-            padded[row, : len(row_ids)] = row_ids
-            mask[row, : len(row_ids)] = 1
-        inputs = {"input_ids": torch.from_numpy(padded).to(self.device)}
-        if not mask.all():  # without a mask, attention takes its fast path
-            inputs["attention_mask"] = torch.from_numpy(mask).to(self.device)
-        if self.token_types:
-            inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
-        return inputs
+    def score_encoded(self, encoded: EncodedRows, on_batch: Callable[[int], None] = ignore) -> Scores:
+        logits, failed = self.forward(encoded.tokens, on_batch)
+        failed |= dict.fromkeys(
+            (set(np.flatnonzero(~np.isfinite(logits).all(axis=1)).tolist()) - set(failed)), "score is not finite"
+        )
+        logits[list(failed)] = np.nan
+        values = np.full((encoded.rows, self.outputs), np.nan, dtype=np.float32)
+        values[encoded.row_of_text] = logits
+        errors = encoded.errors | {int(encoded.row_of_text[text]): reason for text, reason in failed.items()}
+        return Scores(values=values, errors=dict(sorted(errors.items())))
+
+    def forward(
+        self, tokens: Tokens, on_batch: Callable[[int], None] = ignore
+    ) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
+        """The logits of tokenised texts, shape (texts, outputs), and the texts that failed, with the reason."""
+        return forward(
+            self.backend, tokens, outputs=self.outputs, max_batch_tokens=self.max_batch_tokens, on_batch=on_batch
+        )
+
+    def with_parity(self, parity: Parity) -> "Scorer":
+        return replace(self, parity=parity)

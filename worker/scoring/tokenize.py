@@ -1,63 +1,170 @@
 """Texts to token ids, truncated as `pipeline(..., truncation=True)` does. Knows nothing of models or batches."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-# Truncation does not spare the tokenizer the rest of a text, in time or memory, so long texts are cut before it.
-# A cut this wide leaves far more than `max_tokens` tokens in all but odd texts, for which it is widened.
-_CHARS_PER_TOKEN = 64
-_WIDEN = 8
-_MAX_CHARS = 1 << 21  # a text whose first 2 million characters do not fill the model is scored by those
+from worker.scoring.precut import cut, may_cut, normalizing
+from worker.scoring.tokens import Tokens
+
+# Truncation does not spare the tokenizer the rest of a text, so long texts are cut before it.
+_CHARS_PER_TOKEN = 6  # with so many characters a token, 99 in 100 English texts fill the model
+_WIDEN = 4  # those that do not are looked at again, so many times as far
+_MAX_CHARS = 1 << 21  # no text is looked at further than this, for memory
+_CALL_CHARS = 1 << 22  # characters in one call of the tokenizer, for memory
+_ROW_CHARS = 1 << 12  # what a text counts as beside its own characters, so that a call has at most 1,024 texts
 
 
 class TextTokenizer:
-    """A transformers tokenizer that gives one int32 array of ids a text, special tokens included."""
+    """A transformers tokenizer that gives flat int32 ids, truncated as `pipeline(..., truncation=True)` does.
+
+    The ids are the same to the last, except that of a text of more than 2 Mi characters only the first 2 Mi are looked
+    at, wherever that cuts it: the tokenizer takes a hundred times the memory of a text. The tokenizer handed in is left
+    as it is.
+    """
 
     def __init__(self, tokenizer: Any, *, max_tokens: int) -> None:
         self.max_tokens = max_tokens
         self.pad_id = int(tokenizer.pad_token_id or 0)
+        self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
+        ours = copy.deepcopy(tokenizer)  # a call changes its truncation and padding
+        frame = _find_frame(ours)
+        if frame is None or max_tokens <= len(frame):
+            self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
+        else:
+            self._encoder = _FastEncoder(ours.backend_tokenizer, frame, max_tokens)
+
+    def encode(self, texts: pa.Array) -> Tokens:
+        """The ids of strings without nulls, special tokens included."""
+        return self._encoder.encode(texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """The special tokens that every text is put between."""
+
+    prefix: list[int]
+    suffix: list[int]
+
+    def __len__(self) -> int:
+        return len(self.prefix) + len(self.suffix)
+
+    def around(self, contents: Tokens) -> Tokens:
+        offsets = contents.offsets + len(self) * np.arange(len(contents) + 1)
+        ids = np.empty(offsets[-1], np.int32)
+        is_content = np.ones(len(ids), np.bool_)
+        starts, ends = offsets[:-1], offsets[1:]
+        places = [starts + place for place in range(len(self.prefix))]
+        places += [ends - place for place in range(len(self.suffix), 0, -1)]
+        for place, token in zip(places, self.prefix + self.suffix, strict=True):
+            ids[place] = token
+            is_content[place] = False
+        ids[is_content] = contents.ids
+        return Tokens(ids=ids, offsets=offsets)
+
+
+def _find_frame(tokenizer: Any) -> _Frame | None:
+    """None for a tokenizer in Python, one that truncates on the left, and one that does more than frame a text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or tokenizer.truncation_side != "right":
+        return None
+    empty, framed = tokenizer(["", "Nine words"], truncation=False, padding=False, verbose=False)["input_ids"]
+    bare = backend.encode("Nine words", add_special_tokens=False).ids
+    for start in range(len(framed) - len(bare) + 1):
+        frame = _Frame(prefix=framed[:start], suffix=framed[start + len(bare) :])
+        if [*frame.prefix, *bare, *frame.suffix] == framed and frame.prefix + frame.suffix == empty:
+            return frame
+    return None
+
+
+class _FastEncoder:
+    """Rust's tokenizer for the beginnings of texts, special tokens by numpy."""
+
+    def __init__(self, backend: Any, frame: _Frame, max_tokens: int) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._encode = getattr(backend, "encode_batch_fast", backend.encode_batch)  # fast: without offsets
+        self._normalize = normalizing(backend)
+        self._frame = frame
+        self._room = max_tokens - len(frame)
+        self._first_look = min(_CHARS_PER_TOKEN * max_tokens, _MAX_CHARS) if may_cut(backend) else _MAX_CHARS
+
+    def encode(self, texts: pa.Array) -> Tokens:
+        """Texts whose beginnings do not fill the model are looked at again, further."""
+        looks: list[Tokens] = []
+        latest = np.zeros(len(texts), np.int64)
+        rows, limit, seen = np.arange(len(texts)), self._first_look, 0
+        while len(rows):
+            contents, enough = self._look(texts, limit)
+            looks.append(contents)
+            latest[rows] = np.arange(seen, seen + len(rows))
+            seen += len(rows)
+            rows, texts, limit = rows[~enough], texts.filter(pa.array(~enough)), min(_WIDEN * limit, _MAX_CHARS)
+        return self._frame.around(_joined(looks).take(latest))
+
+    def _look(self, texts: pa.Array, limit: int) -> tuple[Tokens, npt.NDArray[np.bool_]]:
+        """Content ids by the first characters alone, and whether they are those of the whole text."""
+        lengths = pc.utf8_length(texts).to_numpy()
+        is_long = lengths > limit
+        contents = []
+        for start, stop in _calls(np.minimum(lengths, limit)):
+            heads = pc.utf8_slice_codeunits(texts.slice(start, stop - start), 0, limit).to_pylist()
+            if limit < _MAX_CHARS:
+                for row in np.flatnonzero(is_long[start:stop]).tolist():
+                    heads[row] = cut(heads[row], limit, self._normalize)
+            encodings = self._encode(heads, add_special_tokens=False)
+            contents.append(_flat([encoding.ids[: self._room] for encoding in encodings]))
+        tokens = _joined(contents)
+        return tokens, ~is_long | (tokens.lengths == self._room) | (limit == _MAX_CHARS)
+
+
+class _PlainEncoder:
+    """The tokenizer as it is, for those that are not known to do the same to a part of a text."""
+
+    def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
 
-    def encode(self, texts: Sequence[str]) -> list[npt.NDArray[np.int32]]:
-        ids: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)] * len(texts)
-        todo = list(range(len(texts)))
-        limit = min(_CHARS_PER_TOKEN * self.max_tokens, _MAX_CHARS)
-        while todo:
-            encoded = self._encode([_cut(texts[row], limit) for row in todo])
-            for row, row_ids in zip(todo, encoded["input_ids"], strict=True):
-                ids[row] = np.asarray(row_ids, dtype=np.int32)
-            if limit >= _MAX_CHARS:
-                break
-            cut = [(place, row) for place, row in enumerate(todo) if len(texts[row]) > limit]
-            todo = [row for place, row in cut if not self._was_enough(encoded, place)]
-            limit = min(limit * _WIDEN, _MAX_CHARS)
-        return ids
+    def encode(self, texts: pa.Array) -> Tokens:
+        lengths = np.minimum(pc.utf8_length(texts).to_numpy(), _MAX_CHARS)
+        return _joined([self._call(texts.slice(start, stop - start)) for start, stop in _calls(lengths)])
 
-    def _encode(self, texts: list[str]) -> Any:
-        return self._tokenizer(
-            texts,
+    def _call(self, texts: pa.Array) -> Tokens:
+        encoded = self._tokenizer(
+            pc.utf8_slice_codeunits(texts, 0, _MAX_CHARS).to_pylist(),
             truncation=True,
-            max_length=self.max_tokens,
+            max_length=self._max_tokens,
+            padding=False,
             return_attention_mask=False,
             return_token_type_ids=False,
             verbose=False,
         )
-
-    def _was_enough(self, encoded: Any, place: int) -> bool:
-        """Whether a cut text gave twice the tokens that are kept: its last word, which the cut may change, is not in them."""
-        if encoded.encodings is None:  # a tokenizer in Python, which does not tell what it left out
-            return len(encoded["input_ids"][place]) >= self.max_tokens
-        return len(encoded.encodings[place].overflowing) > 1
+        return _flat(encoded["input_ids"])
 
 
-def _cut(text: str, limit: int) -> str:
-    """The first `limit` characters, without the word that the limit cuts in two."""
-    if len(text) <= limit:
-        return text
-    for end in range(limit, limit // 2, -1):
-        if text[end].isspace():
-            return text[:end]
-    return text[:limit]
+def _calls(chars: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Runs of texts for one call of the tokenizer each; a text of any length fits."""
+    call = np.cumsum(chars + _ROW_CHARS) // _CALL_CHARS
+    starts = np.flatnonzero(np.diff(call, prepend=-1))
+    return pairwise([*starts.tolist(), len(chars)])
+
+
+def _flat(rows: list[list[int]]) -> Tokens:
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+    return Tokens(ids=np.fromiter(chain.from_iterable(rows), np.int32, offsets[-1]), offsets=offsets)
+
+
+def _joined(parts: list[Tokens]) -> Tokens:
+    lengths = [part.lengths for part in parts]
+    return Tokens(
+        ids=np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
+        offsets=np.cumsum(np.concatenate([[0], *lengths])),
+    )

@@ -1,0 +1,145 @@
+"""Without padding, each family that may go without gives the logits it gives alone, text by text.
+
+torch has the attention kernel for CUDA only; here its place is taken by a loop over the texts. The kernel itself is held
+against the padded way by the gate of every worker that uses it, and by the test at the end where there is a GPU.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
+)
+
+from support.models import with_lively_scores
+from worker.scoring import ModelError, load_scorer
+from worker.scoring.backends.packed import FAMILIES, packed
+from worker.scoring.backends.padded import Padded
+from worker.scoring.device import best_device, has_packed_attention
+from worker.scoring.precision import convert
+from worker.scoring.sample import sample_texts
+from worker.scoring.tokens import Tokens
+
+CPU = torch.device("cpu")
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "num_labels": 3,
+    "vocab_size": 1000,
+}
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+MODERN = {**SMALL, **SPECIAL, "pad_token_id": 3, "local_attention": 16}  # attends to 8 tokens on either side
+
+
+def bert() -> PreTrainedModel:
+    return BertForSequenceClassification(BertConfig(**SMALL))
+
+
+def roberta() -> PreTrainedModel:
+    return RobertaForSequenceClassification(RobertaConfig(max_position_embeddings=514, **SMALL))
+
+
+def xlm_roberta() -> PreTrainedModel:
+    return XLMRobertaForSequenceClassification(XLMRobertaConfig(max_position_embeddings=514, **SMALL))
+
+
+def distilbert() -> PreTrainedModel:
+    config = DistilBertConfig(dim=32, hidden_dim=64, n_layers=3, n_heads=2, num_labels=3, vocab_size=1000)
+    return DistilBertForSequenceClassification(config)
+
+
+def modernbert_first_token() -> PreTrainedModel:
+    return ModernBertForSequenceClassification(ModernBertConfig(classifier_pooling="cls", **MODERN))
+
+
+def modernbert_mean() -> PreTrainedModel:
+    return ModernBertForSequenceClassification(ModernBertConfig(classifier_pooling="mean", **MODERN))
+
+
+MODELS = [bert, roberta, xlm_roberta, distilbert, modernbert_first_token, modernbert_mean]
+
+
+def one_by_one(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    starts: torch.Tensor,
+    longest: int,
+    scale: float | None,
+    window: tuple[int, int],
+) -> torch.Tensor:
+    """What the kernel computes, a text after the other."""
+    attended = []
+    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        assert end - start <= longest
+        parts = (states[start:end].transpose(0, 1)[None] for states in (query, key, value))
+        places = torch.arange(end - start)
+        near = (places[:, None] - places[None, :]).abs() <= window[0]
+        mask = None if window == (-1, -1) else near
+        attended.append(scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale)[0].transpose(0, 1))
+    return torch.cat(attended)
+
+
+def random_tokens(lengths: list[int]) -> Tokens:
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.random.default_rng(0).integers(10, 900, offsets[-1])
+    return Tokens(ids=ids.astype(np.int32), offsets=offsets)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_packed_logits_are_those_of_each_text_alone(make: object) -> None:
+    torch.manual_seed(0)
+    model = with_lively_scores(make()).eval()
+    convert(model, "float32")
+    tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
+    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
+    alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
+
+    logits = packed(model, CPU, attention=one_by_one).logits(tokens)
+
+    assert logits.shape == alone.shape == (7, 3)
+    assert alone.std(dim=0).min() > 0.1  # constants would prove nothing
+    assert (logits - alone).abs().max() < 1e-5
+
+
+def test_every_family_that_may_be_packed_is_among_those_tried_here() -> None:
+    assert {make().config.model_type for make in MODELS} == set(FAMILIES)
+
+
+def test_a_family_that_is_not_known_cannot_be_packed() -> None:
+    with pytest.raises(KeyError, match="deberta-v2"):
+        packed(DebertaV2ForSequenceClassification(DebertaV2Config(**SMALL)), CPU)
+
+
+@pytest.mark.skipif(has_packed_attention(best_device()), reason="this machine can pack")
+def test_asking_for_packing_where_it_cannot_be_is_told(tiny_model: Path) -> None:
+    with pytest.raises(ModelError, match="--backend packed needs a GPU .* here are cpu, float32 and bert"):
+        load_scorer(str(tiny_model), "float32", backend="packed")
+
+
+@pytest.mark.skipif(not has_packed_attention(best_device()), reason="needs a CUDA GPU since Ampere")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_on_a_gpu_packed_scores_are_those_of_the_padded_way(minilm_model: Path, dtype: str) -> None:
+    texts = sample_texts(500)
+
+    in_packs, in_pads = (load_scorer(str(minilm_model), dtype, backend=way) for way in ("packed", "padded"))
+
+    assert in_packs.backend.name == "packed"
+    assert np.abs(in_packs.score(texts).values - in_pads.score(texts).values).max() < 5e-2

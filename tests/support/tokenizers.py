@@ -1,0 +1,234 @@
+"""Small tokenizers of the families that classifiers use, each saved as transformers would. Knows nothing of models.
+
+Except for BERT's they are trained on the demo's texts, so words are cut in more pieces than by the real ones.
+"""
+
+import io
+import json
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from tokenizers import AddedToken, ByteLevelBPETokenizer, Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE, Unigram
+from tokenizers.trainers import BpeTrainer
+from transformers import (
+    AlbertTokenizer,
+    AutoTokenizer,
+    BertTokenizer,
+    DebertaV2Tokenizer,
+    GPT2Tokenizer,
+    LlamaTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaTokenizer,
+    XLMRobertaTokenizer,
+)
+
+from producer.demo.texts import documents
+from worker.demo_encoder import verified_demo_encoder
+
+MAX_TOKENS = 512
+LLAMA_3_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def save_bert_tokenizer(folder: Path) -> None:
+    """MiniLM's, which is BERT's uncased WordPiece, with truncation and padding to 128 in its tokenizer.json."""
+    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
+
+
+def save_cased_bert_tokenizer(folder: Path) -> None:
+    words = AutoTokenizer.from_pretrained(verified_demo_encoder()).get_vocab()
+    BertTokenizer(vocab=words, do_lower_case=False, model_max_length=MAX_TOKENS).save_pretrained(folder)
+
+
+def save_roberta_tokenizer(folder: Path) -> None:
+    """BART's too. `<mask>` takes the spaces before it."""
+    vocab, merges = _byte_level_bpe()
+    mask = AddedToken("<mask>", lstrip=True, special=True)
+    RobertaTokenizer(vocab=vocab, merges=merges, mask_token=mask, model_max_length=MAX_TOKENS).save_pretrained(folder)
+
+
+def save_gpt2_tokenizer(folder: Path) -> None:
+    """Puts no special tokens around a text, and has none to pad with."""
+    vocab, merges = _byte_level_bpe()
+    GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=MAX_TOKENS).save_pretrained(folder)
+
+
+def save_llama3_tokenizer(folder: Path) -> None:
+    vocab, merges = _byte_level_bpe()
+    tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges, ignore_merges=True))
+    words = pre_tokenizers.Split(Regex(LLAMA_3_WORDS), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, as_bytes])
+    tokenizer.add_special_tokens(["<|begin_of_text|>", "<|end_of_text|>"])
+    around = _template(tokenizer, single="<|begin_of_text|> $A", special=["<|begin_of_text|>"])
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), around])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|begin_of_text|>",
+        eos_token="<|end_of_text|>",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=MAX_TOKENS,
+    ).save_pretrained(folder)
+
+
+def save_modernbert_tokenizer(folder: Path) -> None:
+    """Runs of spaces are tokens of their own, as in GPT-NeoX's, from which ModernBERT's comes."""
+    vocab, merges = _byte_level_bpe()
+    tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_tokens([AddedToken(" " * run, normalized=True) for run in range(2, 25)])
+    tokenizer.add_tokens([AddedToken("|||EMAIL_ADDRESS|||", normalized=True)])
+    tokenizer.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", AddedToken("[MASK]", lstrip=True)])
+    tokenizer.post_processor = _template(tokenizer, single="[CLS] $A [SEP]", special=["[CLS]", "[SEP]"])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        mask_token=AddedToken("[MASK]", lstrip=True, special=True),
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=MAX_TOKENS,
+    ).save_pretrained(folder)
+
+
+def save_xlm_roberta_tokenizer(folder: Path) -> None:
+    charsmap, pieces = _sentencepiece()
+    vocab = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *pieces, ("<mask>", 0.0)]
+    mask = AddedToken("<mask>", lstrip=True, special=True)
+    XLMRobertaTokenizer(
+        vocab=vocab, mask_token=mask, _spm_precompiled_charsmap=charsmap, model_max_length=MAX_TOKENS
+    ).save_pretrained(folder)
+
+
+def save_deberta_v3_tokenizer(folder: Path) -> None:
+    _, pieces = _sentencepiece()
+    vocab = [("[PAD]", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[UNK]", 0.0), *pieces, ("[MASK]", 0.0)]
+    DebertaV2Tokenizer(vocab=vocab, model_max_length=MAX_TOKENS).save_pretrained(folder)
+
+
+def save_albert_tokenizer(folder: Path) -> None:
+    charsmap, pieces = _sentencepiece()
+    vocab = [("<pad>", 0.0), ("<unk>", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[MASK]", 0.0), *pieces]
+    AlbertTokenizer(vocab=vocab, _spm_precompiled_charsmap=charsmap, model_max_length=MAX_TOKENS).save_pretrained(
+        folder
+    )
+
+
+def save_converted_sentencepiece_tokenizer(folder: Path) -> None:
+    """As transformers 4 made one out of a SentencePiece model: the spaces are put together by the normalizer."""
+    charsmap, pieces = _sentencepiece()
+    tokenizer = Tokenizer(Unigram([("<pad>", 0.0), ("<unk>", 0.0), ("</s>", 0.0), *pieces], unk_id=1))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Precompiled(charsmap),
+            normalizers.Strip(left=False, right=True),
+            normalizers.Replace(Regex(" {2,}"), "▁"),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<pad>", "<unk>", "</s>"])
+    tokenizer.post_processor = _template(tokenizer, single="$A </s>", special=["</s>"])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token="</s>",
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=MAX_TOKENS,
+    ).save_pretrained(folder)
+
+
+def save_llama2_tokenizer(folder: Path) -> None:
+    """Its pieces are merged across words, as Gemma's are."""
+    vocab, merges = _bpe_across_words()
+    LlamaTokenizer(
+        vocab=vocab, merges=merges, add_bos_token=True, pad_token="<unk>", model_max_length=MAX_TOKENS
+    ).save_pretrained(folder)
+
+
+def _template(tokenizer: Tokenizer, *, single: str, special: list[str]) -> Any:
+    return processors.TemplateProcessing(
+        single=single, special_tokens=[(token, tokenizer.token_to_id(token)) for token in special]
+    )
+
+
+@cache
+def _byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """RoBERTa's special tokens are the first ids: its model counts positions from its padding id."""
+    tokenizer = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer.train_from_iterator(_corpus(), vocab_size=2000, special_tokens=special, show_progress=False)
+    return _vocab_and_merges(tokenizer.to_str())
+
+
+@cache
+def _bpe_across_words() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    tokenizer = Tokenizer(BPE(unk_token="<unk>", byte_fallback=True))
+    trainer = BpeTrainer(
+        vocab_size=1000,
+        special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))],
+        show_progress=False,
+    )
+    sentences = (sentence for text in _corpus() for sentence in text.replace(" ", "▁").split("."))
+    tokenizer.train_from_iterator(sentences, trainer)
+    return _vocab_and_merges(tokenizer.to_str())
+
+
+def _vocab_and_merges(tokenizer_json: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    model = json.loads(tokenizer_json)["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+@cache
+def _sentencepiece() -> tuple[bytes, list[tuple[str, float]]]:
+    """SentencePiece's own character map, and pieces with their log probabilities."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(line for text in _corpus() for line in text.splitlines() if line),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=1000,
+        normalization_rule_name="nmt_nfkc",
+        num_threads=1,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    ids = (piece for piece in range(processor.vocab_size()) if not processor.is_control(piece))
+    pieces = [(processor.id_to_piece(piece), processor.get_score(piece)) for piece in ids]
+    normalizer = _protobuf_field(model.getvalue(), number=3)
+    return _protobuf_field(normalizer, number=2), [piece for piece in pieces if piece[0] != "<unk>"]
+
+
+def _protobuf_field(message: bytes, *, number: int) -> bytes:
+    """The first length-delimited field of that number; transformers reads these with protobuf, which is not installed."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        kind = key & 7
+        if kind == 0:
+            _, place = _varint(message, place)
+            continue
+        size, place = _varint(message, place) if kind == 2 else ({1: 8, 5: 4}[kind], place)
+        if key >> 3 == number:
+            return message[place : place + size]
+        place += size
+    raise LookupError(f"The message has no field {number}.")
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number in seven bits a byte, the lowest first, and the place behind it."""
+    value = shift = 0
+    while message[place] & 0x80:
+        value |= (message[place] & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+    return value | message[place] << shift, place + 1
+
+
+@cache
+def _corpus() -> list[str]:
+    return [document.text for document in islice(documents(3), 200)]

@@ -1,0 +1,150 @@
+"""All batches of a window, whatever fails: memory lacks, a row cannot be scored, the device is broken."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from worker.scoring.forward import forward
+from worker.scoring.tokens import Tokens
+
+OUTPUTS = 2
+
+
+@dataclass
+class MeanOfIds:
+    """Logits that tell which text they are of; fails as `failing` says, and remembers the sizes it was given."""
+
+    failing: Callable[[Tokens], Exception | None] = lambda batch: None
+    tried: list[list[int]] = field(default_factory=list)  # the lengths of each batch
+    name: str = "stand-in"
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        self.tried.append(batch.lengths.tolist())
+        if error := self.failing(batch):
+            raise error
+        return torch.tensor([[batch[i].mean(), len(batch[i])] for i in range(len(batch))], dtype=torch.float32)
+
+
+def window(lengths: list[int]) -> Tokens:
+    """Text i consists of the id i."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Tokens(ids=np.repeat(np.arange(len(lengths)), lengths).astype(np.int32), offsets=offsets)
+
+
+def padded(batch: Tokens) -> int:
+    return len(batch) * int(batch.lengths.max())
+
+
+def above(limit: int, error: type[Exception] | str) -> Callable[[Tokens], Exception | None]:
+    """A device with room for `limit` padded tokens."""
+    lack = (
+        error("out of memory")
+        if isinstance(error, type)
+        else RuntimeError(f"[enforce fail at alloc_cpu.cpp:121] {error}")
+    )
+    return lambda batch: lack if padded(batch) > limit else None
+
+
+LENGTHS = [7, 3, 64, 64, 12, 40, 1, 64, 33, 5, 5, 29]
+EXPECTED = np.array([[i, length] for i, length in enumerate(LENGTHS)], dtype=np.float32)
+
+
+def test_logits_are_in_the_order_of_the_texts() -> None:
+    values, errors = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
+
+    assert values.tolist() == EXPECTED.tolist()
+    assert errors == {}
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, "DefaultCPUAllocator: can't allocate memory: you tried"])
+@pytest.mark.parametrize("room", [64, 65, 100, 200, 400])
+def test_where_memory_lacks_all_rows_are_scored_in_smaller_batches(room: int, error: type[Exception] | str) -> None:
+    backend = MeanOfIds(failing=above(room, error))
+
+    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+    assert values.tolist() == EXPECTED.tolist()
+    assert errors == {}
+
+
+def test_after_a_lack_of_memory_the_rest_of_the_window_is_tried_in_halves_at_once() -> None:
+    backend = MeanOfIds(failing=above(256, torch.OutOfMemoryError))
+
+    forward(backend, window([64] * 32), outputs=OUTPUTS, max_batch_tokens=512)
+
+    failed = [lengths for lengths in backend.tried if len(lengths) * 64 > 256]
+    assert len(failed) == 1
+
+
+def test_a_window_is_batched_the_same_whatever_went_before() -> None:
+    backend = MeanOfIds(failing=above(100, torch.OutOfMemoryError))
+
+    forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=512)
+    first, backend.tried = backend.tried, []
+    forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=512)
+
+    assert backend.tried == first
+
+
+def test_a_row_too_large_for_the_memory_is_an_errored_row_and_the_others_keep_their_scores() -> None:
+    backend = MeanOfIds(failing=above(50, torch.OutOfMemoryError))
+
+    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+    too_long = [row for row, length in enumerate(LENGTHS) if length > 50]
+    assert errors == dict.fromkeys(too_long, "not enough memory for this row")
+    assert np.isnan(values[too_long]).all()
+    kept = [row for row in range(len(LENGTHS)) if row not in too_long]
+    assert values[kept].tolist() == EXPECTED[kept].tolist()
+
+
+def test_a_row_that_the_model_refuses_is_an_errored_row_and_the_others_keep_their_scores() -> None:
+    refusal = ValueError("All examples must have the same number of <eos> tokens.")
+    backend = MeanOfIds(failing=lambda batch: refusal if 5 in batch.ids else None)
+
+    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+    assert errors == {5: "All examples must have the same number of <eos> tokens."}
+    assert np.delete(values, 5, axis=0).tolist() == np.delete(EXPECTED, 5, axis=0).tolist()
+
+
+def test_rows_that_the_model_refuses_only_together_are_scored_apart() -> None:
+    refusal = ValueError("not these two in one batch")
+    backend = MeanOfIds(failing=lambda batch: refusal if {0, 5} <= set(batch.ids.tolist()) else None)
+
+    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+    assert values.tolist() == EXPECTED.tolist()
+    assert errors == {}
+
+
+def test_an_error_of_the_device_ends_the_scoring() -> None:
+    backend = MeanOfIds(failing=lambda batch: RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+
+def test_an_empty_window_has_the_right_shape() -> None:
+    values, errors = forward(MeanOfIds(), window([]), outputs=OUTPUTS, max_batch_tokens=1024)
+
+    assert values.shape == (0, OUTPUTS)
+    assert errors == {}
+
+
+def test_progress_counts_every_row_once() -> None:
+    told: list[int] = []
+
+    forward(
+        MeanOfIds(failing=above(100, torch.OutOfMemoryError)),
+        window(LENGTHS),
+        outputs=OUTPUTS,
+        max_batch_tokens=512,
+        on_batch=told.append,
+    )
+
+    assert told == sorted(set(told))
+    assert told[-1] == len(LENGTHS)

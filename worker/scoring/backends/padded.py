@@ -1,0 +1,40 @@
+"""Every text of a batch padded to the longest: right for any model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from worker.scoring.compiled import is_compiled
+from worker.scoring.device import to_device
+from worker.scoring.tokens import Tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Padded:
+    model: Any
+    device: torch.device
+    pad_id: int
+    pad_left: bool  # where the tokenizer pads, and the model expects it
+    takes_token_types: bool  # token type ids, all zero for single texts
+
+    @property
+    def name(self) -> str:
+        return "padded, compiled" if is_compiled(self.model) else "padded"
+
+    @torch.inference_mode()
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        lengths = batch.lengths
+        places = np.arange(lengths.max())
+        filled = places >= lengths.max() - lengths[:, None] if self.pad_left else places < lengths[:, None]
+        padded = np.full(filled.shape, self.pad_id, dtype=np.int32)
+        padded[filled] = batch.ids
+        inputs = {"input_ids": to_device(padded, self.device).long()}
+        if not filled.all():  # without a mask, attention takes its fast path
+            inputs["attention_mask"] = to_device(filled, self.device).long()
+        if self.takes_token_types:
+            inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
+        run = self.model.forward if 1 in filled.shape else self.model  # torch would compile anew for a size of 1
+        logits: torch.Tensor = run(**inputs).logits
+        return logits.float()

@@ -1,0 +1,147 @@
+"""Load a sequence classifier onto the best device here, in the fastest way that gives its own scores."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from worker.scoring.backends import Backend
+from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
+from worker.scoring.backends.padded import Padded
+from worker.scoring.compiled import compile_in_place
+from worker.scoring.device import best_device, default_batch_tokens, has_packed_attention
+from worker.scoring.errors import ModelError, ParityError
+from worker.scoring.parity import Parity, check_parity, reference_logits
+from worker.scoring.precision import candidates, convert
+from worker.scoring.sample import sample_texts
+from worker.scoring.scorer import Scorer
+from worker.scoring.tokenize import TextTokenizer
+
+BackendName = Literal["auto", "padded", "packed"]
+_PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
+_UNLIMITED = 1 << 30  # tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    device: torch.device
+    backend: BackendName
+    compile: bool
+    max_batch_tokens: int
+    parity_rows: int
+
+
+def load_scorer(
+    model: str,
+    dtype: str = "auto",
+    *,
+    revision: str | None = None,
+    max_batch_tokens: int = 0,
+    threads: int = 0,
+    backend: BackendName = "auto",
+    compile: bool = False,
+    parity_rows: int | None = None,
+) -> Scorer:
+    """Load a Hub name or folder. Code from the Hub is never run.
+
+    `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
+    classifier, and ParityError where the fast way does not give the model's own scores.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    device = best_device()
+    if parity_rows is None:
+        parity_rows = _PARITY_ROWS_CPU if device.type == "cpu" else _PARITY_ROWS_GPU
+    options = _Options(
+        device=device,
+        backend=backend,
+        compile=compile,
+        max_batch_tokens=max_batch_tokens or default_batch_tokens(device),
+        parity_rows=parity_rows,
+    )
+    loaded, tokenizer = _load(model, revision)
+    *finer, last = candidates(dtype, device, loaded.config.model_type)
+    for number_format in finer:
+        try:
+            return _scorer(model, loaded, tokenizer, number_format, options)
+        except ParityError:
+            loaded, tokenizer = _load(model, revision)
+    return _scorer(model, loaded, tokenizer, last, options)
+
+
+def _load(model: str, revision: str | None) -> tuple[Any, Any]:
+    """Model and tokenizer as they were saved."""
+    try:
+        loaded, info = AutoModelForSequenceClassification.from_pretrained(
+            model, revision=revision, dtype="auto", output_loading_info=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False)
+    except Exception as error:  # every model class has its own ways to fail on files that are not its own
+        raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:3])
+        raise ModelError(
+            f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
+        )
+    if loaded.config.pad_token_id is None:
+        loaded.config.pad_token_id = tokenizer.pad_token_id
+    return loaded.eval(), tokenizer
+
+
+def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options) -> Scorer:
+    """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
+    max_tokens = _max_tokens(tokenizer, model)
+    texts = sample_texts(options.parity_rows)
+    model.to(options.device)
+    reference = reference_logits(model.float(), tokenizer, texts, max_tokens=max_tokens) if texts else None
+    convert(model, dtype)
+    scorer = Scorer(
+        backend=_backend(model, tokenizer, dtype, options),
+        tokenizer=TextTokenizer(tokenizer, max_tokens=max_tokens),
+        device=options.device,
+        dtype=dtype,
+        outputs=model.config.num_labels,
+        max_batch_tokens=options.max_batch_tokens,
+    )
+    if reference is None:
+        return scorer
+    parity = Parity(reference=reference, fast=scorer.score(texts).values)
+    check_parity(parity, model=name, way=scorer.backend.name, dtype=dtype)
+    return scorer.with_parity(parity)
+
+
+def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backend:
+    """Packed where device, format and model all can; else padded, which any model can."""
+    can_pack = (
+        model.config.model_type in FAMILIES
+        and dtype in ("float16", "bfloat16")
+        and has_packed_attention(options.device)
+    )
+    if options.backend == "packed" and not can_pack:
+        raise ModelError(
+            f"--backend packed needs a GPU since Ampere, 16 bits and a model of one of the families "
+            f"{', '.join(FAMILIES)}; here are {options.device.type}, {dtype} and {model.config.model_type}. "
+            "Leave it out, and the best that works is taken."
+        )
+    pack = can_pack and options.backend != "padded"
+    if options.compile:
+        compile_in_place(model.base_model if pack else model, options.device)
+    if pack:
+        return packed(model, options.device)
+    return Padded(
+        model=model,
+        device=options.device,
+        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_left=tokenizer.padding_side == "left",
+        takes_token_types="token_type_ids" in tokenizer.model_input_names,
+    )
+
+
+def _max_tokens(tokenizer: Any, model: Any) -> int:
+    """What tokenizer and positions both allow."""
+    positions = getattr(model.config, "max_position_embeddings", None) or 0
+    allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
+    return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))

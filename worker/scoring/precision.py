@@ -1,0 +1,97 @@
+"""Number formats: which to take, how a model is put into one, how far its logits may then be off."""
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from worker.scoring.device import multiplies_bfloat16
+from worker.scoring.errors import ModelError
+
+_SAFE_IN_FLOAT16 = (
+    "bert",
+    "distilbert",
+    "roberta",
+    "xlm-roberta",
+    "electra",
+    "albert",
+    "mpnet",
+)  # no large activations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """What the parity gate lets pass."""
+
+    error: float  # of a logit, as a share of the largest logit of the sample, or absolute where that is below 1
+    rank_correlation: float  # Spearman's, at least
+
+
+TOLERANCES = {
+    "float32": Tolerance(error=1e-4, rank_correlation=0.999),
+    "float16": Tolerance(error=5e-3, rank_correlation=0.99),
+    "bfloat16": Tolerance(error=5e-2, rank_correlation=0.97),
+    "int8": Tolerance(error=2e-1, rank_correlation=0.9),
+    "fp8": Tolerance(error=2e-1, rank_correlation=0.9),
+}
+_BASE = {"int8": torch.bfloat16, "fp8": torch.bfloat16}  # what a quantised model's other tensors are in
+
+
+def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
+    """The formats to try, best first: the one named, or for "auto" 16 bits where the device multiplies them faster.
+
+    float16 is eight times as fine as bfloat16, but overflows at 65,504: it is tried where that is not to be feared,
+    and given up if a logit of the sample is not finite.
+    """
+    if dtype != "auto":
+        return [dtype]
+    if device.type == "mps":
+        return ["float16"]
+    if not multiplies_bfloat16(device):
+        return ["float16"] if device.type == "cuda" else ["float32"]
+    if device.type == "cuda" and model_type in _SAFE_IN_FLOAT16:
+        return ["float16", "bfloat16"]
+    return ["bfloat16"]
+
+
+def convert(model: Any, dtype: str) -> None:
+    """Put the encoder into a format; the head stays in float32. Raises ModelError where torchao is missing for int8 and fp8."""
+    model.to(_BASE.get(dtype) or getattr(torch, dtype))
+    for head in _heads(model):
+        head.float().register_forward_pre_hook(_inputs_to_float32)
+    if dtype in _BASE:
+        _quantize(model.base_model, dtype)
+
+
+def _heads(model: Any) -> list[torch.nn.Module]:
+    """A logit of 3 in bfloat16 is known to 1/64 only; what turns a text's state into logits is small."""
+    encoder = model.base_model
+    heads = [part for part in model.children() if part is not encoder]
+    return heads + ([encoder.pooler] if getattr(encoder, "pooler", None) is not None else [])
+
+
+def _inputs_to_float32(_module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.float() if torch.is_tensor(value) and value.is_floating_point() else value for value in inputs)
+
+
+def _quantize(encoder: torch.nn.Module, dtype: str) -> None:
+    if not importlib.util.find_spec("torchao"):
+        raise ModelError(f"--dtype {dtype} needs torchao. Install it with: pip install 'shardsift[quantize]'")
+    from torchao.quantization import (
+        Float8DynamicActivationFloat8WeightConfig,
+        Int8DynamicActivationInt8WeightConfig,
+        PerRow,
+        quantize_,
+    )
+
+    config = (
+        Int8DynamicActivationInt8WeightConfig()
+        if dtype == "int8"
+        else Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())
+    )
+    quantize_(encoder, config, filter_fn=_is_large_linear)
+
+
+def _is_large_linear(module: torch.nn.Module, name: str) -> bool:
+    return isinstance(module, torch.nn.Linear) and "pooler" not in name and module.in_features % 16 == 0

@@ -1,0 +1,23 @@
+"""Text columns of any Arrow kind as one plain array."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+Texts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
+
+
+def plain_texts(texts: Texts) -> pa.LargeStringArray:
+    """Bytes that are no UTF-8, which Parquet does not forbid, are read as U+FFFD."""
+    if not isinstance(texts, (pa.Array, pa.ChunkedArray)):
+        return pa.array(texts, pa.large_string())
+    column = texts.cast(pa.large_string())
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = column.cast(pa.large_binary()).to_pylist()
+        return pa.array([text if text is None else text.decode(errors="replace") for text in raw], pa.large_string())
+    return column
