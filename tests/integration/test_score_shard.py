@@ -4,11 +4,14 @@ import hashlib
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +168,77 @@ def test_a_shard_scored_twice_has_the_same_bytes(office: Office, shards: Path) -
 
     assert (first.data.sha256, first.scores.sha256) == (again.data.sha256, again.scores.sha256)
     assert first.data.staged_path != again.data.staged_path  # the late one of two attempts overwrites nothing
+
+
+def test_a_window_has_the_same_scores_to_the_last_bit_whatever_was_scored_before(
+    office: Office, scorer: Scorer, shards: Path
+) -> None:
+    desk = office.claim(shards)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
+
+    receipt = desk.work()
+
+    in_one_go = pq.read_table(desk.output / receipt.scores.staged_path)["score"].to_numpy()
+    texts = pq.read_table(shards / "000_00000.parquet")["text"]
+    assert len(texts) == 12
+    for first in (10, 5, 0):
+        alone = scorer.score(texts.slice(first, 5)).values[:, 0]
+        assert alone.tobytes() == in_one_go[first : first + 5].tobytes()
+
+
+def test_the_next_window_is_tokenised_while_the_device_works_on_this_one(
+    office: Office, scorer: Scorer, shards: Path
+) -> None:
+    encoded = Counted(scorer.tokenizer.encode)
+    device = WaitsAtFirst(scorer.backend, until=lambda: encoded.calls >= 2)
+    desk = office.claim(shards)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
+    desk.scorer = replace(scorer, backend=device, tokenizer=SimpleNamespace(encode=encoded))
+
+    receipt = desk.work()
+
+    assert receipt.rows_in == 12
+    assert encoded.calls == 3
+
+
+class Counted:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.calls = 0
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return self._function(*args)
+
+
+@dataclass
+class WaitsAtFirst:
+    """A device that is not done with its first batch before something else has come about."""
+
+    backend: Any
+    until: Callable[[], bool]
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        wait_until(self.until, description="the next step's work is done meanwhile", seconds=30)
+        return self.backend.logits(batch)
+
+
+def test_fifty_shards_leave_no_thread_process_or_file_handle_behind(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    desk.work()
+    before = left_behind()
+
+    for _ in range(50):
+        office.desk(desk.claim).work()
+
+    assert left_behind() == before
+
+
+def left_behind() -> tuple[set[str], int, int]:
+    """Threads, child processes, open files."""
+    me = psutil.Process()
+    return {thread.name for thread in threading.enumerate()}, len(me.children(recursive=True)), me.num_fds()
 
 
 def test_rows_that_cannot_be_scored_are_counted_by_reason_and_never_kept(office: Office, tmp_path: Path) -> None:

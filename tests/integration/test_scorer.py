@@ -29,8 +29,7 @@ from producer.demo.texts import documents
 from support.models import with_lively_scores
 from support.reference import reference_scores
 from worker.demo_encoder import verified_demo_encoder
-from worker.scoring import Scorer, load_scorer
-from worker.scoring import ModelError
+from worker.scoring import ModelError, Scorer, load_scorer
 from worker.scoring.tokenize import TextTokenizer
 
 SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}

@@ -38,12 +38,12 @@ def minilm_classifier(folder: Path) -> Path:
     return folder
 
 
-def with_lively_scores(model: PreTrainedModel) -> PreTrainedModel:
+def with_lively_scores(model: PreTrainedModel, *, std: float = 0.3) -> PreTrainedModel:
     """A freshly made model gives every text the same score; larger weights tell texts apart."""
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if weights.ndim == 2 and "embeddings" not in name:
-                weights.normal_(std=0.3)
+                weights.normal_(std=std)
     return model
 
 

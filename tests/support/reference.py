@@ -7,9 +7,10 @@ import torch
 from transformers import pipeline
 
 
-def reference_scores(texts: list[str], model: Path) -> list[float]:
+def reference_scores(texts: list[str], model: Path, *, batch_size: int = 16) -> list[float]:
     classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
-    answers = classify(texts, batch_size=16, padding="longest", truncation=True, function_to_apply="none")
+    padding = {"padding": "longest"} if batch_size > 1 else {}  # some tokenizers have nothing to pad with
+    answers = classify(texts, batch_size=batch_size, truncation=True, function_to_apply="none", **padding)
     return [answer["score"] for answer in answers]
 
 

@@ -86,6 +86,8 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
         raise ModelError(
             f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
         )
+    if tokenizer.pad_token is None:  # GPT-2's and Llama's have none; any will do, since attention leaves it out
+        tokenizer.pad_token = tokenizer.eos_token
     if loaded.config.pad_token_id is None:
         loaded.config.pad_token_id = tokenizer.pad_token_id
     return loaded.eval(), tokenizer

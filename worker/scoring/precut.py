@@ -1,13 +1,13 @@
 """Cut long texts where a tokenizer gives the part the first tokens of the whole. Knows nothing of models or batches.
 
-A cut falls at one space between two words, with two letters or digits on each side: "ab cd" becomes "ab". There nothing
-that a known tokenizer does can reach across, so the tokens of "…ab" are the first ones of "…ab cd…". Of the parts of a
-tokenizer, in the order in which they work, this file allows those for which that is proved:
+A cut falls at a single space between two plain characters: "in a. Box 2" may become "in a. Box", "in a." or "in". There
+nothing that a known tokenizer does reaches across, so the tokens of the part are the first ones of the whole. Of the
+steps of a tokenizer, in their order, this file knows those for which that is proved:
 
-  added tokens     have no letter before a space within them, so none lies across the cut. Those that take the spaces
-                   beside them stop at a letter; those that must be single words take a space and an end alike.
-  normalizers      change a character by itself, or with neighbours that a letter or a space never joins.
-  pre-tokenizers   begin a piece at a space, or drop it, and see of what follows only whether it is a space or the end.
+  added tokens     hold no space behind another character, so none lies across the cut. One that takes the spaces beside
+                   it stops at a plain character; to one that has to be a whole word, a space is as good as the end.
+  normalizers      change a character alone, or with neighbours that neither a space nor a plain character ever joins.
+  pre-tokenizers   begin a piece at a space or drop it, and look no further ahead than whether a space or the end comes.
   models           see one piece at a time.
 """
 
@@ -16,28 +16,30 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-# Letters and digits, but for those few that Unicode binds to the character before or after them, and those beyond
-# the Basic Multilingual Plane, where such are many. https://www.unicode.org/reports/tr29/ (Prepend, Extend, SpacingMark)
-_PLAIN = r"[^\W_\u0d4e\u0e33\u0eb3\uff9e\uff9f\U00010000-\U0010ffff]"
-_LAST_PLACE = re.compile(
-    rf"(?s).*{_PLAIN}{{2}}(?= {_PLAIN}{{2}})"
-)  # `.*` takes all and gives back: a search from the end
-_LETTER_BEFORE_SPACE = re.compile(r"[^\W_] ")
+# Plain characters: letters, digits and ASCII punctuation but the quotation marks that ALBERT's normalizer changes, and
+# but those letters that Unicode binds to the character before or after them (Prepend, Extend, SpacingMark). These are
+# five in the Basic Multilingual Plane, and beyond it no letter counts. https://www.unicode.org/reports/tr29/
+_PLAIN = r"[!-&(-_a-~\w]"
+_BINDING = re.compile("[\u0d4e\u0e33\u0eb3\uff9e\uff9f\U00010000-\U0010ffff]")
+_ALL_PLAIN = re.compile(rf"{_PLAIN}+")
+_LAST_PLACE = re.compile(rf"(?s).*(?: |{_PLAIN}){_PLAIN}(?= {_PLAIN}(?: |{_PLAIN}))")  # `.*` gives back: from the end
+_SPACE_WITHIN = re.compile(r"\S ")
 
 _LOCAL_NORMALIZERS = {
-    "BertNormalizer",  # by character, but for accents, as NFD
+    "BertNormalizer",  # by character, and NFD
     "Lowercase",
     "StripAccents",
-    "NFC",  # a space neither combines with what is before it nor changes
+    "NFC",  # a space neither changes nor combines with what is before it
     "NFD",
     "NFKC",
     "NFKD",
-    "Strip",  # the ends only, and a part ends in a letter
-    "Precompiled",  # SentencePiece's, by grapheme: a plain letter or a space beside one is a grapheme by itself
+    "Strip",  # the ends only, and a part ends in a plain character
+    "Precompiled",  # SentencePiece's, by grapheme; a plain character and the space beside it are one each
 }
-_RUNS_OF_SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # of which a space between letters is none
+_SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # no single space between plain characters is one of these
+_QUOTATION_MARKS = {"``", "''"}
 
-# No alternative of these takes a space behind anything but spaces, and `(?!\S)` takes a space and the end alike.
+# No alternative of these takes a space behind anything but white space, and `(?!\S)` takes a space for the end.
 _WORDS = {
     "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "GPT-4, Llama 3": (
@@ -68,15 +70,18 @@ _WORDS = {
 def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
     """What of the first `limit` characters is before the last safe place; "" where their second half has none."""
     place = _LAST_PLACE.match(text, limit // 2, limit)
-    while place and not _stay_words(text[place.end() - 1], text[place.end() + 1], normalize):
+    while place and not _is_safe(text, place.end(), normalize):
         place = _LAST_PLACE.match(text, limit // 2, place.end() + 2)
     return text[: place.end()] if place else ""
 
 
-def _stay_words(before: str, after: str, normalize: Callable[[str], str]) -> bool:
-    """Whether normalizing leaves these letters letters, and the space between them a space."""
-    words = normalize(before), normalize(after)
-    return all(word.isalnum() for word in words) and normalize(f"{before} {after}") == " ".join(words)
+def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
+    """Whether the space stays one between plain characters when they are normalized."""
+    if _BINDING.search(text, space - 2, space + 3):
+        return False
+    before, after = normalize(text[space - 1]), normalize(text[space + 1])
+    is_plain = _ALL_PLAIN.fullmatch(before) and _ALL_PLAIN.fullmatch(after)
+    return is_plain is not None and normalize(text[space - 1 : space + 2]) == f"{before} {after}"
 
 
 def may_cut(backend: Any) -> bool:
@@ -88,7 +93,7 @@ def may_cut(backend: Any) -> bool:
     normalize = normalizing(backend)
     added = [token["content"] for token in parts["added_tokens"]]
     return (
-        not any(_LETTER_BEFORE_SPACE.search(content) for token in added for content in (token, normalize(token)))
+        not any(_SPACE_WITHIN.search(content) for token in added for content in (token, normalize(token)))
         and _is_local(parts["normalizer"])
         and _splits_words(parts["pre_tokenizer"])
     )
@@ -106,9 +111,9 @@ def _is_local(normalizer: Any) -> bool:
         case {"type": "Sequence", "normalizers": steps}:
             return all(_is_local(step) for step in steps)
         case {"type": "Replace", "pattern": {"Regex": pattern}, "content": " " | "▁"}:
-            return pattern in _RUNS_OF_SPACES
-        case {"type": "Replace", "pattern": {"String": pattern}, "content": content}:  # ALBERT's quotation marks
-            return content.isascii() and not any(character.isalnum() or character.isspace() for character in pattern)
+            return pattern in _SPACES
+        case {"type": "Replace", "pattern": {"String": pattern}, "content": '"'}:
+            return pattern in _QUOTATION_MARKS
         case _:
             return normalizer["type"] in _LOCAL_NORMALIZERS
 
@@ -119,16 +124,11 @@ def _splits_words(pre_tokenizer: Any) -> bool:
             return True
         case {"type": "Metaspace", "split": True} | {"type": "ByteLevel", "use_regex": True}:
             return True
-        case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}:
-            return pattern in _WORDS.values()
-        case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": True}:
-            return pattern in _WORDS.values()
-        case {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "Digits" | "Punctuation"}, *steps],
-        }:  # these see one character
-            return _splits_words({"type": "Sequence", "pretokenizers": steps})
-        case {"type": "Sequence", "pretokenizers": [first, *_]}:  # the others split its pieces one by one
-            return _splits_words(first)
+        case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}:
+            return pattern in _WORDS.values() and (behavior, invert) in {("Isolated", False), ("Removed", True)}
+        case {"type": "Sequence", "pretokenizers": [first, *others]}:
+            if first["type"] in {"Digits", "Punctuation"}:  # by character: the cut is left to the next
+                return _splits_words({"type": "Sequence", "pretokenizers": others})
+            return _splits_words(first)  # the others split its pieces, one by one
         case _:
             return False

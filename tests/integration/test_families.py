@@ -1,0 +1,145 @@
+"""The pipeline's scores from every family of classifier and every kind of head, whatever fits the family best."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import pipeline
+
+from producer.demo.texts import documents
+from support.families import FAMILIES, family_classifier
+from support.reference import reference_scores
+from worker.scoring import Scorer, load_scorer
+from worker.scoring.functions import apply
+from worker.scoring.precision import TOLERANCES
+
+WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline takes their texts one at a time
+
+
+def real_texts(count: int) -> list[str]:
+    return [document.text for document in islice(documents(0), count)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """On a busy machine torch's threads wait for each other longer than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("families")
+
+    def made(family: str) -> Path:
+        return folder / family if (folder / family).exists() else family_classifier(family, folder / family)
+
+    return made
+
+
+@pytest.mark.parametrize("rows", [100, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str], Path], family: str, rows: int) -> None:
+    model, texts = models(family), real_texts(rows)
+
+    scores = load_scorer(str(model), "float32").score(texts)
+
+    batch_size = 1 if family in WITHOUT_PADDING_TOKEN else 16
+    expected = np.array(reference_scores(texts, model, batch_size=batch_size))
+    assert expected.std() > 0.1  # constants would prove nothing
+    assert np.abs(scores.values[:, 0] - expected).max() < 1e-4
+    assert scores.errors == {}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_16_bit_scores_are_within_the_stated_tolerance(models: Callable[[str], Path], family: str) -> None:
+    model, texts = models(family), real_texts(60)
+
+    exact, rounded = (load_scorer(str(model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
+
+    error = np.abs(exact - rounded).max() / max(1, np.abs(exact).max())
+    assert 0 < error < TOLERANCES["bfloat16"].error
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+HEADS = [
+    pytest.param((1, "regression"), id="regression"),
+    pytest.param((1, None), id="one output, sigmoid"),
+    pytest.param((3, "single_label_classification"), id="single-label"),
+    pytest.param((3, "multi_label_classification"), id="multi-label"),
+]
+
+
+@pytest.fixture(scope="module", params=HEADS)
+def headed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scorer]:
+    labels, problem_type = request.param
+    model = family_classifier("BERT", tmp_path_factory.mktemp("head"), labels=labels, problem_type=problem_type)
+    return model, load_scorer(str(model), "float32")
+
+
+@pytest.mark.parametrize("function", ["none", "sigmoid", "softmax"])
+def test_scores_are_the_pipelines_with_the_same_function(headed: tuple[Path, Scorer], function: str) -> None:
+    model, scorer = headed
+    texts = real_texts(40)
+
+    scores = apply(function, scorer.score(texts).values)
+
+    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
+    answers = classify(texts, top_k=None, truncation=True, function_to_apply=function)
+    expected = np.array(
+        [[answer["score"] for answer in sorted(row, key=lambda answer: answer["label"])] for row in answers]
+    )
+    assert scores.shape == expected.shape
+    assert np.abs(scores - expected).max() < 1e-4
+
+
+def test_what_the_pipeline_applies_by_itself_can_be_asked_for(headed: tuple[Path, Scorer]) -> None:
+    model, scorer = headed
+    texts = real_texts(40)
+    by_itself = {"regression": "none", "multi_label_classification": "sigmoid"}
+    function = by_itself.get(scorer.backend.model.config.problem_type, "softmax" if scorer.outputs > 1 else "sigmoid")
+
+    best = apply(function, scorer.score(texts).values).max(axis=1)
+
+    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
+    assert np.abs(best - [answer["score"] for answer in classify(texts, truncation=True)]).max() < 1e-4
+
+
+def test_extreme_logits_overflow_in_no_function() -> None:
+    logits = np.array([[-1e4, 0, 1e4], [88.0, 89.0, -104.0]], dtype=np.float32)
+
+    for function in ("sigmoid", "softmax"):
+        scores = apply(function, logits)
+        assert np.isfinite(scores).all()
+        assert scores.dtype == np.float32
+    assert np.allclose(apply("softmax", logits).sum(axis=1), 1)
+
+
+# --- texts that are special to a family ---------------------------------------------------------------------------------
+
+
+def test_a_text_without_tokens_is_an_errored_row(models: Callable[[str], Path]) -> None:
+    """GPT-2 puts no special tokens around a text, so an empty one has none at all."""
+    texts = ["", *real_texts(3)]
+
+    scores = load_scorer(str(models("GPT-2")), "float32").score(texts)
+
+    assert scores.errors == {0: "no token in the text"}
+    assert np.isfinite(scores.values[1:]).all()
+
+
+def test_a_text_with_bart_s_own_end_marks_has_the_score_it_has_alone(models: Callable[[str], Path]) -> None:
+    """BART refuses a batch whose texts have unequal numbers of them."""
+    text = real_texts(1)[0][:200]
+    texts = [text, "one </s> two </s> three", text + " more", "</s>"]
+
+    scores = load_scorer(str(models("BART")), "float32").score(texts)
+
+    assert scores.errors == {}
+    assert np.abs(scores.values[:, 0] - reference_scores(texts, models("BART"), batch_size=1)).max() < 1e-4

@@ -1,0 +1,142 @@
+"""A tiny random classifier of every family that users bring, with a tokenizer of its own kind, saved as transformers would."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoTokenizer,
+    BartConfig,
+    BartForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
+)
+
+from support.models import with_lively_scores
+from support.tokenizers import (
+    save_bert_tokenizer,
+    save_deberta_v3_tokenizer,
+    save_gpt2_tokenizer,
+    save_llama3_tokenizer,
+    save_modernbert_tokenizer,
+    save_roberta_tokenizer,
+    save_xlm_roberta_tokenizer,
+)
+
+_WIDTHS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    model: type[PreTrainedModel]
+    config: Callable[..., PretrainedConfig]
+    sizes: dict[str, int | str | list[int]]
+    save_tokenizer: Callable[[Path], None]
+    weights_std: float = 0.3
+
+
+FAMILIES = {
+    "BERT": Family(
+        model=BertForSequenceClassification, config=BertConfig, sizes={**_WIDTHS}, save_tokenizer=save_bert_tokenizer
+    ),
+    "DistilBERT": Family(
+        model=DistilBertForSequenceClassification,
+        config=DistilBertConfig,
+        sizes={"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2},
+        save_tokenizer=save_bert_tokenizer,
+    ),
+    "RoBERTa": Family(
+        model=RobertaForSequenceClassification,
+        config=RobertaConfig,
+        sizes={**_WIDTHS, "max_position_embeddings": 514, "type_vocab_size": 1},
+        save_tokenizer=save_roberta_tokenizer,
+    ),
+    "XLM-R": Family(
+        model=XLMRobertaForSequenceClassification,
+        config=XLMRobertaConfig,
+        sizes={**_WIDTHS, "max_position_embeddings": 514, "type_vocab_size": 1},
+        save_tokenizer=save_xlm_roberta_tokenizer,
+    ),
+    "DeBERTa-v3": Family(
+        model=DebertaV2ForSequenceClassification,
+        config=DebertaV2Config,
+        sizes={
+            **_WIDTHS,
+            "relative_attention": True,
+            "position_buckets": 32,
+            "pos_att_type": ["p2c", "c2p"],
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+            "position_biased_input": False,
+            "type_vocab_size": 0,
+        },
+        save_tokenizer=save_deberta_v3_tokenizer,
+    ),
+    "ModernBERT": Family(
+        model=ModernBertForSequenceClassification,
+        config=ModernBertConfig,
+        sizes={**_WIDTHS, "num_hidden_layers": 4, "local_attention": 32, "classifier_pooling": "mean"},
+        save_tokenizer=save_modernbert_tokenizer,
+    ),
+    "BART": Family(
+        model=BartForSequenceClassification,
+        config=BartConfig,
+        sizes={
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "max_position_embeddings": 512,
+        },
+        save_tokenizer=save_roberta_tokenizer,
+    ),
+    "GPT-2": Family(
+        model=GPT2ForSequenceClassification,
+        config=GPT2Config,
+        sizes={"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
+        save_tokenizer=save_gpt2_tokenizer,
+    ),
+    "Llama": Family(
+        model=LlamaForSequenceClassification,
+        config=LlamaConfig,
+        sizes={**_WIDTHS, "num_key_value_heads": 1, "max_position_embeddings": 512},
+        save_tokenizer=save_llama3_tokenizer,
+        weights_std=0.2,  # with larger ones its activations grow out of all proportion
+    ),
+}
+
+
+def family_classifier(name: str, folder: Path, *, labels: int = 1, problem_type: str | None = None) -> Path:
+    family = FAMILIES[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    family.save_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    special = {
+        f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("pad", "bos", "eos", "cls", "sep")
+    }
+    torch.manual_seed(0)
+    config = family.config(
+        vocab_size=len(tokenizer), num_labels=labels, problem_type=problem_type, **family.sizes, **special
+    )
+    with_lively_scores(family.model(config), std=family.weights_std).save_pretrained(folder)
+    return folder
