@@ -1,5 +1,6 @@
 """The gate: a worker serves only what scores as the model itself does, and says so in the receipt."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 from fleet.ledger import Claim
 from support.records import a_shard, a_spec
 from worker.provenance import provenance
-from worker.scoring import ParityError, Scorer, load_scorer
+from worker.scoring import ModelError, ParityError, Scorer, load_scorer
 from worker.scoring.parity import Parity, check_parity
 
 
@@ -142,3 +143,32 @@ def test_the_receipt_says_how_many_of_the_sample_the_filter_decides_otherwise(
     assert made.parity.flipped_share == flipped
     assert (made.parity.rows, made.parity.max_error) == (4, pytest.approx(0.02, abs=1e-6))
     assert (made.dtype, made.backend, made.max_batch_tokens) == ("float32", "padded", 2048)
+
+
+# --- eight bits ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_int8_model_is_served_within_its_wider_tolerance(tiny_model: Path) -> None:
+    coarse, fine = (load_scorer(str(tiny_model), dtype).parity for dtype in ("int8", "bfloat16"))
+
+    assert coarse is not None
+    assert fine is not None
+    assert fine.max_error < coarse.max_error < 0.2 * np.abs(coarse.reference).max()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may have it")
+def test_fp8_on_a_device_without_it_is_refused(tiny_model: Path) -> None:
+    with pytest.raises(ModelError, match="--dtype fp8 cannot be had on this device: .*Take bfloat16 or float16"):
+        load_scorer(str(tiny_model), "fp8")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_an_fp8_model_is_served_within_its_tolerance(minilm_model: Path) -> None:
+    assert load_scorer(str(minilm_model), "fp8").parity is not None
+
+
+def test_eight_bits_without_torchao_say_how_to_get_it(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+
+    with pytest.raises(ModelError, match=r"--dtype int8 needs torchao.*pip install 'shardsift\[quantize\]'"):
+        load_scorer(str(tiny_model), "int8")

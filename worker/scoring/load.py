@@ -117,11 +117,7 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
 
 def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backend:
     """Packed where device, format and model all can; else padded, which any model can."""
-    can_pack = (
-        model.config.model_type in FAMILIES
-        and dtype in ("float16", "bfloat16")
-        and has_packed_attention(options.device)
-    )
+    can_pack = model.config.model_type in FAMILIES and dtype != "float32" and has_packed_attention(options.device)
     if options.backend == "packed" and not can_pack:
         raise ModelError(
             f"--backend packed needs a GPU since Ampere, 16 bits and a model of one of the families "

@@ -1,6 +1,5 @@
 """Number formats: which to take, how a model is put into one, how far its logits may then be off."""
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +55,10 @@ def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
 
 
 def convert(model: Any, dtype: str) -> None:
-    """Put the encoder into a format; the head stays in float32. Raises ModelError where torchao is missing for int8 and fp8."""
+    """Put the encoder into a format; the head stays in float32.
+
+    int8 and fp8 are torchao's, for weights and activations; raises ModelError where it or the device lacks them.
+    """
     model.to(_BASE.get(dtype) or getattr(torch, dtype))
     for head in _heads(model):
         head.float().register_forward_pre_hook(_inputs_to_float32)
@@ -76,21 +78,27 @@ def _inputs_to_float32(_module: torch.nn.Module, inputs: tuple[Any, ...]) -> tup
 
 
 def _quantize(encoder: torch.nn.Module, dtype: str) -> None:
-    if not importlib.util.find_spec("torchao"):
-        raise ModelError(f"--dtype {dtype} needs torchao. Install it with: pip install 'shardsift[quantize]'")
-    from torchao.quantization import (
-        Float8DynamicActivationFloat8WeightConfig,
-        Int8DynamicActivationInt8WeightConfig,
-        PerRow,
-        quantize_,
-    )
+    try:
+        from torchao.quantization import (
+            Float8DynamicActivationFloat8WeightConfig,
+            Int8DynamicActivationInt8WeightConfig,
+            PerRow,
+            quantize_,
+        )
+    except ImportError as error:
+        raise ModelError(
+            f"--dtype {dtype} needs torchao. Install it with: pip install 'shardsift[quantize]'"
+        ) from error
 
     config = (
         Int8DynamicActivationInt8WeightConfig()
         if dtype == "int8"
         else Float8DynamicActivationFloat8WeightConfig(granularity=PerRow())
     )
-    quantize_(encoder, config, filter_fn=_is_large_linear)
+    try:
+        quantize_(encoder, config, filter_fn=_is_large_linear)
+    except AssertionError as error:  # torchao's way to say so
+        raise ModelError(f"--dtype {dtype} cannot be had on this device: {error} Take bfloat16 or float16.") from error
 
 
 def _is_large_linear(module: torch.nn.Module, name: str) -> bool:

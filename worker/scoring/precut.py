@@ -40,7 +40,7 @@ _SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # no single space between plain 
 _QUOTATION_MARKS = {"``", "''"}
 
 # No alternative of these takes a space behind anything but white space, and `(?!\S)` takes a space for the end.
-_WORDS = {
+WORD_PATTERNS = {
     "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "GPT-4, Llama 3": (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -125,7 +125,7 @@ def _splits_words(pre_tokenizer: Any) -> bool:
         case {"type": "Metaspace", "split": True} | {"type": "ByteLevel", "use_regex": True}:
             return True
         case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}:
-            return pattern in _WORDS.values() and (behavior, invert) in {("Isolated", False), ("Removed", True)}
+            return pattern in WORD_PATTERNS.values() and (behavior, invert) in {("Isolated", False), ("Removed", True)}
         case {"type": "Sequence", "pretokenizers": [first, *others]}:
             if first["type"] in {"Digits", "Punctuation"}:  # by character: the cut is left to the next
                 return _splits_words({"type": "Sequence", "pretokenizers": others})
