@@ -9,8 +9,10 @@ import pytest
 
 from producer.local.processes import Child
 from support.fleet import Fleet
+from support.models import overflowing_classifier
 from support.outputs import manifest_lines, published_rows
 from support.waiting import wait_until
+from worker.child_signal import EXIT_NO_MODEL
 
 
 def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
@@ -171,3 +173,17 @@ def test_a_worker_without_a_model_leaves_with_the_reason(fleet: Fleet, tmp_path:
 
     assert worker.returncode == 2
     assert "There is no model" in fleet.log("w1").read_text()
+
+
+def test_a_worker_that_would_not_give_the_models_own_scores_leaves_with_the_figures_and_eats_no_shard(
+    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    model = overflowing_classifier(tmp_path / "model", tiny_model)
+    run_id = enqueue(fleet, shards, model, tmp_path / "out", "--dtype", "float16")
+
+    with fleet.worker(model, environment={"SHARDSIFT_DTYPE": "float16"}) as worker:
+        worker.wait(timeout=120)
+
+    assert worker.returncode == EXIT_NO_MODEL
+    assert "scores differently in float16 (padded) than in float32: of 16 sample texts" in fleet.log("w1").read_text()
+    assert fleet.ledger.counts(run_id).queued == 8

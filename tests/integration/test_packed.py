@@ -4,6 +4,8 @@ torch has the attention kernel for CUDA only; here its place is taken by a loop 
 against the padded way by the gate of every worker that uses it, and by the test at the end where there is a GPU.
 """
 
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from worker.scoring import ModelError, load_scorer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
+from worker.scoring.last_layer import spare_last_layer
 from worker.scoring.precision import convert
 from worker.scoring.sample import sample_texts
 from worker.scoring.tokens import Tokens
@@ -80,21 +83,29 @@ def one_by_one(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    starts: torch.Tensor,
-    longest: int,
+    query_starts: torch.Tensor,
+    key_starts: torch.Tensor,
+    most_queries: int,
+    most_keys: int,
+    *,
     scale: float | None,
-    window: tuple[int, int],
+    window_size: tuple[int, int],
 ) -> torch.Tensor:
     """What the kernel computes, a text after the other."""
     attended = []
-    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        assert end - start <= longest
-        parts = (states[start:end].transpose(0, 1)[None] for states in (query, key, value))
-        places = torch.arange(end - start)
-        near = (places[:, None] - places[None, :]).abs() <= window[0]
-        mask = None if window == (-1, -1) else near
+    for queries, keys in zip(pairwise(query_starts.tolist()), pairwise(key_starts.tolist()), strict=True):
+        assert queries[1] - queries[0] <= most_queries
+        assert keys[1] - keys[0] <= most_keys
+        parts = (part(query, queries), part(key, keys), part(value, keys))
+        near = torch.arange(queries[1] - queries[0])[:, None] - torch.arange(keys[1] - keys[0])[None, :]
+        mask = None if window_size == (-1, -1) else near.abs() <= window_size[0]
         attended.append(scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale)[0].transpose(0, 1))
     return torch.cat(attended)
+
+
+def part(states: torch.Tensor, limits: tuple[int, int]) -> torch.Tensor:
+    """(1, heads, tokens, width) of one text."""
+    return states[slice(*limits)].transpose(0, 1)[None]
 
 
 def random_tokens(lengths: list[int]) -> Tokens:
@@ -103,8 +114,9 @@ def random_tokens(lengths: list[int]) -> Tokens:
     return Tokens(ids=ids.astype(np.int32), offsets=offsets)
 
 
+@pytest.mark.parametrize("spared", [False, True], ids=["whole", "last layer spared"])
 @pytest.mark.parametrize("make", MODELS)
-def test_packed_logits_are_those_of_each_text_alone(make: object) -> None:
+def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTrainedModel], spared: bool) -> None:
     torch.manual_seed(0)
     model = with_lively_scores(make()).eval()
     convert(model, "float32")
@@ -112,11 +124,26 @@ def test_packed_logits_are_those_of_each_text_alone(make: object) -> None:
     padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
     alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
 
-    logits = packed(model, CPU, attention=one_by_one).logits(tokens)
+    first_only = spared and spare_last_layer(model)
+    logits = packed(model, CPU, first_only=first_only, attention=one_by_one).logits(tokens)
 
     assert logits.shape == alone.shape == (7, 3)
     assert alone.std(dim=0).min() > 0.1  # constants would prove nothing
     assert (logits - alone).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("make", [bert, roberta, xlm_roberta, distilbert])
+def test_padded_logits_are_the_same_with_the_last_layer_spared(make: Callable[[], PreTrainedModel]) -> None:
+    torch.manual_seed(0)
+    model = with_lively_scores(make()).eval()
+    convert(model, "float32")
+    tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
+    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
+    whole = padded.logits(tokens)
+
+    assert spare_last_layer(model)
+
+    assert (padded.logits(tokens) - whole).abs().max() < 1e-5
 
 
 def test_every_family_that_may_be_packed_is_among_those_tried_here() -> None:

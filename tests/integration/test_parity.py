@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, BertForSequenceClassification
 
 from fleet.ledger import Claim
+from support.models import overflowing_classifier
 from support.records import a_shard, a_spec
 from worker.provenance import provenance
 from worker.scoring import ModelError, ParityError, Scorer, load_scorer
@@ -100,17 +100,11 @@ def test_the_trial_can_be_left_out(tiny_model: Path) -> None:
 
 
 def test_a_model_that_overflows_in_float16_is_refused_in_it(tmp_path: Path, tiny_model: Path) -> None:
-    """Its activations are some 100,000, which float32 and bfloat16 hold and float16 does not."""
-    model = BertForSequenceClassification.from_pretrained(tiny_model)
-    with torch.no_grad():
-        model.bert.encoder.layer[0].intermediate.dense.weight.mul_(1e5)
-        model.bert.encoder.layer[0].output.dense.weight.mul_(1e-5)
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    model = str(overflowing_classifier(tmp_path / "model", tiny_model))
 
     with pytest.raises(ParityError, match="in float16 .* some logits are not finite.*finer --dtype, such as float32"):
-        load_scorer(str(tmp_path), "float16")
-    assert load_scorer(str(tmp_path), "bfloat16").parity is not None
+        load_scorer(model, "float16")
+    assert load_scorer(model, "bfloat16").parity is not None
 
 
 # --- in the receipt -----------------------------------------------------------------------------------------------------

@@ -38,6 +38,17 @@ def minilm_classifier(folder: Path) -> Path:
     return folder
 
 
+def overflowing_classifier(folder: Path, model: Path) -> Path:
+    """The same scores as `model`, but by activations of some 100,000, which float16 cannot hold."""
+    overflowing = BertForSequenceClassification.from_pretrained(model)
+    with torch.no_grad():
+        overflowing.bert.encoder.layer[0].intermediate.dense.weight.mul_(1e5)
+        overflowing.bert.encoder.layer[0].output.dense.weight.mul_(1e-5)
+    overflowing.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
 def with_lively_scores(model: PreTrainedModel, *, std: float = 0.3) -> PreTrainedModel:
     """A freshly made model gives every text the same score; larger weights tell texts apart."""
     with torch.no_grad():

@@ -13,6 +13,7 @@ from worker.scoring.backends.padded import Padded
 from worker.scoring.compiled import compile_in_place
 from worker.scoring.device import best_device, default_batch_tokens, has_packed_attention
 from worker.scoring.errors import ModelError, ParityError
+from worker.scoring.last_layer import spare_last_layer
 from worker.scoring.parity import Parity, check_parity, reference_logits
 from worker.scoring.precision import candidates, convert
 from worker.scoring.sample import sample_texts
@@ -125,10 +126,11 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
             "Leave it out, and the best that works is taken."
         )
     pack = can_pack and options.backend != "padded"
+    first_only = tokenizer.padding_side == "right" and spare_last_layer(model)
     if options.compile:
         compile_in_place(model.base_model if pack else model, options.device)
     if pack:
-        return packed(model, options.device)
+        return packed(model, options.device, first_only=first_only)
     return Padded(
         model=model,
         device=options.device,

@@ -6,7 +6,7 @@ one state a text. Proven equal to the padded way by a test for each family.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,25 +18,31 @@ from worker.scoring.tokens import Tokens
 
 ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
 
-# (query, key, value), each (tokens, heads, width); where texts begin; the longest; scale; tokens seen either side
-Attention = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, float | None, tuple[int, int]], torch.Tensor
-]
+
+class Attention(Protocol):
+    """Attention within each text. `query`, `key` and `value` have shape (tokens, heads, width)."""
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        query_starts: torch.Tensor,  # of each text, and the end of the last one
+        key_starts: torch.Tensor,
+        most_queries: int,  # of a text
+        most_keys: int,
+        /,
+        *,
+        scale: float | None,
+        window_size: tuple[int, int],  # keys seen to either side; -1: all
+    ) -> torch.Tensor: ...
 
 
-def flash_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    starts: torch.Tensor,
-    longest: int,
-    scale: float | None,
-    window: tuple[int, int],
-) -> torch.Tensor:
+def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
     """torch's own kernel, in 16 bits on CUDA only."""
     from torch.nn.attention.varlen import varlen_attn
 
-    attended = varlen_attn(query, key, value, starts, starts, longest, longest, scale=scale, window_size=window)
+    attended = varlen_attn(*states_and_lengths, scale=scale, window_size=window_size)
     assert isinstance(attended, torch.Tensor)  # and no tuple, which it gives only when asked for more
     return attended
 
@@ -54,6 +60,7 @@ class Packed:
     device: torch.device
     family: Family
     first_position: int
+    first_only: bool  # the last layer gives one state a text
 
     @property
     def name(self) -> str:
@@ -71,15 +78,28 @@ class Packed:
             starts=starts,
             longest=int(lengths.max()),
         ).last_hidden_state[0]
+        if self.first_only:
+            starts = torch.arange(len(starts), device=self.device)
         return self.family.head(self.model, states, starts).float()
 
 
-def packed(model: Any, device: torch.device, attention: Attention = flash_attention) -> Packed:
-    """Makes the model use packed attention from now on. Raises KeyError for a family that is not known here."""
+def packed(
+    model: Any, device: torch.device, *, first_only: bool = False, attention: Attention = flash_attention
+) -> Packed:
+    """Makes the model use packed attention from now on. Raises KeyError for a family that is not known here.
+
+    `first_only` says that the last layer has been spared all but the first tokens.
+    """
     family = FAMILIES[model.config.model_type]
     AttentionInterface.register(ATTENTION, _interface_to(attention))
     model.set_attn_implementation(ATTENTION)
-    return Packed(model=model, device=device, family=family, first_position=positions_before_the_first(model))
+    return Packed(
+        model=model,
+        device=device,
+        family=family,
+        first_position=positions_before_the_first(model),
+        first_only=first_only,
+    )
 
 
 def positions_before_the_first(model: Any) -> int:
@@ -102,13 +122,22 @@ def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, Non
         *,
         starts: torch.Tensor,
         longest: int,
+        first_only: bool = False,  # the queries are those of the texts' first tokens
         scaling: float | None = None,
         sliding_window: int | None = None,  # one more than the tokens seen to either side
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-        return attention(query, key, value, starts, longest, scaling, window).unsqueeze(0), None
+        queries = (
+            (torch.arange(len(starts), dtype=starts.dtype, device=starts.device), 1)
+            if first_only
+            else (starts, longest)
+        )
+        attended = attention(
+            query, key, value, queries[0], starts, queries[1], longest, scale=scaling, window_size=window
+        )
+        return attended.unsqueeze(0), None
 
     return attend
 
