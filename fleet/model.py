@@ -32,6 +32,15 @@ def resolve_model(name: str, revision: str | None) -> Model:
     return _from_hub(name, revision)
 
 
+def folder_revision(folder: Path) -> str:
+    """What a folder has for a commit: a digest of the names and bytes of all files in the folder itself."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        with path.open("rb") as file:
+            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return f"sha256-{total.hexdigest()}"
+
+
 def _from_folder(folder: Path, revision: str | None) -> Model:
     if not (folder / "config.json").is_file():
         raise UsageError(
@@ -40,7 +49,7 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
     if revision:
         raise UsageError(f"A folder has no revisions: leave out --revision for the model {folder}.")
     config = _read_config(folder / "config.json", str(folder))
-    return Model(name=str(folder), revision=_digest(folder), labels=_labels(config, str(folder)))
+    return Model(name=str(folder), revision=folder_revision(folder), labels=_labels(config, str(folder)))
 
 
 def _from_hub(name: str, revision: str | None) -> Model:
@@ -93,12 +102,3 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     if "id2label" in config:
         return tuple(label for _, label in sorted((int(i), label) for i, label in config["id2label"].items()))
     return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))
-
-
-def _digest(folder: Path) -> str:
-    """A digest of the names and bytes of all files in the folder itself."""
-    total = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
-        with path.open("rb") as file:
-            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return f"sha256-{total.hexdigest()}"

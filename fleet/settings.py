@@ -39,7 +39,10 @@ class Settings(BaseSettings):
         "auto", description="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it."
     )
     max_batch_tokens: int = Field(
-        0, ge=0, description="Tokens, padding included, that go through the model at once. 0: 32,768, on a CPU 2,048."
+        0,
+        ge=0,
+        description="Tokens, padding included, that go through the model at once. "
+        "0: what `worker tune` found best here, else 32,768, on a CPU 2,048.",
     )
     backend: Literal["auto", "padded", "packed"] = Field(
         "auto", description="packed: no padding, on GPUs and for models that can; padded: always; auto: the better."
@@ -60,7 +63,7 @@ class Settings(BaseSettings):
     max_attempts: int = Field(3, gt=0, description="Attempts that may crash or fail before a shard is failed.")
     state_dir: Path = Field(
         Path(platformdirs.user_state_dir("shardsift")),
-        description="Where `producer run` keeps its Redis data and logs, and `producer flower` its history.",
+        description="Where `producer run` keeps its Redis data and logs, `producer flower` its history, `worker tune` its finds.",
     )
     scratch_dir: Path | None = Field(
         None, description="Where workers build output files. Unset: the system's temporary folder."

@@ -14,7 +14,9 @@ from pathlib import Path
 from fleet.ledger import Ledger
 from fleet.settings import Settings, read_settings
 from worker.child_signal import EXIT_NO_MODEL, FAILURE_FILE, STOP_SIGNAL
-from worker.scoring import Scorer, load_scorer
+from worker.loading import load_model
+from worker.scoring import Scorer
+from worker.tuning.apply import with_tuned_budget
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +44,7 @@ def start_child() -> Child:
 
 
 def _load(settings: Settings) -> Scorer:
-    _quieten_transformers()
-    scorer = load_scorer(
-        settings.model,
-        settings.dtype,
-        revision=settings.model_revision,
-        max_batch_tokens=settings.max_batch_tokens,
-        threads=settings.threads,
-        backend=settings.backend,
-        compile=settings.compile,
-        parity_rows=settings.parity_rows,
-    )
+    scorer = with_tuned_budget(load_model(settings), settings)
     logger.info(
         "Model %s is loaded on %s in %s, %s", settings.model, scorer.device_name, scorer.dtype, scorer.backend.name
     )
@@ -63,13 +55,6 @@ def _load(settings: Settings) -> Scorer:
             scorer.parity.max_error,
         )
     return scorer
-
-
-def _quieten_transformers() -> None:
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
 
 
 def _give_up(reason: str) -> None:

@@ -21,45 +21,62 @@ cli = typer.Typer(
 )
 
 
+_WIDE = 240  # columns of a table that a program reads
+
+ModelName = Annotated[
+    str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
+]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: as many as torch takes.")]
+Backend = Annotated[
+    str | None, typer.Option(help="auto, padded or packed: whether texts of a batch are padded to one length.")
+]
+Compile = Annotated[
+    bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows a second.")
+]
+
+
 @cli.command(
     epilog="Example: CUDA_VISIBLE_DEVICES=0 REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start"
 )
 def start(
-    model: Annotated[
-        str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")] = None,
+    model: ModelName = None,
+    revision: Revision = None,
     dtype: Annotated[
         str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8; serves runs of the same --dtype.")
     ] = None,
     name: Annotated[
         str, typer.Option(help="Name of this worker, before the @host. Give each on a machine its own.")
     ] = "worker",
-    threads: Annotated[int | None, typer.Option(help="CPU threads of the model. 0: as many as torch takes.")] = None,
-    max_batch_tokens: Annotated[int | None, typer.Option(help="Tokens that go through the model at once.")] = None,
-    backend: Annotated[
-        str | None, typer.Option(help="auto, padded or packed: whether texts of a batch are padded to one length.")
+    threads: Threads = None,
+    max_batch_tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens that go through the model at once. Default: what `worker tune` found best."),
     ] = None,
-    compile: Annotated[
-        bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows a second.")
-    ] = None,
+    backend: Backend = None,
+    compile: Compile = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Load a model, then score shards until told to stop.
 
     SIGTERM or Ctrl-C stops it between two batches: its shard goes back to the queue, and it exits.
     """
-    settings = {
-        "SHARDSIFT_MODEL": model,
-        "SHARDSIFT_MODEL_REVISION": revision,
-        "SHARDSIFT_DTYPE": dtype,
-        "SHARDSIFT_THREADS": threads,
-        "SHARDSIFT_MAX_BATCH_TOKENS": max_batch_tokens,
-        "SHARDSIFT_BACKEND": backend,
-        "SHARDSIFT_COMPILE": compile,
-    }
-    os.environ.update({key: str(value) for key, value in settings.items() if value is not None})
+    _into_environment(
+        model=model,
+        model_revision=revision,
+        dtype=dtype,
+        threads=threads,
+        max_batch_tokens=max_batch_tokens,
+        backend=backend,
+        compile=compile,
+    )
     raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *_QUIET]))
+
+
+def _into_environment(**settings: object) -> None:
+    """Options that were given, into the environment."""
+    given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+    os.environ.update(given)
 
 
 _QUIET = ("--without-mingle", "--without-gossip")  # chatter between workers that a fleet of hundreds does not need
@@ -85,6 +102,76 @@ def _exit_code_of(action: Callable[[], None]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     return 0
+
+
+@cli.command(epilog="Example: worker tune --model ./my-classifier --input './shards/*.parquet' --output ./tuning.png")
+def tune(
+    model: ModelName = None,
+    revision: Revision = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8: that of the workers to come.")
+    ] = None,
+    threads: Threads = None,
+    backend: Backend = None,
+    compile: Compile = None,
+    input_uri: Annotated[
+        str | None,
+        typer.Option(
+            "--input", metavar="URI", help="Texts for the trial: Parquet, like `producer run`'s. Default: Python's own."
+        ),
+    ] = None,
+    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column with the texts.")] = "text",
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Texts, the input's first. Default: 64 on a CPU, 20,000 on a GPU.")
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKENS,…", help="What to try. Default: 512 to 8,192, on a GPU 8,192 to 262,144, doubling each."
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each setting; their median counts.")] = 3,
+    reference: Annotated[
+        bool,
+        typer.Option("--reference/--no-reference", help="Try the plain pipeline too, at 5 to 768 rows a batch: slow."),
+    ] = False,
+    chart: Annotated[bool, typer.Option("--chart/--no-chart", help="Draw the curve, with matplotlib.")] = True,
+    output: Annotated[Path, typer.Option(metavar="PNG", help="File for the curve.")] = Path("tuning.png"),
+) -> None:
+    """Find how many tokens at once are fastest for a model on this device; `worker start` then takes as many.
+
+    Prints a line for each setting. The best is the smallest that is within 2 % of the fastest.
+    """
+    from fleet.settings import read_settings
+    from worker.tuning.report import tuning_lines, tuning_table
+    from worker.tuning.tune import TuneOptions, parse_budgets
+    from worker.tuning.tune import tune as tune_model
+
+    _into_environment(
+        model=model, model_revision=revision, dtype=dtype, threads=threads, backend=backend, compile=compile
+    )
+    options = TuneOptions(
+        input_uri=input_uri,
+        text_column=text_column,
+        rows=rows,
+        budgets=parse_budgets(budgets) if budgets is not None else None,
+        repeats=repeats,
+        reference=reference,
+        chart=output if chart else None,
+    )
+    tuning = tune_model(read_settings(), options, lambda line: typer.echo(line, err=True))
+    _print(tuning_table(tuning))
+    for line in tuning_lines(tuning):
+        typer.echo(line)
+
+
+def _print(table: object) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(table)
 
 
 @cli.command(epilog="Example: worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 --output ./my-classifier")

@@ -1,0 +1,221 @@
+"""`worker tune` on a tiny model: what it prints, draws and keeps, and that a worker's model then takes what it found."""
+
+import json
+import logging
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from fleet.settings import Settings
+from support.processes import run_command
+from worker.cli import main
+from worker.loading import load_model
+from worker.tuning.apply import with_tuned_budget
+
+BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
+SHORT = ("--dtype", "float32", "--threads", "1", "--rows", "12", "--repeats", "1")
+
+
+class Tuned(NamedTuple):
+    answer: subprocess.CompletedProcess[str]
+    folder: Path
+
+
+@pytest.fixture(autouse=True)
+def _own_environment_and_one_thread() -> Iterator[None]:
+    """The command puts its options into the environment."""
+    environment, threads = dict(os.environ), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_model: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """The command as a user runs it, once."""
+    folder = tmp_path_factory.mktemp("tuned")
+    options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png", "--reference")
+    environment = {"SHARDSIFT_STATE_DIR": str(folder)}
+    return Tuned(run_command("worker", "tune", "--model", tiny_model, *options, environment=environment), folder)
+
+
+def settings_for(model: Path, state_dir: Path, **changes: object) -> Settings:
+    return Settings(
+        model=str(model), dtype="float32", threads=1, parity_rows=0, state_dir=state_dir, redis_url=None
+    ).model_copy(update=changes)
+
+
+def stored(state_dir: Path) -> list[dict[str, object]]:
+    entries: list[dict[str, object]] = json.loads((state_dir / "tuning.json").read_text())
+    return entries
+
+
+def tune(*options: str | Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The command in this process: its exit code."""
+    monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(state_dir))
+    monkeypatch.setattr(sys, "argv", ["worker", "tune", *map(str, options)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def test_it_prints_a_line_a_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
+    answer = tuned.answer
+    assert answer.returncode == 0, answer.stderr
+
+    lines = answer.stdout.splitlines()
+
+    assert lines[0].split() == ["batch", "rows/s", "tokens/s", "padding", "memory", "of", "peak"]
+    assert [line.split("  ")[0] for line in lines[1:5]] == [
+        "500 tokens",
+        "1,500 tokens",
+        "pipeline, 5 rows",
+        "pipeline, 10 rows",
+    ]
+    assert sum(line.endswith("best") for line in lines[1:3]) == 1
+    assert not any(line.endswith("best") for line in lines[3:5])
+    assert all("GiB" in line and line.count("%") == 2 for line in lines[1:5])
+    assert "12 texts of " in answer.stdout
+    assert "TFLOP/s in float32" in answer.stdout
+    assert "Turn 1 of 1: 500 tokens:" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_it_draws_the_curve_as_a_png(tuned: Tuned) -> None:
+    content = (tuned.folder / "curve.png").read_bytes()
+
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert min(struct.unpack(">II", content[16:24])) > 500
+
+
+def test_it_stores_the_best_with_what_it_holds_for(tuned: Tuned, tiny_model: Path) -> None:
+    (entry,) = stored(tuned.folder)
+
+    key, figures = entry["key"], entry["figures"]
+    assert isinstance(key, dict)
+    assert isinstance(figures, dict)
+    assert key.pop("revision").startswith("sha256-")
+    assert key == {"model": str(tiny_model), "device": "cpu", "dtype": "float32", "backend": "padded"}
+    assert entry["max_batch_tokens"] in (500, 1500)
+    assert entry["rows"] == 12
+    assert figures["rows_per_second"] > 0
+    assert 0 < figures["peak_share"] < 1
+
+
+def test_a_workers_model_then_takes_what_was_found(
+    tuned: Tuned, tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_for(tiny_model, tuned.folder)
+    (entry,) = stored(tuned.folder)
+
+    with caplog.at_level(logging.INFO):
+        scorer = with_tuned_budget(load_model(settings), settings)
+
+    assert scorer.max_batch_tokens == entry["max_batch_tokens"]
+    assert f"Batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
+    assert scorer.score(["A text."]).errors == {}
+
+
+@pytest.mark.slow  # a whole run, for the one line that no other test sees
+def test_a_worker_takes_it_and_the_manifest_says_so(
+    tuned: Tuned, tiny_model: Path, shards: Path, tmp_path: Path
+) -> None:
+    (entry,) = stored(tuned.folder)
+    options = ("--model", tiny_model, "--dtype", "float32", "--output", tmp_path / "out", "--keep-all")
+    environment = {"SHARDSIFT_STATE_DIR": str(tuned.folder), "SHARDSIFT_PARITY_ROWS": "0", "REDIS_URL": ""}
+
+    answer = run_command("producer", "run", "--input", shards, *options, "--limit-shards", "1", environment=environment)
+
+    assert answer.returncode == 0, answer.stderr
+    manifest = pq.read_table(tmp_path / "out" / "manifest.parquet")
+    assert manifest["max_batch_tokens"].to_pylist() == [entry["max_batch_tokens"]]
+
+
+def test_what_was_found_for_another_scorer_or_against_the_users_word_is_not_taken(
+    tuned: Tuned, tiny_model: Path, minilm_model: Path
+) -> None:
+    asked_for = settings_for(tiny_model, tuned.folder, max_batch_tokens=777)
+    others = [
+        settings_for(tiny_model, tuned.folder, dtype="bfloat16"),
+        settings_for(minilm_model, tuned.folder),
+        settings_for(tiny_model, tuned.folder / "elsewhere"),
+    ]
+
+    assert with_tuned_budget(load_model(asked_for), asked_for).max_batch_tokens == 777
+    for settings in others:
+        loaded = load_model(settings)
+        assert with_tuned_budget(loaded, settings) is loaded
+
+
+def test_a_second_run_replaces_the_first(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(budget: str) -> int:
+        options = ("--model", tiny_model, *SHORT, "--budgets", budget, "--no-chart")
+        return tune(*options, state_dir=tmp_path, monkeypatch=monkeypatch)
+
+    assert (run("600"), run("900")) == (0, 0)
+
+    (entry,) = stored(tmp_path)
+    assert entry["max_batch_tokens"] == 900
+    settings = settings_for(tiny_model, tmp_path)
+    assert with_tuned_budget(load_model(settings), settings).max_batch_tokens == 900
+    assert "now takes 900 tokens at once" in capsys.readouterr().out
+    assert [file.name for file in tmp_path.iterdir()] == ["tuning.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--budgets", "512,many"), "worker: --budgets takes numbers of tokens"),
+        (("--dtype", "float8"), "worker: There is no dtype 'float8'. Choose one of: auto, float32"),
+        (("--backend", "magic"), "worker: The environment variable SHARDSIFT_BACKEND has a wrong value"),
+        (("--backend", "packed", "--dtype", "float32"), "worker: --backend packed needs a GPU"),
+        (("--text-column", "content"), 'has no column "content"; it has: '),
+        (("--model", "/nowhere/at/all"), "worker: There is no model '/nowhere/at/all'"),
+        (("--output", "/nowhere/curve.png"), "worker: The curve cannot be written to /nowhere/curve.png"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_code_2(
+    tiny_model: Path,
+    shards: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    code = tune("--model", tiny_model, "--input", shards, *options, state_dir=tmp_path, monkeypatch=monkeypatch)
+
+    captured = capsys.readouterr()
+    assert code == 2
+    assert message in captured.err.splitlines()[-1]
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_the_user_is_told_so_before_the_sweep(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    code = tune("--model", tiny_model, *SHORT, *BUDGETS, state_dir=tmp_path, monkeypatch=monkeypatch)
+
+    assert code == 2
+    assert capsys.readouterr().err == (
+        "worker: Drawing the curve needs matplotlib. "
+        "Install it with: pip install 'shardsift[tune]', or give --no-chart.\n"
+    )

@@ -1,0 +1,363 @@
+"""The parts of `worker tune`: what a token costs, who is best, what does not fit, what is kept, what is read and drawn."""
+
+import logging
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import (
+    AutoModel,
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    FalconConfig,
+    ModernBertConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+)
+
+from fleet.errors import UsageError
+from worker.scoring import EncodedRows, Scorer
+from worker.scoring.tokens import Tokens
+from worker.tuning.budgets import budget_candidates
+from worker.tuning.chart import check_chart, draw_chart
+from worker.tuning.flops import Shape, flops
+from worker.tuning.memory import gauge_of
+from worker.tuning.store import FILE_NAME, Key, Tuned, find_tuned, keep_tuned, read_tuned
+from worker.tuning.sweep import Candidate, Figures, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
+from worker.tuning.texts import trial_texts
+from worker.tuning.tune import parse_budgets
+
+CPU = torch.device("cpu")
+SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def quiet(_line: str) -> None:
+    """No one reads along."""
+
+
+# --- what a token costs ------------------------------------------------------------------------------------------------
+
+
+def test_a_text_of_512_tokens_costs_bert_base_97_billion_operations() -> None:
+    assert flops(Shape.of(BertConfig()), np.array([512])) == pytest.approx([96.6e9], rel=1e-3)
+    assert flops(Shape.of(DistilBertConfig()), np.array([512])) == pytest.approx([48.3e9], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("config", "extra"),
+    [
+        (BertConfig(**SMALL), {"add_pooling_layer": False}),
+        (DistilBertConfig(vocab_size=50, dim=32, n_layers=2, n_heads=4, hidden_dim=48), {}),
+        (ModernBertConfig(**SMALL, pad_token_id=0), {}),
+        (Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=16), {}),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_the_operations_are_those_that_torch_counts(config: PreTrainedConfig, extra: dict[str, Any]) -> None:
+    model = AutoModel.from_config(config, attn_implementation="eager", **extra).eval()
+
+    with torch.inference_mode(), FlopCounterMode(display=False) as counted:
+        model(input_ids=torch.ones(1, 20, dtype=torch.long))
+
+    assert flops(Shape.of(config), np.array([20])).sum() == pytest.approx(counted.get_total_flops(), rel=0.01)
+
+
+@pytest.mark.parametrize("config", [BartConfig(), FalconConfig(num_kv_heads=2)])
+def test_a_model_of_unknown_layers_has_no_figure_rather_than_a_wrong_one(config: PreTrainedConfig) -> None:
+    with pytest.raises(ValueError, match="not known here"):
+        Shape.of(config)
+
+
+# --- the sweep ---------------------------------------------------------------------------------------------------------
+
+
+def a_trial(size: int, rate: float | None) -> Trial:
+    figures = rate and Figures(
+        rows_per_second=rate, tokens_per_second=300 * rate, waste=0.02, memory_bytes=size << 20, peak_share=0.4
+    )
+    return Trial(setting=Setting(way=Way.BUDGET, size=size), figures=figures or None)
+
+
+def a_candidate(size: int, run: Callable[[], object]) -> Candidate:
+    return Candidate(setting=Setting(way=Way.BUDGET, size=size), waste=0.0, run=run)
+
+
+def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:
+    trials = (a_trial(512, 90.0), a_trial(1024, 98.5), a_trial(2048, 99.0), a_trial(4096, 100.0), a_trial(8192, None))
+
+    assert best_of(trials).setting.size == 1024
+
+
+def test_where_no_budget_fits_the_user_is_told_to_try_smaller_ones() -> None:
+    with pytest.raises(UsageError, match=r"batches of 8,192 tokens.* --budgets"):
+        best_of((a_trial(8192, None), a_trial(16384, None)))
+
+
+def test_settings_take_turns_after_a_warm_up_each() -> None:
+    ran: list[int] = []
+    candidates = [a_candidate(size, lambda size=size: ran.append(size)) for size in (1, 2, 3)]
+
+    sweep(candidates, Work(rows=1, tokens=1, operations=None), repeats=2, device=CPU, peak=None, say=quiet)
+
+    assert ran == [1, 2, 3, 1, 2, 3, 3, 2, 1]
+
+
+def test_the_share_of_the_peak_is_that_of_the_same_run() -> None:
+    work = Work(rows=10, tokens=4_000, operations=1e9)
+
+    swept = sweep([a_candidate(1, lambda: None)], work, repeats=3, device=CPU, peak=lambda: 5e9, say=quiet)
+
+    (figures,) = (trial.figures for trial in swept.trials)
+    assert figures
+    assert swept.peak == 5e9
+    assert figures.peak_share == pytest.approx(figures.rows_per_second / 10 * 1e9 / 5e9)
+    assert figures.tokens_per_second == pytest.approx(400 * figures.rows_per_second)
+
+
+@pytest.mark.parametrize("first_failure", [0, 2])
+def test_a_setting_that_does_not_fit_is_shown_as_such_and_tried_no_more(first_failure: int) -> None:
+    runs: list[int] = []
+
+    def run() -> None:
+        runs.append(len(runs))
+        if runs[-1] == first_failure:
+            raise TooLargeError
+
+    candidates = [a_candidate(1, lambda: None), a_candidate(2, run)]
+    swept = sweep(candidates, Work(rows=1, tokens=1, operations=None), repeats=3, device=CPU, peak=None, say=quiet)
+
+    fits, too_large = swept.trials
+    assert fits.figures
+    assert too_large.figures is None
+    assert len(runs) == first_failure + 1
+
+
+class SmallMemory:
+    """A backend whose device holds so many tokens at once."""
+
+    name = "padded"
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        if len(batch) * batch.lengths.max() > self._tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return torch.zeros(len(batch), 1)
+
+
+def some_rows(lengths: list[int]) -> EncodedRows:
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = Tokens(ids=np.zeros(offsets[-1], np.int32), offsets=offsets)
+    return EncodedRows(rows=len(lengths), tokens=tokens, row_of_text=np.arange(len(lengths)), errors={})
+
+
+def a_scorer(backend: Any) -> Scorer:
+    tokenizer: Any = None  # the rows are encoded
+    return Scorer(backend=backend, tokenizer=tokenizer, device=CPU, dtype="float32", outputs=1, max_batch_tokens=1)
+
+
+def test_a_budget_whose_batches_had_to_be_halved_does_not_count() -> None:
+    scorer, rows = a_scorer(SmallMemory(1_000)), some_rows([100] * 40)
+
+    candidates = budget_candidates(scorer, [rows], (500, 1_000, 2_000))
+    work = Work(rows=40, tokens=4_000, operations=None)
+    swept = sweep(candidates, work, repeats=1, device=CPU, peak=None, say=quiet)
+
+    assert [trial.figures is not None for trial in swept.trials] == [True, True, False]
+    assert not replace(scorer, max_batch_tokens=2_000).score_encoded(rows).errors  # a worker would have gone on
+
+
+def test_an_error_of_the_device_is_not_taken_for_a_lack_of_memory() -> None:
+    class Broken(SmallMemory):
+        def logits(self, batch: Tokens) -> torch.Tensor:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    (candidate,) = budget_candidates(a_scorer(Broken(0)), [some_rows([5])], (100,))
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        candidate.run()
+
+
+def test_the_padding_is_that_of_the_batches_of_all_windows() -> None:
+    windows = [some_rows([100, 50]), some_rows([10])]
+
+    tight, wide = budget_candidates(a_scorer(SmallMemory(1_000)), windows, (100, 200))
+
+    assert tight.waste == 0
+    assert wide.waste == pytest.approx(1 - 160 / 210)
+
+
+def test_memory_is_the_peak_since_the_reset() -> None:
+    gauge = gauge_of(CPU)
+    if "since its start" in gauge.what:
+        pytest.skip("this system cannot reset the peak")
+    gauge.reset()
+    before = gauge.peak_bytes()
+
+    np.ones(100 << 20, np.uint8)
+    peak = gauge.peak_bytes()
+    gauge.reset()
+
+    assert peak - before > 50 << 20
+    assert gauge.peak_bytes() < peak - (50 << 20)
+
+
+# --- what is kept ------------------------------------------------------------------------------------------------------
+
+KEY = Key(model="some/model", revision="0123abc", device="NVIDIA H200", dtype="float16", backend="packed")
+
+
+def a_find(key: Key = KEY, *, max_batch_tokens: int = 32_768) -> Tuned:
+    figures = a_trial(max_batch_tokens, 100.0).figures
+    assert figures
+    return Tuned(
+        key=key,
+        max_batch_tokens=max_batch_tokens,
+        date="2026-11-21 08:00 UTC",
+        rows=64,
+        threads=2,
+        versions={"torch": "2.13.0"},
+        figures=figures,
+    )
+
+
+def test_what_was_found_is_found_again_for_the_same_scorer_only(tmp_path: Path) -> None:
+    keep_tuned(tmp_path / "state", a_find())
+
+    assert find_tuned(tmp_path / "state", KEY) == a_find()
+    for field in ("model", "revision", "device", "dtype", "backend"):
+        assert find_tuned(tmp_path / "state", replace(KEY, **{field: "another"})) is None
+
+
+def test_a_new_find_replaces_the_one_for_its_key_and_no_other(tmp_path: Path) -> None:
+    other = a_find(replace(KEY, dtype="bfloat16"), max_batch_tokens=8_192)
+    for find in (a_find(), other, a_find(max_batch_tokens=65_536)):
+        keep_tuned(tmp_path, find)
+
+    assert read_tuned(tmp_path) == [other, a_find(max_batch_tokens=65_536)]
+    assert [file.name for file in tmp_path.iterdir()] == [FILE_NAME]
+
+
+@pytest.mark.parametrize("damaged", [b"", b'[{"key": {', b"[1]", b'{"a": 1}', b"\xff\xfe"])
+def test_a_damaged_file_is_ignored_with_a_warning_and_written_anew(
+    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).write_bytes(damaged)
+
+    with caplog.at_level(logging.WARNING):
+        assert find_tuned(tmp_path, KEY) is None
+    keep_tuned(tmp_path, a_find())
+
+    assert f"Ignoring {tmp_path / FILE_NAME}" in caplog.text
+    assert find_tuned(tmp_path, KEY) == a_find()
+
+
+def test_a_state_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+
+    with pytest.raises(UsageError, match=r"tuning\.json cannot be written: .* SHARDSIFT_STATE_DIR"):
+        keep_tuned(tmp_path / "state", a_find())
+
+
+# --- options, texts, chart ---------------------------------------------------------------------------------------------
+
+
+def test_budgets_are_sorted_and_each_is_tried_once() -> None:
+    assert parse_budgets(" 2048,512, 1024,512 ") == (512, 1024, 2048)
+
+
+@pytest.mark.parametrize("text", ["", "512,", "512;1024", "0", "-5", "1e3", "²"])
+def test_what_is_no_list_of_budgets_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="--budgets takes numbers of tokens"):
+        parse_budgets(text)
+
+
+def write_texts(file: Path, texts: list[str | None], column: str = "text") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": list(range(len(texts))), column: pa.array(texts, pa.string())}), file)
+    return file
+
+
+def test_the_texts_are_an_inputs_first_without_nulls_and_hidden_files(tmp_path: Path) -> None:
+    write_texts(tmp_path / "b" / "1.parquet", ["three", "four", "five"])
+    write_texts(tmp_path / "a.parquet", ["one", None, "two"])
+    write_texts(tmp_path / ".shardsift" / "0.parquet", ["hidden"])
+    (tmp_path / "notes.txt").write_text("not Parquet")
+
+    for uri in (str(tmp_path), f"file://{tmp_path}", f"{tmp_path}/**/*.parquet"):
+        assert trial_texts(uri, "text", 4).to_pylist() == ["one", "two", "three", "four"]
+    assert trial_texts(str(tmp_path), "text", 100).to_pylist() == ["one", "two", "three", "four", "five"]
+
+
+def test_without_an_input_there_are_texts_of_many_lengths() -> None:
+    texts = trial_texts(None, "text", 50)
+
+    assert len({len(text) for text in texts.to_pylist()}) > 40
+
+
+def test_an_input_that_does_not_do_is_one_clear_line(tmp_path: Path) -> None:
+    file = write_texts(tmp_path / "a.parquet", [None], column="content")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
+
+    for uri, column, message in (
+        (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
+        (file, "id", 'column "id" of .* holds int64, not texts'),
+        (file, "content", "There is no text in the column"),
+        (tmp_path / "empty", "text", "No Parquet files at"),
+        (tmp_path / "nowhere.parquet", "text", "No such file"),
+        (tmp_path / "broken.parquet", "text", "not a readable Parquet file"),
+        ("nonsense://x", "text", "nonsense://x cannot be read"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            trial_texts(str(uri), column, 10)
+
+
+def test_the_curve_is_a_png_that_also_shows_the_pipeline_and_what_did_not_fit(tmp_path: Path) -> None:
+    ours = (a_trial(512, 50.0), a_trial(1024, 60.0), a_trial(2048, None))
+    plain = tuple(replace(a_trial(size, 10.0), setting=Setting(way=Way.PIPELINE, size=size)) for size in (5, 10))
+
+    draw_chart(tmp_path / "ours.png", ours, ours[1], title="a model on cpu")
+    draw_chart(tmp_path / "both.png", ours + plain, ours[1], title="a model on cpu")
+
+    assert png_size(tmp_path / "both.png")[0] > 1.5 * png_size(tmp_path / "ours.png")[0]
+
+
+def png_size(file: Path) -> tuple[int, int]:
+    """Width and height out of the header."""
+    content = file.read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
+
+
+def test_a_curve_that_could_not_be_drawn_is_told_of_before_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_chart(tmp_path / "tuning.png")
+    for file in (tmp_path, tmp_path / "nowhere" / "tuning.png"):
+        with pytest.raises(UsageError, match=r"cannot be written to .* --output"):
+            check_chart(file)
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or give --no-chart"):
+        check_chart(tmp_path / "tuning.png")

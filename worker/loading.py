@@ -1,0 +1,31 @@
+"""Load the model that the settings name, as a worker serves it. Knows no queue."""
+
+import logging
+
+from transformers.utils import logging as transformers_logging
+
+from fleet.settings import Settings
+from worker.scoring import Scorer, load_scorer
+
+
+def load_model(settings: Settings) -> Scorer:
+    """Raises ModelError, or ParityError where the fast way does not give the model's own scores."""
+    _quieten_libraries()
+    return load_scorer(
+        settings.model,
+        settings.dtype,
+        revision=settings.model_revision,
+        max_batch_tokens=settings.max_batch_tokens,
+        threads=settings.threads,
+        backend=settings.backend,
+        compile=settings.compile,
+        parity_rows=settings.parity_rows,
+    )
+
+
+def _quieten_libraries() -> None:
+    """What they say of each other at import, and bars that nobody watches."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

@@ -1,0 +1,59 @@
+"""Our scorer at several token budgets, over texts that are tokenized before: in a worker a thread does that ahead."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from worker.scoring import EncodedRows, Scorer
+from worker.scoring.backends import Backend
+from worker.scoring.batches import padded_tokens, plan_batches
+from worker.scoring.forward import is_lack_of_memory
+from worker.scoring.tokens import Tokens
+from worker.tuning.sweep import Candidate, Setting, TooLargeError, Way
+
+
+def budget_candidates(scorer: Scorer, windows: list[EncodedRows], budgets: tuple[int, ...]) -> list[Candidate]:
+    """One a budget; each scores window after window, as a worker does."""
+    strict = replace(scorer, backend=_Strict(backend=scorer.backend))
+    return [_candidate(replace(strict, max_batch_tokens=budget), windows) for budget in budgets]
+
+
+def _candidate(scorer: Scorer, windows: list[EncodedRows]) -> Candidate:
+    def run() -> None:
+        for window in windows:
+            scorer.score_encoded(window)
+
+    return Candidate(
+        setting=Setting(way=Way.BUDGET, size=scorer.max_batch_tokens), waste=_waste(scorer, windows), run=run
+    )
+
+
+def _waste(scorer: Scorer, windows: list[EncodedRows]) -> float:
+    if scorer.backend.name.startswith("packed"):
+        return 0.0
+    sent = tokens = 0
+    for window in windows:
+        lengths = window.tokens.lengths
+        batches = plan_batches(lengths, max_batch_tokens=scorer.max_batch_tokens)
+        sent += sum(padded_tokens(lengths, batch) for batch in batches)
+        tokens += int(lengths.sum())
+    return 1 - tokens / sent
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Strict:
+    """A backend that gives up where the scorer would halve a batch: a budget that is not kept is not tried."""
+
+    backend: Backend
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        try:
+            return self.backend.logits(batch)
+        except RuntimeError as error:
+            if is_lack_of_memory(error):
+                raise TooLargeError from error
+            raise

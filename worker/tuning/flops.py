@@ -1,0 +1,78 @@
+"""How many floating point operations a text costs a model. Knows no devices and no clocks.
+
+A layer multiplies each token by the matrices of its attention (query, key, value, output) and of its feed-forward part,
+and the attention multiplies each token with each other twice (scores, then values). A multiplication and its addition
+are two operations.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# Models whose feed-forward part has a third matrix, the gate: their configs do not say so.
+_GATED = {
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "llama",
+    "mistral",
+    "modernbert",
+    "modernbert-decoder",
+    "phi3",
+    "qwen2",
+    "qwen3",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What of a model costs time; its embeddings and its head are too cheap to count."""
+
+    layers: int
+    hidden: int
+    attention: int  # width of all heads' queries
+    key_value: int  # width of all heads' keys; less where heads share them
+    feed_forward: int
+    gated: bool
+
+    @classmethod
+    def of(cls, config: Any) -> "Shape":
+        """From a config of transformers. Raises ValueError for a kind of model whose layers are not known here."""
+        shares_keys = getattr(config, "num_key_value_heads", None) is not None
+        if config.is_encoder_decoder or (shares_keys and config.model_type not in _GATED):
+            raise ValueError(f"The layers of {config.model_type} are not known here.")
+        try:
+            width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+            return cls(
+                layers=config.num_hidden_layers,
+                hidden=config.hidden_size,
+                attention=width * config.num_attention_heads,
+                key_value=width * (config.num_key_value_heads if shares_keys else config.num_attention_heads),
+                feed_forward=getattr(config, "intermediate_size", None) or config.hidden_dim,
+                gated=config.model_type in _GATED,
+            )
+        except AttributeError as error:
+            raise ValueError(f"The layers of {config.model_type} are not known here: {error}.") from error
+
+    @property
+    def matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """Of one layer: rows, columns, how many."""
+        counts: dict[tuple[int, int], int] = {}
+        for size, count in (
+            ((self.hidden, self.attention), 1),
+            ((self.hidden, self.key_value), 2),
+            ((self.attention, self.hidden), 1),
+            ((self.hidden, self.feed_forward), 1 + self.gated),
+            ((self.feed_forward, self.hidden), 1),
+        ):
+            counts[size] = counts.get(size, 0) + count
+        return tuple((rows, columns, count) for (rows, columns), count in counts.items())
+
+
+def flops(shape: Shape, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Of each text, by its number of tokens: the nominal cost, also where a backend or a sliding window saves some of it."""
+    linear = sum(2 * rows * columns * count for rows, columns, count in shape.matrices)
+    attention = 4 * lengths * shape.attention
+    return np.asarray(lengths * shape.layers * (linear + attention), dtype=np.float64)

@@ -1,0 +1,48 @@
+"""The plain way at several batch sizes: transformers' own pipeline in float32, texts in the order they come."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import pipeline
+
+from fleet.errors import UsageError
+from worker.scoring.batches import padded_tokens
+from worker.scoring.forward import is_lack_of_memory
+from worker.tuning.sweep import Candidate, Setting, TooLargeError, Way
+
+BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows
+
+
+def reference_candidates(
+    model: str,
+    revision: str | None,
+    texts: list[str],
+    lengths: npt.NDArray[np.int64],
+    device: torch.device,
+) -> list[Candidate]:
+    """One for each size that the texts fill. `lengths` are the texts' tokens; the pipeline's time includes finding them."""
+    pipe = pipeline("text-classification", model=model, revision=revision, dtype=torch.float32, device=device)
+    sizes = [size for size in BATCH_SIZES if size <= len(texts)]
+    return [_candidate(pipe, texts, lengths, size) for size in sizes]
+
+
+def _candidate(pipe: Any, texts: list[str], lengths: npt.NDArray[np.int64], size: int) -> Candidate:
+    def run() -> None:
+        try:
+            pipe(texts, batch_size=size, padding="longest", truncation=True, function_to_apply="none")
+        except RuntimeError as error:
+            if is_lack_of_memory(error):
+                raise TooLargeError from error
+            raise
+        except ValueError as error:  # such as a tokenizer that cannot pad, for which ours finds a way
+            raise UsageError(f"The plain pipeline cannot score this: {error}. Leave out --reference.") from error
+
+    return Candidate(setting=Setting(way=Way.PIPELINE, size=size), waste=_waste(lengths, size), run=run)
+
+
+def _waste(lengths: npt.NDArray[np.int64], size: int) -> float:
+    rows = np.arange(len(lengths))
+    sent = sum(padded_tokens(lengths, rows[first : first + size]) for first in range(0, len(rows), size))
+    return 1 - int(lengths.sum()) / sent

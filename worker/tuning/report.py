@@ -1,0 +1,82 @@
+"""The table of a sweep, and what is to be known to read it."""
+
+from rich.table import Table
+
+from fleet.spec import WINDOW_ROWS
+from worker.tuning.peak import multiplied_in
+from worker.tuning.sweep import Figures, Trial
+from worker.tuning.tune import Tuning
+
+_GIB = 1 << 30
+
+
+def tuning_table(tuning: Tuning) -> Table:
+    """A line for each setting."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("batch", no_wrap=True)
+    for name in ("rows/s", "tokens/s", "padding", "memory", "of peak"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for trial in tuning.trials:
+        table.add_row(str(trial.setting), *_cells(trial), "best" if trial == tuning.best else "")
+    return table
+
+
+def _cells(trial: Trial) -> list[str]:
+    figures = trial.figures
+    if figures is None:
+        return ["out of memory", "", "", "", ""]
+    return [
+        f"{figures.rows_per_second:,.1f}",
+        f"{figures.tokens_per_second:,.0f}",
+        f"{figures.waste:.1%}",
+        f"{figures.memory_bytes / _GIB:.2f} GiB",
+        _share(figures),
+    ]
+
+
+def _share(figures: Figures) -> str:
+    return "?" if figures.peak_share is None else f"{figures.peak_share:.1%}"
+
+
+def tuning_lines(tuning: Tuning) -> list[str]:
+    """Sentences below the table."""
+    tuned = tuning.tuned
+    key = tuned.key
+    lines = [
+        f"{tuned.rows:,} texts of {tuning.mean_tokens:,.0f} tokens, tokenized before at "
+        f"{tuning.tokenized_per_second:,.0f} rows/s: a worker does that ahead.",
+        f"Memory is the {tuning.memory}.",
+    ]
+    if tuned.rows < WINDOW_ROWS:
+        lines.append(
+            f"More rows are padded less: a worker scores up to {WINDOW_ROWS:,} together. Try more with --rows."
+        )
+    return [
+        *lines,
+        *_about_peak(tuning),
+        *_about_reference(tuning),
+        f"Stored in {tuning.stored_in}: a worker that loads {key.model} on {key.device} in {key.dtype}, {key.backend}, "
+        f"now takes {tuned.max_batch_tokens:,} tokens at once.",
+    ]
+
+
+def _about_peak(tuning: Tuning) -> list[str]:
+    if tuning.budgets.peak is None:
+        return ["The share of the peak is not known: how many operations a token costs this kind of model is not."]
+    reached = [f"{_tera(tuning.budgets.peak)} in {multiplied_in(tuning.tuned.key.dtype)}".replace("torch.", "")]
+    if tuning.reference and tuning.reference.peak is not None:
+        reached.append(f"{_tera(tuning.reference.peak)} in float32, the pipeline's")
+    return [f"The peak is what multiplying matrices of the model's shapes reached in this run: {'; '.join(reached)}."]
+
+
+def _about_reference(tuning: Tuning) -> list[str]:
+    if tuning.reference is None:
+        return []
+    return [
+        "The pipeline runs in float32 and tokenizes as it goes; batches with more rows than the trial are left out."
+    ]
+
+
+def _tera(operations: float) -> str:
+    return f"{operations / 1e12:.3g} TFLOP/s"

@@ -1,0 +1,159 @@
+"""Time settings against each other: all in turn, several times over, so that what disturbs the machine disturbs all.
+
+Knows neither models nor files.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+import torch
+
+from fleet.errors import UsageError
+from worker.tuning.memory import Gauge, gauge_of
+from worker.tuning.peak import finish
+
+_NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is not worth its memory
+
+
+class TooLargeError(Exception):
+    """The device's memory does not do for a setting."""
+
+
+class Way(StrEnum):
+    BUDGET = "budget"  # ours; the size is in tokens, padding included
+    PIPELINE = "pipeline"  # the plain one of transformers; the size is in rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    way: Way
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.size:,} tokens" if self.way is Way.BUDGET else f"pipeline, {self.size:,} rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What every setting of a sweep does once a turn."""
+
+    rows: int
+    tokens: int  # without padding
+    operations: float | None  # floating point, for those tokens; None for a model whose layers are not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A setting, ready to run."""
+
+    setting: Setting
+    waste: float  # share of padding among the tokens that go through the model
+    run: Callable[[], object]  # does all the work; raises TooLargeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Medians of the turns; the memory is the most of them."""
+
+    rows_per_second: float
+    tokens_per_second: float  # without padding
+    waste: float
+    memory_bytes: int
+    peak_share: float | None  # of the operations a second that a matmul reached, median of the turns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    setting: Setting
+    figures: Figures | None  # None where the memory did not do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    trials: tuple[Trial, ...]  # in the order of the candidates
+    peak: float | None  # operations a second of a matmul, median of the turns
+
+
+def sweep(
+    candidates: list[Candidate],
+    work: Work,
+    *,
+    repeats: int,
+    device: torch.device,
+    peak: Callable[[], float] | None,
+    say: Callable[[str], None],
+) -> Sweep:
+    """Each candidate once to warm up and `repeats` times for the clock. `peak` measures the matmul peak, once a turn."""
+    gauge = gauge_of(device)
+    laps: dict[Setting, list[_Lap]] = {}
+    gc.collect()  # what an earlier sweep left is not this one's memory
+    for candidate in candidates:
+        say(f"Warming up: {candidate.setting}")
+        if _lap(candidate, device, gauge) is not None:
+            laps[candidate.setting] = []
+    peaks = []
+    for turn in range(repeats):
+        gc.collect()  # not while the clock runs
+        peaks += [peak()] if peak else []
+        in_turn = [candidate for candidate in candidates if candidate.setting in laps]
+        for candidate in in_turn if turn % 2 == 0 else reversed(in_turn):  # so that none always follows the same
+            lap = _lap(candidate, device, gauge)
+            if lap is None:
+                del laps[candidate.setting]
+                continue
+            laps[candidate.setting].append(lap)
+            say(f"Turn {turn + 1} of {repeats}: {candidate.setting}: {work.rows / lap.seconds:,.1f} rows/s")
+    reached = median(peaks) if peaks else None
+    trials = [_trial(candidate, laps.get(candidate.setting), work, reached) for candidate in candidates]
+    return Sweep(trials=tuple(trials), peak=reached)
+
+
+def best_of(trials: tuple[Trial, ...]) -> Trial:
+    """The smallest setting that is within 2 % of the fastest. Raises UsageError where none fits into memory."""
+    rates = {trial.setting.size: trial.figures.rows_per_second for trial in trials if trial.figures}
+    if not rates:
+        smallest = min(trial.setting.size for trial in trials)
+        raise UsageError(f"The memory does not do for batches of {smallest:,} tokens. Try smaller ones with --budgets.")
+    near = min(size for size, rate in rates.items() if rate >= _NEAR_ENOUGH * max(rates.values()))
+    return next(trial for trial in trials if trial.setting.size == near)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lap:
+    seconds: float
+    memory_bytes: int
+
+
+def _lap(candidate: Candidate, device: torch.device, gauge: Gauge) -> _Lap | None:
+    """None where the memory does not do."""
+    gauge.reset()
+    finish(device)
+    start = time.perf_counter()
+    try:
+        candidate.run()
+    except TooLargeError:
+        pass
+    else:
+        finish(device)
+        return _Lap(seconds=time.perf_counter() - start, memory_bytes=gauge.peak_bytes())
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # after the except block, whose traceback holds the batch's tensors
+    return None
+
+
+def _trial(candidate: Candidate, laps: list[_Lap] | None, work: Work, peak: float | None) -> Trial:
+    if not laps:
+        return Trial(setting=candidate.setting, figures=None)
+    seconds = median(lap.seconds for lap in laps)
+    figures = Figures(
+        rows_per_second=work.rows / seconds,
+        tokens_per_second=work.tokens / seconds,
+        waste=candidate.waste,
+        memory_bytes=max(lap.memory_bytes for lap in laps),
+        peak_share=work.operations / (seconds * peak) if work.operations and peak else None,
+    )
+    return Trial(setting=candidate.setting, figures=figures)

@@ -1,0 +1,82 @@
+"""The texts of a trial: the first of an input that the user names, else prose that comes with Python."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
+
+from fleet.columns import is_text
+from fleet.errors import ShardsiftError, UsageError
+from fleet.storage.errors import translated
+from fleet.storage.opening import open_parquet
+from worker.scoring.sample import sample_texts
+from worker.scoring.texts import plain_texts
+
+_GLOB = set("*?[")
+_STEP_ROWS = 256  # decoded at once
+
+
+def trial_texts(uri: str | None, column: str, rows: int) -> pa.LargeStringArray:
+    """So many texts, or as many as there are; nulls are passed over. Raises UsageError where there are none."""
+    if uri is None:
+        return plain_texts(sample_texts(rows))
+    try:
+        texts = _first_texts(uri, column, rows)
+    except ShardsiftError as error:
+        raise UsageError(str(error)) from error
+    except (ImportError, ValueError) as error:  # fsspec's, for a protocol that it does not know or lacks a package for
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    if not len(texts):
+        raise UsageError(f'There is no text in the column "{column}" of {uri}. Give --input a file with rows.')
+    return texts
+
+
+def _first_texts(uri: str, column: str, rows: int) -> pa.LargeStringArray:
+    found: list[pa.LargeStringArray] = []
+    for part in _parts(uri, column):
+        found.append(part[: rows - sum(map(len, found))])
+        if sum(map(len, found)) == rows:
+            break
+    return pa.concat_arrays(found) if found else pa.array([], pa.large_string())
+
+
+def _parts(uri: str, column: str) -> Iterator[pa.LargeStringArray]:
+    for file in _files(uri):
+        with open_parquet(file) as parquet:
+            _check(parquet, file, column)
+            with translated(f"Reading {file}"):
+                for batch in parquet.iter_batches(batch_size=_STEP_ROWS, columns=[column]):
+                    yield plain_texts(batch.column(column)).drop_null()
+
+
+def _files(uri: str) -> list[str]:
+    """A file as it is; of a folder or glob the Parquet files that are not hidden, in the order of their names."""
+    with translated(f"Listing {uri}"):
+        filesystem, path = url_to_fs(uri)
+        if _GLOB & set(path):
+            found = filesystem.glob(path)
+        elif filesystem.isdir(path):
+            found = filesystem.find(path)
+        else:
+            return [uri]
+    names = sorted(str(name) for name in found if str(name).endswith(".parquet") and not _is_hidden(str(name), path))
+    if not names:
+        raise UsageError(
+            f"No Parquet files at {uri}. Give --input a .parquet file, a folder that holds some, or a glob."
+        )
+    return [filesystem.unstrip_protocol(name) for name in names]
+
+
+def _is_hidden(name: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.removeprefix(root).split("/"))
+
+
+def _check(parquet: pq.ParquetFile, uri: str, column: str) -> None:
+    schema = parquet.schema_arrow
+    if column not in schema.names:
+        raise UsageError(
+            f'{uri} has no column "{column}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
+        )
+    if not is_text(schema.field(column).type):
+        raise UsageError(f'The column "{column}" of {uri} holds {schema.field(column).type}, not texts.')

@@ -1,0 +1,200 @@
+"""Find the fastest token budget for a model on this device, and keep it for the workers that will load it here."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from transformers import AutoConfig
+
+from fleet.errors import UsageError
+from fleet.model import resolve_model
+from fleet.settings import Settings
+from fleet.spec import DTYPES, WINDOW_ROWS, Model
+from worker.loading import load_model
+from worker.scoring import EncodedRows, ModelError, Scorer
+from worker.tuning.budgets import budget_candidates
+from worker.tuning.chart import check_chart, draw_chart
+from worker.tuning.flops import Shape, flops
+from worker.tuning.memory import gauge_of
+from worker.tuning.peak import matmul_peak, multiplied_in
+from worker.tuning.reference import reference_candidates
+from worker.tuning.store import Tuned, keep_tuned, key_of
+from worker.tuning.sweep import Candidate, Sweep, Trial, Work, best_of, sweep
+from worker.tuning.texts import trial_texts
+
+_ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # of a trial: some seconds a turn
+_REFERENCE_ROWS = 2_304  # at most: three batches of the largest size; the pipeline is slow, and its sizes are many
+_CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
+_GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
+_VERSIONS_OF = ("shardsift", "torch", "transformers")
+
+Say = Callable[[str], None]
+Lengths = npt.NDArray[np.int64]  # tokens of each text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """What of the trial the user may choose; the model and how it runs are settings, as a worker's are."""
+
+    input_uri: str | None = None  # None: texts that come with Python
+    text_column: str = "text"
+    rows: int | None = None  # None: by the kind of device
+    budgets: tuple[int, ...] | None = None  # None: by the kind of device
+    repeats: int = 3
+    reference: bool = False  # try the plain pipeline too
+    chart: Path | None = None  # None: draw nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What was found, as far as it is shown."""
+
+    tuned: Tuned
+    stored_in: Path
+    mean_tokens: float  # of a text
+    tokenized_per_second: float  # rows, before the sweep
+    memory: str  # what the memory figures are of
+    budgets: Sweep
+    reference: Sweep | None  # None where it was not tried
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        return self.budgets.trials + (self.reference.trials if self.reference else ())
+
+    @property
+    def best(self) -> Trial:
+        return best_of(self.budgets.trials)
+
+
+def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
+    """Sweep, store, draw. Raises UsageError; what cannot be is found out before the sweep where that is possible."""
+    if options.chart:
+        check_chart(options.chart)
+    model = _resolved(settings)
+    say(f"Loading {model.name}")
+    scorer = _loaded(settings, model)
+    kind = scorer.device.type
+    texts = trial_texts(options.input_uri, options.text_column, options.rows or _ROWS[kind])
+    windows, seconds = _encoded(scorer, texts)
+    bench = _Bench(shape=_shape(model), device=scorer.device, repeats=options.repeats, say=say)
+
+    budgets = options.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
+    swept = bench.sweep(budget_candidates(scorer, windows, budgets), _lengths(windows), scorer.dtype)
+    tuned = _tuned(scorer, model, best_of(swept.trials), len(texts))
+    stored_in = keep_tuned(settings.state_dir, tuned)
+    del scorer  # whose memory is not the reference's
+    tuning = Tuning(
+        tuned=tuned,
+        stored_in=stored_in,
+        mean_tokens=float(_lengths(windows).mean()),
+        tokenized_per_second=len(texts) / seconds,
+        memory=gauge_of(bench.device).what,
+        budgets=swept,
+        reference=_reference(bench, model, texts, _lengths(windows)) if options.reference else None,
+    )
+    if options.chart:
+        draw_chart(options.chart, tuning.trials, tuning.best, title=_title(tuned))
+    return tuning
+
+
+def parse_budgets(text: str) -> tuple[int, ...]:
+    """`512,1024` as numbers, smallest first. Raises UsageError."""
+    words = [word.strip() for word in text.split(",")]
+    wrong = next((word for word in words if not (word.isascii() and word.isdigit() and int(word))), None)
+    if wrong is not None:
+        raise UsageError(
+            f"--budgets takes numbers of tokens with commas between, like 512,1024,2048; {wrong!r} is none."
+        )
+    return tuple(sorted({int(word) for word in words}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bench:
+    """What all sweeps have in common."""
+
+    shape: Shape | None  # None for a model whose layers are not known
+    device: torch.device
+    repeats: int
+    say: Say
+
+    def sweep(self, candidates: list[Candidate], lengths: Lengths, dtype: str) -> Sweep:
+        operations = float(flops(self.shape, lengths).sum()) if self.shape else None
+        work = Work(rows=len(lengths), tokens=int(lengths.sum()), operations=operations)
+        return sweep(candidates, work, repeats=self.repeats, device=self.device, peak=self._peak(dtype), say=self.say)
+
+    def _peak(self, dtype: str) -> Callable[[], float] | None:
+        shape = self.shape
+        return (lambda: matmul_peak(shape, multiplied_in(dtype), self.device)) if shape else None
+
+
+def _resolved(settings: Settings) -> Model:
+    if settings.dtype not in DTYPES:
+        raise UsageError(f"There is no dtype {settings.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
+    return resolve_model(settings.model, settings.model_revision)
+
+
+def _loaded(settings: Settings, model: Model) -> Scorer:
+    pinned = settings.model_copy(update={"model": model.name, "model_revision": _commit(model)})
+    try:
+        return load_model(pinned)
+    except ModelError as error:
+        raise UsageError(str(error)) from error
+
+
+def _commit(model: Model) -> str | None:
+    """What transformers calls its revision; a folder has none."""
+    return None if model.revision.startswith("sha256-") else model.revision
+
+
+def _shape(model: Model) -> Shape | None:
+    try:
+        return Shape.of(AutoConfig.from_pretrained(model.name, revision=_commit(model)))
+    except ValueError:
+        return None
+
+
+def _encoded(scorer: Scorer, texts: pa.LargeStringArray) -> tuple[list[EncodedRows], float]:
+    """The windows of a worker, and the seconds that tokenizing took. Raises UsageError where no text has a token."""
+    start = time.perf_counter()
+    windows = [scorer.encode(texts[first : first + WINDOW_ROWS]) for first in range(0, len(texts), WINDOW_ROWS)]
+    seconds = time.perf_counter() - start
+    if not len(_lengths(windows)):
+        raise UsageError("No text of the trial has a token. Name a column with texts by --text-column.")
+    return windows, seconds
+
+
+def _lengths(windows: list[EncodedRows]) -> Lengths:
+    return np.concatenate([window.tokens.lengths for window in windows])
+
+
+def _tuned(scorer: Scorer, model: Model, best: Trial, rows: int) -> Tuned:
+    assert best.figures
+    return Tuned(
+        key=key_of(scorer, model.name, model.revision),
+        max_batch_tokens=best.setting.size,
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        rows=rows,
+        threads=torch.get_num_threads(),
+        versions={package: version(package) for package in _VERSIONS_OF},
+        figures=best.figures,
+    )
+
+
+def _reference(bench: _Bench, model: Model, texts: pa.LargeStringArray, lengths: Lengths) -> Sweep:
+    rows = min(len(texts), _REFERENCE_ROWS)
+    candidates = reference_candidates(
+        model.name, _commit(model), texts[:rows].to_pylist(), lengths[:rows], bench.device
+    )
+    return bench.sweep(candidates, lengths[:rows], "float32")
+
+
+def _title(tuned: Tuned) -> str:
+    key = tuned.key
+    return f"{Path(key.model).name} on {key.device}, {key.dtype}, {key.backend}"
