@@ -1,7 +1,5 @@
 """Load the model that the settings name, as a worker serves it. Knows no queue."""
 
-import logging
-
 from transformers.utils import logging as transformers_logging
 
 from fleet.settings import Settings
@@ -10,7 +8,7 @@ from worker.scoring import Scorer, load_scorer
 
 def load_model(settings: Settings) -> Scorer:
     """Raises ModelError, or ParityError where the fast way does not give the model's own scores."""
-    _quieten_libraries()
+    _quieten_transformers()
     return load_scorer(
         settings.model,
         settings.dtype,
@@ -23,9 +21,7 @@ def load_model(settings: Settings) -> Scorer:
     )
 
 
-def _quieten_libraries() -> None:
-    """What they say of each other at import, and bars that nobody watches."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+def _quieten_transformers() -> None:
+    """No progress bars that nobody watches."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
