@@ -4,13 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     AutoTokenizer,
@@ -30,7 +27,6 @@ from support.models import with_lively_scores
 from support.reference import reference_scores
 from worker.demo_encoder import verified_demo_encoder
 from worker.scoring import ModelError, Scorer, load_scorer
-from worker.scoring.tokenize import TextTokenizer
 
 SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
 
@@ -271,77 +267,3 @@ def test_an_encoder_without_a_head_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"The model .*nowhere does not load as a sequence classifier"):
         load_scorer(str(tmp_path / "nowhere"), "float32")
-
-
-# --- long texts are cut before the tokenizer sees them ------------------------------------------------------------------
-
-MAX_TOKENS = 128  # a text beyond 64 times as many characters is cut
-SPACES = [
-    " ",
-    "\n",
-    "\t",
-    "\r\n",
-    "\x0b",
-    "\x0c",
-    "\x1c",
-    "\x85",
-    "\xa0",
-    "\u2003",
-    "\u200b",
-    "\u2028",
-    "\u3000",
-    "\x00",
-]
-PUNCTUATION = list(".,;!?-_()'\"")
-OTHER_SCRIPTS = [*"漢字かなカナ한글", "😀", "👩‍👩‍👧", "e\u0301", "\u0301"]
-words = st.sampled_from(sorted({word for text in real_texts(20) for word in text.split()}))
-pieces = words | words | st.sampled_from(SPACES) | st.sampled_from(PUNCTUATION) | st.sampled_from(OTHER_SCRIPTS)
-repeated = st.tuples(pieces, st.sampled_from([1, 1, 1, 2, 70, 400, 9000])).map(lambda piece: piece[0] * piece[1])
-texts_of_pieces = st.lists(repeated, min_size=5, max_size=40).map("".join)
-
-
-@pytest.fixture(scope="module", params=["wordpiece", "byte-level BPE"])
-def tokenizer_folder(request: pytest.FixtureRequest, bert_model: Path, roberta_model: Path) -> Path:
-    return bert_model if request.param == "wordpiece" else roberta_model
-
-
-@pytest.fixture(scope="module")
-def encoders(tokenizer_folder: Path) -> tuple[TextTokenizer, Any]:
-    """Ours, and the tokenizer by itself."""
-    ours, theirs = (AutoTokenizer.from_pretrained(tokenizer_folder) for _ in range(2))
-    return TextTokenizer(ours, max_tokens=MAX_TOKENS), theirs
-
-
-def full_encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"])
-
-
-@settings(max_examples=60, deadline=None)
-@given(text=texts_of_pieces)
-def test_a_long_text_has_the_token_ids_that_it_has_uncut(encoders: tuple[TextTokenizer, Any], text: str) -> None:
-    ours, theirs = encoders
-
-    (ids,) = ours.encode([text])
-
-    assert ids.tolist() == full_encode(theirs, text)
-
-
-def test_a_cut_inside_the_last_word_that_is_looked_at_does_not_show(encoders: tuple[TextTokenizer, Any]) -> None:
-    ours, theirs = encoders
-    limit = 64 * MAX_TOKENS
-    words = "a " * (MAX_TOKENS - 3)
-    text = words.ljust(limit - 4) + "over\x0clook and so on"  # BERT takes the form feed out: "overlook"
-
-    (ids,) = ours.encode([text])
-
-    assert text[limit] == "\x0c"
-    assert ids.tolist() == full_encode(theirs, text)
-
-
-def test_long_and_short_texts_of_one_call_do_not_get_mixed_up(encoders: tuple[TextTokenizer, Any]) -> None:
-    ours, theirs = encoders
-    texts = ["short", " " * 600_000 + "far", "", "long " * 5000, "\u200b" * 20_000 + "hidden", "x" * 20_000]
-
-    ids = ours.encode(texts)
-
-    assert [row.tolist() for row in ids] == [full_encode(theirs, text) for text in texts]

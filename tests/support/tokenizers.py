@@ -30,7 +30,10 @@ from producer.demo.texts import documents
 from worker.demo_encoder import verified_demo_encoder
 
 MAX_TOKENS = 512
-LLAMA_3_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_3_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def save_bert_tokenizer(folder: Path) -> None:
@@ -187,25 +190,41 @@ def _vocab_and_merges(tokenizer_json: str) -> tuple[dict[str, int], list[tuple[s
 @cache
 def _sentencepiece() -> tuple[bytes, list[tuple[str, float]]]:
     """SentencePiece's own character map, and pieces with their log probabilities."""
+    model = _trained_sentencepiece(normalization_rule_name="nmt_nfkc")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = (piece for piece in range(processor.vocab_size()) if not processor.is_control(piece))
+    pieces = [(processor.id_to_piece(piece), processor.get_score(piece)) for piece in ids]
+    return _character_map(model), [piece for piece in pieces if piece[0] != "<unk>"]
+
+
+def compiled_character_map(rules: dict[str, str], folder: Path) -> bytes:
+    """What SentencePiece makes of rules of one's own, for normalizers.Precompiled."""
+    lines = ["\t".join(" ".join(f"{ord(c):X}" for c in side) for side in rule) for rule in rules.items()]
+    (folder / "rules.tsv").write_text("\n".join(lines))
+    return _character_map(_trained_sentencepiece(normalization_rule_tsv=str(folder / "rules.tsv")))
+
+
+def _trained_sentencepiece(**normalization: str) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(line for text in _corpus() for line in text.splitlines() if line),
         model_writer=model,
         model_type="unigram",
         vocab_size=1000,
-        normalization_rule_name="nmt_nfkc",
         num_threads=1,
         minloglevel=2,
+        **normalization,
     )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    ids = (piece for piece in range(processor.vocab_size()) if not processor.is_control(piece))
-    pieces = [(processor.id_to_piece(piece), processor.get_score(piece)) for piece in ids]
-    normalizer = _protobuf_field(model.getvalue(), number=3)
-    return _protobuf_field(normalizer, number=2), [piece for piece in pieces if piece[0] != "<unk>"]
+    return model.getvalue()
+
+
+def _character_map(model: bytes) -> bytes:
+    """`normalizer_spec.precompiled_charsmap`, which transformers reads with protobuf, which is not installed."""
+    return _protobuf_field(_protobuf_field(model, number=3), number=2)
 
 
 def _protobuf_field(message: bytes, *, number: int) -> bytes:
-    """The first length-delimited field of that number; transformers reads these with protobuf, which is not installed."""
+    """The first length-delimited field of that number."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)

@@ -15,7 +15,7 @@ from worker.scoring.precut import cut, may_cut, normalizing
 from worker.scoring.tokens import Tokens
 
 # Truncation does not spare the tokenizer the rest of a text, so long texts are cut before it.
-_CHARS_PER_TOKEN = 6  # with so many characters a token, 99 in 100 English texts fill the model
+_CHARS_PER_TOKEN = 6  # English has 4 to 5, so nearly every long text fills the model with so many
 _WIDEN = 4  # those that do not are looked at again, so many times as far
 _MAX_CHARS = 1 << 21  # no text is looked at further than this, for memory
 _CALL_CHARS = 1 << 22  # characters in one call of the tokenizer, for memory
@@ -126,7 +126,7 @@ class _FastEncoder:
 
 
 class _PlainEncoder:
-    """The tokenizer as it is, for those that are not known to do the same to a part of a text."""
+    """The tokenizer's own call, for what the fast encoder does not do."""
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         self._tokenizer = tokenizer
