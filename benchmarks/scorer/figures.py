@@ -1,0 +1,115 @@
+"""What a comparison says: rates, ratios, waste, MFU, targets. Pure arithmetic over what was measured."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.scorer.case import Case
+from benchmarks.scorer.compare import Comparison
+from benchmarks.scorer.contender import Name
+from benchmarks.scorer.machine import Kind
+from benchmarks.scorer.texts import Lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContenderFigures:
+    rows_per_second: float  # by the median of the rounds
+    ratio: float | None  # to the reference, in the same round: the median; None without a reference
+    ratio_range: tuple[float, float] | None  # the lowest and the highest of the rounds
+    processor_ratio: float | None  # as the ratio, by processor time
+    waste: float  # share of padding among the tokens that went through the model
+    mfu: float  # useful operations ÷ (median time × the peak that a matmul reached in this run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFigures:
+    contenders: dict[Name, ContenderFigures]
+    peaks: dict[str, float]  # operations a second, by number format
+    end_to_end_share: float | None  # ours from texts, as a share of ours from token ids
+    end_to_end_processor_share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    case: str
+    what: str
+    wanted: float  # at least
+    measured: float
+
+    @property
+    def met(self) -> bool:
+        return self.measured >= self.wanted
+
+
+def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
+    """`peaks` are the model's, by number format."""
+    shares, processor_shares = _ratios(comparison, Name.OURS_FORWARD, Name.OURS)
+    return CaseFigures(
+        contenders={name: _contender_figures(comparison, name, peaks) for name in comparison.entrants},
+        peaks={dtype: peaks[dtype] for dtype in sorted({entrant.dtype for entrant in comparison.entrants.values()})},
+        end_to_end_share=_median(shares),
+        end_to_end_processor_share=_median(processor_shares),
+    )
+
+
+def best_peaks(comparisons: Iterable[Comparison]) -> dict[str, float]:
+    """Of all rounds with one model: other work on the machine only makes a product slower."""
+    peaks: dict[str, float] = {}
+    for measured in (measured for comparison in comparisons for measured in comparison.rounds):
+        for dtype, peak in measured.peaks.items():
+            peaks[dtype] = max(peak, peaks.get(dtype, 0))
+    return peaks
+
+
+def _contender_figures(comparison: Comparison, name: Name, peaks: dict[str, float]) -> ContenderFigures:
+    entrant = comparison.entrants[name]
+    seconds = median(measured.seconds[name] for measured in comparison.rounds)
+    ratios, processor_ratios = _ratios(comparison, Name.REFERENCE, name)
+    return ContenderFigures(
+        rows_per_second=comparison.case.rows / seconds,
+        ratio=_median(ratios),
+        ratio_range=(min(ratios), max(ratios)) if ratios else None,
+        processor_ratio=_median(processor_ratios),
+        waste=1 - comparison.tokens / entrant.tokens_sent,
+        mfu=comparison.operations / seconds / peaks[entrant.dtype],
+    )
+
+
+def _ratios(comparison: Comparison, slower: Name, faster: Name) -> tuple[list[float], list[float]]:
+    """How many times as fast the one was, in each round: by time, by processor time. Empty unless both took part."""
+    if not {slower, faster} <= comparison.entrants.keys():
+        return [], []
+    return (
+        [measured.seconds[slower] / measured.seconds[faster] for measured in comparison.rounds],
+        [measured.processor_seconds[slower] / measured.processor_seconds[faster] for measured in comparison.rounds],
+    )
+
+
+def _median(values: list[float]) -> float | None:
+    return median(values) if values else None
+
+
+_RATIO = {Kind.CPU_AMX: 8.0, Kind.CPU: 1.5}
+_MFU = {Kind.CPU_AMX: 0.5, Kind.GPU: 0.5}
+_END_TO_END_SHARE = 0.95
+
+
+def targets(kind: Kind, measured: list[tuple[Case, CaseFigures]]) -> list[Target]:
+    """The goals that the project has set itself, for texts as long as FineWeb's, held against what was measured."""
+    on_fineweb = [(case, figures) for case, figures in measured if case.lengths is Lengths.FINEWEB]
+    return [target for case, figures in on_fineweb for target in _targets_of(kind, case, figures)]
+
+
+def _targets_of(kind: Kind, case: Case, figures: CaseFigures) -> Iterator[Target]:
+    ours = figures.contenders.get(Name.OURS)
+    if ours and ours.ratio is not None and kind in _RATIO:
+        yield Target(case=str(case), what="times the reference", wanted=_RATIO[kind], measured=ours.ratio)
+    if ours and kind in _MFU:
+        yield Target(case=str(case), what="MFU, end to end", wanted=_MFU[kind], measured=ours.mfu)
+    if figures.end_to_end_share is not None:
+        yield Target(
+            case=str(case),
+            what="end to end ÷ forward only",
+            wanted=_END_TO_END_SHARE,
+            measured=figures.end_to_end_share,
+        )

@@ -1,0 +1,86 @@
+"""Load a model once for each contender. Knows what each is built of, and no clocks but that of the loading."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.scorer.baselines import CrossEncoderPredict, Dask, Reference, dtype_16bit
+from benchmarks.scorer.contender import Contender, Name, UnavailableError
+from benchmarks.scorer.ours import Ours, OurSettings, OursForward, load_ours
+from worker.scoring import Scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    contender: Contender
+    load_seconds: float
+    parallelism: str | None  # TOKENIZERS_PARALLELISM as its loading left it
+
+    @contextmanager
+    def own_environment(self) -> Iterator[None]:
+        """What a process of its own would find: a pipeline turns the tokenizers' threads off for its whole process."""
+        with _tokenizers_parallelism(self.parallelism):
+            yield
+
+
+@dataclass(kw_only=True)
+class Lineup:
+    contenders: dict[Name, Loaded] = field(default_factory=dict)
+    unavailable: dict[Name, str] = field(default_factory=dict)  # with the reason
+    scorer: Scorer | None = None  # ours, where it takes part
+
+
+def load_lineup(names: Iterable[Name], model: Path, settings: OurSettings) -> Lineup:
+    """In the order of `Name`. One that cannot run here is noted and left out."""
+    lineup = Lineup()
+    wanted = set(names)
+    for name in (name for name in Name if name in wanted):
+        try:
+            lineup.contenders[name] = _load(name, model, settings, lineup)
+        except UnavailableError as error:
+            lineup.unavailable[name] = str(error)
+    return lineup
+
+
+def _load(name: Name, model: Path, settings: OurSettings, lineup: Lineup) -> Loaded:
+    with _tokenizers_parallelism(None):
+        start = time.perf_counter()
+        contender = _contender(name, model, settings, lineup)
+        return Loaded(
+            contender=contender,
+            load_seconds=time.perf_counter() - start,
+            parallelism=os.environ.get(_PARALLELISM),
+        )
+
+
+def _contender(name: Name, model: Path, settings: OurSettings, lineup: Lineup) -> Contender:
+    match name:
+        case Name.REFERENCE:
+            return Reference(model)
+        case Name.REFERENCE_16BIT:
+            return Reference(model, dtype_16bit())
+        case Name.DASK:
+            return Dask(model)
+        case Name.CROSS_ENCODER:
+            return CrossEncoderPredict(model)
+    lineup.scorer = lineup.scorer or load_ours(model, settings)
+    return Ours(lineup.scorer) if name is Name.OURS else OursForward(lineup.scorer)
+
+
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+
+
+@contextmanager
+def _tokenizers_parallelism(value: str | None) -> Iterator[None]:
+    before = os.environ.pop(_PARALLELISM, None)
+    if value is not None:
+        os.environ[_PARALLELISM] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(_PARALLELISM, None)
+        if before is not None:
+            os.environ[_PARALLELISM] = before
