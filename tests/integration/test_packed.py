@@ -30,13 +30,13 @@ from transformers import (
 
 from support.models import with_lively_scores
 from worker.scoring import ModelError, load_scorer
+from worker.scoring.backends.last_layer import spare_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
-from worker.scoring.last_layer import spare_last_layer
 from worker.scoring.precision import convert
 from worker.scoring.sample import sample_texts
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")
 SMALL = {

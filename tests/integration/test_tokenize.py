@@ -17,8 +17,8 @@ from transformers import AutoTokenizer, CanineTokenizer
 
 from producer.demo.texts import documents
 from support import tokenizers as families
-from worker.scoring.precut import WORD_PATTERNS, cut, may_cut, normalizing
-from worker.scoring.tokenize import TextTokenizer
+from worker.scoring.tokenizing.precut import WORD_PATTERNS, cut, may_cut, normalizing
+from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 MAX_TOKENS = 32  # a text of more than 192 characters is cut, so of the texts below most are
 CUT: dict[str, Callable[[Path], None]] = {

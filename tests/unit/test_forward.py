@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from worker.scoring.forward import forward
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 
 OUTPUTS = 2
 

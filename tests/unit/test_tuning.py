@@ -27,7 +27,7 @@ from transformers import (
 
 from fleet.errors import UsageError
 from worker.scoring import EncodedRows, Scorer
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.budgets import budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.flops import Shape, flops

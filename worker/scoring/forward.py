@@ -9,7 +9,7 @@ import torch
 
 from worker.scoring.backends import Backend
 from worker.scoring.batches import Rows, padded_tokens, plan_batches
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 
 
 def ignore(rows: int) -> None:

@@ -8,17 +8,17 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from worker.scoring.backends import Backend
+from worker.scoring.backends.compiled import compile_in_place
+from worker.scoring.backends.last_layer import spare_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
 from worker.scoring.backends.padded import Padded
-from worker.scoring.compiled import compile_in_place
 from worker.scoring.device import best_device, default_batch_tokens, has_packed_attention
 from worker.scoring.errors import ModelError, ParityError
-from worker.scoring.last_layer import spare_last_layer
 from worker.scoring.parity import Parity, check_parity, reference_logits
 from worker.scoring.precision import candidates, convert
 from worker.scoring.sample import sample_texts
 from worker.scoring.scorer import Scorer
-from worker.scoring.tokenize import TextTokenizer
+from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 BackendName = Literal["auto", "padded", "packed"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each

@@ -11,9 +11,9 @@ from worker.scoring.backends import Backend
 from worker.scoring.device import device_name
 from worker.scoring.forward import forward, ignore
 from worker.scoring.parity import Parity
-from worker.scoring.texts import Texts, plain_texts
-from worker.scoring.tokenize import TextTokenizer
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.texts import Texts, plain_texts
+from worker.scoring.tokenizing.tokenize import TextTokenizer
+from worker.scoring.tokenizing.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from worker.scoring import EncodedRows, Scorer
 from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.sweep import Candidate, Setting, TooLargeError, Way
 
 

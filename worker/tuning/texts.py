@@ -11,7 +11,7 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.storage.errors import translated
 from fleet.storage.opening import open_parquet
 from worker.scoring.sample import sample_texts
-from worker.scoring.texts import plain_texts
+from worker.scoring.tokenizing.texts import plain_texts
 
 _GLOB = set("*?[")
 _STEP_ROWS = 256  # decoded at once

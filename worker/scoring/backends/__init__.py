@@ -4,7 +4,7 @@ from typing import Protocol
 
 import torch
 
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 
 
 class Backend(Protocol):

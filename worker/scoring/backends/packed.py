@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from transformers import AttentionInterface
 
-from worker.scoring.compiled import is_compiled
+from worker.scoring.backends.compiled import is_compiled
 from worker.scoring.device import to_device
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 
 ATTENTION = "shardsift_packed"  # our name among transformers' attention implementations
 

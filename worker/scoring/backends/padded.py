@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from worker.scoring.compiled import is_compiled
+from worker.scoring.backends.compiled import is_compiled
 from worker.scoring.device import to_device
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.precut import cut, may_cut, normalizing
-from worker.scoring.tokens import Tokens
+from worker.scoring.tokenizing.precut import cut, may_cut, normalizing
+from worker.scoring.tokenizing.tokens import Tokens
 
 # Truncation does not spare the tokenizer the rest of a text, so long texts are cut before it.
 _CHARS_PER_TOKEN = 6  # English has 4 to 5, so nearly every long text fills the model with so many
