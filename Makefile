@@ -21,7 +21,7 @@ check: install                ## form, types, layers, generated docs, deployment
 	$(BIN)/hadolint ops/images/Dockerfile
 
 bench: install                ## the scorer against what it replaces, on this machine's CPU: minutes
-	$(BIN)/python -m benchmarks.scorer --device cpu
+	$(BIN)/python -m benchmarks.scorer --device cpu $(BENCH)
 
 format: install
 	$(BIN)/ruff format .

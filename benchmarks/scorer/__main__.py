@@ -45,9 +45,7 @@ def scorer(
         str, typer.Option(help="bert-base, minilm, distilbert, bert-large, tiny; joined by commas.")
     ] = "",
     lengths: Annotated[str, typer.Option(help="fineweb, full, short; joined by commas.")] = "",
-    only: Annotated[
-        str, typer.Option(help="reference, reference-16bit, dask, cross-encoder, ours, ours-forward; joined by commas.")
-    ] = "",
+    only: Annotated[str, typer.Option(help=f"{', '.join(Name)}; joined by commas.")] = "",
     rows: Annotated[int, typer.Option(min=0, help="Texts of each case. 0: as planned.")] = 0,
     repeats: Annotated[int, typer.Option(min=0, help="Rounds of each case. 0: as planned.")] = 0,
     tokenizer: Annotated[str, typer.Option(help="Folder of a WordPiece tokenizer. Default: the demo encoder's.")] = "",

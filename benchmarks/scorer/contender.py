@@ -16,6 +16,7 @@ class Name(StrEnum):
     DASK = "dask"  # the reference as a map over partitions
     CROSS_ENCODER = "cross-encoder"  # sentence_transformers.CrossEncoder.predict
     OURS = "ours"  # texts in, scores out
+    OURS_SHARD = "ours-shard"  # a Parquet file in, Parquet files out, as a worker does it
     OURS_FORWARD = "ours-forward"  # token ids in, scores out: what the tokenizer and the rest cost is the difference
 
 

@@ -25,7 +25,7 @@ class ContenderFigures:
 class CaseFigures:
     contenders: dict[Name, ContenderFigures]
     peaks: dict[str, float]  # operations a second, by number format
-    end_to_end_share: float | None  # ours from texts, as a share of ours from token ids
+    end_to_end_share: float | None  # ours from a file to files, or else from texts, as a share of ours from token ids
     end_to_end_processor_share: float | None
 
 
@@ -43,7 +43,8 @@ class Target:
 
 def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
     """`peaks` are the model's, by number format."""
-    shares, processor_shares = _ratios(comparison, Name.OURS_FORWARD, Name.OURS)
+    end_to_end = Name.OURS_SHARD if Name.OURS_SHARD in comparison.entrants else Name.OURS
+    shares, processor_shares = _ratios(comparison, Name.OURS_FORWARD, end_to_end)
     return CaseFigures(
         contenders={name: _contender_figures(comparison, name, peaks) for name in comparison.entrants},
         peaks={dtype: peaks[dtype] for dtype in sorted({entrant.dtype for entrant in comparison.entrants.values()})},

@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.scorer.baselines import CrossEncoderPredict, Dask, Reference, dtype_16bit
 from benchmarks.scorer.contender import Contender, Name, UnavailableError
 from benchmarks.scorer.ours import Ours, OurSettings, OursForward, load_ours
+from benchmarks.scorer.whole_shard import OursShard
 from worker.scoring import Scorer
 
 
@@ -67,7 +68,8 @@ def _contender(name: Name, model: Path, settings: OurSettings, lineup: Lineup) -
         case Name.CROSS_ENCODER:
             return CrossEncoderPredict(model)
     lineup.scorer = lineup.scorer or load_ours(model, settings)
-    return Ours(lineup.scorer) if name is Name.OURS else OursForward(lineup.scorer)
+    ways = {Name.OURS: Ours, Name.OURS_SHARD: OursShard, Name.OURS_FORWARD: OursForward}
+    return ways[name](lineup.scorer)
 
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"

@@ -1,7 +1,7 @@
 """Ours as a worker uses it, without Parquet around it: `load_scorer`, then texts in and scores out. Knows no baselines."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.scorer.contender import Values
-from worker.scoring import Scorer, Scores, load_scorer
+from worker.overlap import ahead
+from worker.scoring import EncodedRows, Scorer, load_scorer
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName
 
+WINDOW_ROWS = 8_192  # as fleet.spec has it; that module needs more than a bare GPU machine may have
 _TOKENIZER_SECONDS = 0.5  # of work at least, for a steady figure
 
 
@@ -42,7 +44,7 @@ def load_ours(model: Path, settings: OurSettings) -> Scorer:
 
 
 class Ours:
-    """Texts in, scores out."""
+    """Texts in, scores out, a window at a time; the next one is tokenised meanwhile."""
 
     def __init__(self, scorer: Scorer) -> None:
         self.dtype = scorer.dtype
@@ -51,8 +53,13 @@ class Ours:
 
     def prepare(self, texts: list[str]) -> Callable[[], Values]:
         column = pa.array(texts)
-        self._tokens_sent = _tokens_sent(self._scorer, self._scorer.encode(column).tokens.lengths)
-        return lambda: _values(self._scorer.score(column))
+        self._tokens_sent = tokens_sent(self._scorer, encoded_windows(self._scorer, column))
+
+        def run() -> Values:
+            with ahead(encoded_windows(self._scorer, column), "tokenizer") as windows:
+                return _values(self._scorer, windows)
+
+        return run
 
     def tokens_sent(self) -> int:
         return self._tokens_sent
@@ -67,23 +74,33 @@ class OursForward:
         self._tokens_sent = 0
 
     def prepare(self, texts: list[str]) -> Callable[[], Values]:
-        encoded = self._scorer.encode(pa.array(texts))
-        self._tokens_sent = _tokens_sent(self._scorer, encoded.tokens.lengths)
-        return lambda: _values(self._scorer.score_encoded(encoded))
+        windows = list(encoded_windows(self._scorer, pa.array(texts)))
+        self._tokens_sent = tokens_sent(self._scorer, windows)
+        return lambda: _values(self._scorer, windows)
 
     def tokens_sent(self) -> int:
         return self._tokens_sent
 
 
-def _values(scores: Scores) -> Values:
-    if scores.errors:
-        row, reason = next(iter(scores.errors.items()))
-        raise RuntimeError(f"Ours did not score {len(scores.errors)} rows; row {row}: {reason}.")
-    return scores.values[:, 0]
+def encoded_windows(scorer: Scorer, column: pa.Array) -> Iterator[EncodedRows]:
+    return (scorer.encode(column[first : first + WINDOW_ROWS]) for first in range(0, len(column), WINDOW_ROWS))
 
 
-def _tokens_sent(scorer: Scorer, lengths: npt.NDArray[np.int64]) -> int:
+def _values(scorer: Scorer, windows: Iterable[EncodedRows]) -> Values:
+    scored = [scorer.score_encoded(window) for window in windows]
+    for scores in scored:
+        if scores.errors:
+            row, reason = next(iter(scores.errors.items()))
+            raise RuntimeError(f"Ours did not score {len(scores.errors)} rows of a window; row {row}: {reason}.")
+    return np.concatenate([scores.values[:, 0] for scores in scored])
+
+
+def tokens_sent(scorer: Scorer, windows: Iterable[EncodedRows]) -> int:
     """By the plan of the batches: counting in the model would be in the way of torch.compile."""
+    return sum(_tokens_of_window(scorer, window.tokens.lengths) for window in windows)
+
+
+def _tokens_of_window(scorer: Scorer, lengths: npt.NDArray[np.int64]) -> int:
     if scorer.backend.name.startswith("packed"):
         return int(lengths.sum())
     batches = plan_batches(lengths, max_batch_tokens=scorer.max_batch_tokens)

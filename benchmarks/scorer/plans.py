@@ -7,9 +7,9 @@ from benchmarks.scorer.contender import Name
 from benchmarks.scorer.texts import Lengths
 
 _ALL = tuple(Name)
-_PLAIN = (Name.REFERENCE, Name.REFERENCE_16BIT, Name.OURS, Name.OURS_FORWARD)
+_PLAIN = (Name.REFERENCE, Name.REFERENCE_16BIT, Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
 _SHORT_OF_TIME = (Name.REFERENCE, Name.OURS, Name.OURS_FORWARD)
-_OURS_ALONE = (Name.OURS, Name.OURS_FORWARD)
+_OURS_ALONE = (Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
 
 
 @dataclass(frozen=True, kw_only=True)

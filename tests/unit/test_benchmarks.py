@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
+import fleet.spec
 from benchmarks.scorer.case import Case, Model
 from benchmarks.scorer.compare import Comparison, Entrant, Round, compare
 from benchmarks.scorer.contender import Name, Values
@@ -22,7 +23,7 @@ from benchmarks.scorer.figures import best_peaks, figures_of, targets
 from benchmarks.scorer.lineup import Lineup, Loaded, load_lineup
 from benchmarks.scorer.machine import Kind, provenance
 from benchmarks.scorer.models import config_of, read_tokenizer, save_model
-from benchmarks.scorer.ours import OurSettings
+from benchmarks.scorer.ours import WINDOW_ROWS, OurSettings
 from benchmarks.scorer.plans import CPU, GPU, Plan, chosen_cases
 from benchmarks.scorer.report import Report, write_results
 from benchmarks.scorer.texts import Lengths, draw_lengths, make_texts
@@ -302,6 +303,10 @@ def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_p
     assert {target["met"] for target in found["targets"]} <= {True, False}
     for expected in ("cores", "threads", "Commit", "Versions", found["provenance"]["date"], "float32", *Name):
         assert expected in text
+
+
+def test_windows_are_as_large_as_a_workers() -> None:
+    assert WINDOW_ROWS == fleet.spec.WINDOW_ROWS
 
 
 @pytest.mark.parametrize("plan", [CPU, GPU], ids=["cpu", "gpu"])

@@ -1,0 +1,75 @@
+"""Ours as a worker does it, whole: a Parquet file in, the kept rows and all scores out. Only Redis is left out."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.scorer.contender import UnavailableError, Values
+from benchmarks.scorer.ours import encoded_windows, tokens_sent
+from worker.scoring import Scorer
+
+_MIN_SCORE = 3.0
+_ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
+
+
+class OursShard:
+    """Read, tokenise, score, filter, write, hash, stage: what overlaps in a worker overlaps here."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        try:
+            import worker.shard  # noqa: F401
+        except ImportError as error:
+            raise UnavailableError(f"A whole shard needs all that a worker needs: {error}.") from error
+        self.dtype = scorer.dtype
+        self._scorer = scorer
+        self._tokens_sent = 0
+
+    def prepare(self, texts: list[str]) -> Callable[[], Values]:
+        self._tokens_sent = tokens_sent(self._scorer, encoded_windows(self._scorer, pa.array(texts)))
+        folder = Path(tempfile.mkdtemp(prefix="shardsift-bench-"))
+        source = folder / "000_00000.parquet"
+        columns = {"text": texts, "id": [f"<urn:uuid:{row}>" for row in range(len(texts))]}
+        pq.write_table(pa.table(columns), source, row_group_size=_ROW_GROUP_ROWS)
+        return lambda: _scores(self._scorer, source, folder / "output")
+
+    def tokens_sent(self) -> int:
+        return self._tokens_sent
+
+
+def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
+    from fleet.columns import describe_columns
+    from fleet.ledger import Claim
+    from fleet.shard import Shard
+    from fleet.spec import Model, RunSpec
+    from worker.shard import score_shard
+
+    spec = RunSpec(
+        input_uri=str(source.parent),
+        input_revision="",
+        crawl=None,
+        columns=describe_columns(pq.read_schema(source)),
+        text_column="text",
+        model=Model(name="benchmark", revision="", labels=("score",)),
+        dtype=scorer.dtype,
+        score_column="score",
+        int_score=False,
+        where=f"score >= {_MIN_SCORE}",
+        output_uri=str(output),
+    )
+    claim = Claim(run_id=spec.run_id, shard=Shard(name=source.stem, uri=str(source)), spec=spec, token=1, attempt=1)
+    receipt = score_shard(claim, scorer, _NoLease(), worker="benchmark", scratch_dir=None)  # type: ignore[arg-type]
+    return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)
+
+
+class _NoLease:
+    """Nobody else wants the shard."""
+
+    def on_batch(self, rows_of_window: int) -> None: ...
+
+    def on_window(self) -> None: ...
+
+    def check(self) -> None: ...
