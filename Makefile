@@ -2,14 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check format docs bench
+.PHONY: install demo test test-slow check format docs bench
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
 test: install                 ## all tests, two at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+
+test-slow: install            ## what is too long for every day: each family of models on 2,000 texts
+	$(BIN)/python -m pytest -m slow --timeout 1200
 
 check: install                ## form, types, layers, generated docs, deployment files
 	$(BIN)/ruff format --check .

@@ -1,6 +1,9 @@
 """Scores of real models: those of the transformers pipeline, whatever the batches, the order and the oddity of a text."""
 
-from collections.abc import Callable, Iterator
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -8,67 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import ByteLevelBPETokenizer
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    RobertaTokenizer,
-    pipeline,
-)
+from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, pipeline
 
 from producer.demo.texts import documents
-from support.models import with_lively_scores
+from support.families import family_classifier
 from support.reference import reference_scores
-from worker.demo_encoder import verified_demo_encoder
 from worker.scoring import ModelError, Scorer, load_scorer
-
-SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
+from worker.scoring.sample import sample_texts
 
 
 def real_texts(count: int, *, seed: int = 0) -> list[str]:
     return [document.text for document in islice(documents(seed), count)]
-
-
-def save_wordpiece(folder: Path) -> None:
-    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
-
-
-def save_byte_level_bpe(folder: Path) -> None:
-    bpe = ByteLevelBPETokenizer()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    bpe.train_from_iterator(real_texts(200, seed=3), vocab_size=2000, special_tokens=special, show_progress=False)
-    bpe.save_model(str(folder))
-    RobertaTokenizer.from_pretrained(folder, model_max_length=512).save_pretrained(folder)
-
-
-def bert(folder: Path, *, labels: int = 1) -> Path:
-    torch.manual_seed(0)
-    with_lively_scores(BertForSequenceClassification(BertConfig(num_labels=labels, **SMALL))).save_pretrained(folder)
-    save_wordpiece(folder)
-    return folder
-
-
-def distilbert(folder: Path) -> Path:
-    torch.manual_seed(0)
-    config = DistilBertConfig(dim=32, hidden_dim=64, n_layers=2, n_heads=2, num_labels=1)
-    with_lively_scores(DistilBertForSequenceClassification(config)).save_pretrained(folder)
-    save_wordpiece(folder)
-    return folder
-
-
-def roberta(folder: Path) -> Path:
-    folder.mkdir()
-    save_byte_level_bpe(folder)
-    torch.manual_seed(0)
-    config = RobertaConfig(vocab_size=2000, max_position_embeddings=514, type_vocab_size=1, num_labels=1, **SMALL)
-    with_lively_scores(RobertaForSequenceClassification(config)).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,12 +35,12 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bert(tmp_path_factory.mktemp("models") / "bert")
+    return family_classifier("BERT", tmp_path_factory.mktemp("models") / "bert")
 
 
 @pytest.fixture(scope="module")
 def roberta_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return roberta(tmp_path_factory.mktemp("models") / "roberta")
+    return family_classifier("RoBERTa", tmp_path_factory.mktemp("models") / "roberta")
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +51,8 @@ def scorer(bert_model: Path) -> Scorer:
 # --- the pipeline's scores --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [bert, distilbert, roberta])
-def test_scores_are_those_of_the_transformers_pipeline(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    model, texts = make(tmp_path / "model"), real_texts(200)
-
-    scores = load_scorer(str(model), "float32").score(texts)
-
-    expected = np.array(reference_scores(texts, model))
-    assert expected.max() - expected.min() > 0.5  # a constant would prove nothing
-    assert np.abs(scores.values[:, 0] - expected).max() < 1e-4
-    assert scores.errors == {}
-
-
 def test_of_three_labels_the_highest_logit_is_the_pipelines_first_answer(tmp_path: Path) -> None:
-    model, texts = bert(tmp_path / "model", labels=3), real_texts(200)
+    model, texts = family_classifier("BERT", tmp_path / "model", labels=3), real_texts(200)
 
     scores = load_scorer(str(model), "float32").score(texts)
 
@@ -226,6 +167,59 @@ def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_
     assert np.abs(scores.values[[0, 2]] - scorer.score(texts).values[[0, 2]]).max() < 1e-5
 
 
+# --- memory that does not do --------------------------------------------------------------------------------------------
+
+SCORE_WITH_LITTLE_MEMORY = """
+import json, resource, sys
+from pathlib import Path
+import torch
+from worker.scoring import load_scorer
+from worker.scoring.sample import sample_texts
+
+torch.set_num_threads(1)
+texts = sample_texts(1000)
+scorer = load_scorer(sys.argv[1], "float32", max_batch_tokens=1 << 20, parity_rows=0)
+scorer.score(texts[:8])  # what torch takes once and for all
+in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (in_use + (200 << 20), -1))
+told = []
+scores = scorer.score(texts, told.append)
+print(json.dumps({"batches": len(told), "errors": scores.errors, "scores": scores.values[:, 0].tolist()}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is read from /proc")
+def test_with_too_little_memory_for_a_batch_all_rows_are_scored_in_smaller_ones(
+    bert_model: Path, scorer: Scorer
+) -> None:
+    """A batch of a million tokens needs 256 MiB in the feed-forward layer alone, and 200 are left."""
+    command = [sys.executable, "-c", SCORE_WITH_LITTLE_MEMORY, str(bert_model)]
+
+    done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout)
+
+    assert done["batches"] > 1
+    assert done["errors"] == {}
+    assert np.abs(scorer.score(sample_texts(1000)).values[:, 0] - done["scores"]).max() < 1e-5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_model: Path) -> None:
+    texts = sample_texts(4000)
+    scorer = load_scorer(str(minilm_model))
+    expected = scorer.score(texts).values
+    total = torch.cuda.mem_get_info()[1]
+
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(((2 << 30) + torch.cuda.memory_allocated()) / total)
+    try:
+        scores = replace(scorer, max_batch_tokens=1 << 22).score(texts)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+    assert scores.errors == {}
+    assert np.abs(scores.values - expected).max() < 5e-2
+
+
 # --- progress and its end ---------------------------------------------------------------------------------------------
 
 
@@ -256,9 +250,10 @@ def test_what_the_listener_raises_ends_the_scoring_at_that_batch(scorer: Scorer)
 # --- models that are refused ------------------------------------------------------------------------------------------
 
 
-def test_an_encoder_without_a_head_is_refused(tmp_path: Path) -> None:
-    BertModel(BertConfig(**SMALL)).save_pretrained(tmp_path)
-    save_wordpiece(tmp_path)
+def test_an_encoder_without_a_head_is_refused(tmp_path: Path, bert_model: Path) -> None:
+    model = AutoModel.from_pretrained(bert_model)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(bert_model).save_pretrained(tmp_path)
 
     with pytest.raises(ModelError, match="no trained classification head"):
         load_scorer(str(tmp_path), "float32")

@@ -126,7 +126,6 @@ def test_a_workers_model_then_takes_what_was_found(
     assert scorer.score(["A text."]).errors == {}
 
 
-@pytest.mark.slow  # a whole run, for the one line that no other test sees
 def test_a_worker_takes_it_and_the_manifest_says_so(
     tuned: Tuned, tiny_model: Path, shards: Path, tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ def _try(backend: Backend, batch: Tokens) -> tuple[torch.Tensor | None, str]:
         return backend.logits(batch), ""
     except ValueError as error:  # what transformers raises for a text that it cannot take
         return None, str(error)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise
     if torch.cuda.is_available():
@@ -65,8 +65,11 @@ def _try(backend: Backend, batch: Tokens) -> tuple[torch.Tensor | None, str]:
     return None, _NO_MEMORY
 
 
-def is_lack_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+_CPU_SIGNS = ("DefaultCPUAllocator: can't allocate memory", "std::bad_alloc")
+
+
+def is_lack_of_memory(error: RuntimeError | MemoryError) -> bool:
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(sign in str(error) for sign in _CPU_SIGNS)
 
 
 def _halved(max_batch_tokens: int, reason: str) -> int:
