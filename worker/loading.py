@@ -1,5 +1,8 @@
 """Load the model that the settings name, as a worker serves it. Knows no queue."""
 
+import os
+
+import platformdirs
 from transformers.utils import logging as transformers_logging
 
 from fleet.settings import Settings
@@ -9,6 +12,7 @@ from worker.scoring import Scorer, load_scorer
 def load_model(settings: Settings) -> Scorer:
     """Raises ModelError, or ParityError where the fast way does not give the model's own scores."""
     _quieten_transformers()
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
     return load_scorer(
         settings.model,
         settings.dtype,

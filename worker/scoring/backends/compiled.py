@@ -1,9 +1,7 @@
 """torch.compile, in place. Where it cannot work the model runs as it is, and a warning says so."""
 
 import logging
-import os
 
-import platformdirs
 import torch
 
 logger = logging.getLogger(__name__)
@@ -11,7 +9,6 @@ logger = logging.getLogger(__name__)
 
 def compile_in_place(module: torch.nn.Module, device: torch.device) -> None:
     """Compile at the first call, for all sizes at once, which takes a minute or two."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift-compiled"))
     if not _compiles(device):
         return
     import torch._inductor.config as inductor
