@@ -6,8 +6,8 @@ from benchmarks.scorer.case import Case, Model
 from benchmarks.scorer.contender import Name
 from benchmarks.scorer.texts import Lengths
 
-_ALL = tuple(Name)
-_PLAIN = (Name.REFERENCE, Name.REFERENCE_16BIT, Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
+_ALL = tuple(name for name in Name if name is not Name.OURS_SHARD)  # whose opening and closing a few rows do not hide
+_PLAIN = (Name.REFERENCE, Name.REFERENCE_16BIT, Name.OURS, Name.OURS_FORWARD)
 _SHORT_OF_TIME = (Name.REFERENCE, Name.OURS, Name.OURS_FORWARD)
 _OURS_ALONE = (Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
 
@@ -30,6 +30,7 @@ CPU = Plan(
         _case(Model.BERT_BASE, Lengths.FULL, 6, 2, _SHORT_OF_TIME),
         _case(Model.BERT_BASE, Lengths.SHORT, 128, 2, _SHORT_OF_TIME),
         _case(Model.MINILM, Lengths.FINEWEB, 64, 3, (*_PLAIN, Name.CROSS_ENCODER)),
+        _case(Model.MINILM, Lengths.FINEWEB, 512, 3, _OURS_ALONE),
         _case(Model.DISTILBERT, Lengths.FINEWEB, 32, 2, _PLAIN),
         _case(Model.BERT_LARGE, Lengths.FINEWEB, 8, 2, _SHORT_OF_TIME),
     ),

@@ -26,9 +26,3 @@ def plan_batches(lengths: Rows, *, max_batch_tokens: int) -> list[Rows]:
 def padded_tokens(lengths: Rows, batch: Rows) -> int:
     """What a batch costs when every row is as long as its longest."""
     return len(batch) * int(lengths[batch].max())
-
-
-def padding_waste(lengths: Rows, batches: list[Rows]) -> float:
-    """The share of padding among the tokens that go through the model, from 0 to 1."""
-    sent = sum(padded_tokens(lengths, batch) for batch in batches)
-    return 1 - int(lengths.sum()) / sent if sent else 0.0
