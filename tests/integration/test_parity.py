@@ -13,6 +13,7 @@ from support.records import a_shard, a_spec
 from worker.provenance import provenance
 from worker.scoring import ModelError, ParityError, Scorer, load_scorer
 from worker.scoring.parity import Parity, check_parity
+from worker.scoring.precision import TOLERANCES
 
 
 def column(*logits: float) -> np.ndarray:
@@ -80,6 +81,13 @@ def test_small_errors_that_shuffle_the_rows_do_not_pass() -> None:
 
     with pytest.raises(ParityError, match="the rows' ranks agree to .* only, of 0.97"):
         check_parity(shuffled, model="m", way="padded", dtype="bfloat16")
+
+
+def test_the_tolerances_are_those_that_the_docs_state() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+
+    for dtype, tolerance in TOLERANCES.items():
+        assert f"| {dtype} | {tolerance.error:g} | {tolerance.rank_correlation:g} |" in text
 
 
 # --- at a worker's start ------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from worker.scoring.backends.packed import FAMILIES, packed, positions_before_th
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, default_batch_tokens, has_packed_attention
 from worker.scoring.errors import ModelError, ParityError
-from worker.scoring.parity import Parity, check_parity, reference_logits
+from worker.scoring.forward import is_lack_of_memory
+from worker.scoring.parity import Logits, Parity, check_parity, reference_logits
 from worker.scoring.precision import candidates, convert
 from worker.scoring.sample import sample_texts
 from worker.scoring.scorer import Scorer
@@ -99,7 +100,7 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
     max_tokens = _max_tokens(tokenizer, model)
     texts = sample_texts(options.parity_rows)
     model.to(options.device)
-    reference = reference_logits(model.float(), tokenizer, texts, max_tokens=max_tokens) if texts else None
+    reference = _reference(name, model, tokenizer, texts, max_tokens) if texts else None
     convert(model, dtype)
     scorer = Scorer(
         backend=_backend(model, tokenizer, dtype, options),
@@ -114,6 +115,18 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
     parity = Parity(reference=reference, fast=scorer.score(texts).values)
     check_parity(parity, model=name, way=scorer.backend.name, dtype=dtype)
     return scorer.with_parity(parity)
+
+
+def _reference(name: str, model: Any, tokenizer: Any, texts: list[str], max_tokens: int) -> Logits:
+    try:
+        return reference_logits(model.float(), tokenizer, texts, max_tokens=max_tokens)
+    except (RuntimeError, MemoryError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise ModelError(
+            f"The model {name} does not fit here in float32, in which its scores are tried when a worker starts. "
+            "SHARDSIFT_PARITY_ROWS=0 leaves the trial out."
+        ) from error
 
 
 def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backend:
