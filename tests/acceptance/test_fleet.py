@@ -181,7 +181,7 @@ def test_a_worker_that_would_not_give_the_models_own_scores_leaves_with_the_figu
     model = overflowing_classifier(tmp_path / "model", tiny_model)
     run_id = enqueue(fleet, shards, model, tmp_path / "out", "--dtype", "float16")
 
-    with fleet.worker(model, environment={"SHARDSIFT_DTYPE": "float16"}) as worker:
+    with fleet.worker(model, environment={"SHARDSIFT_DTYPE": "float16", "SHARDSIFT_PARITY_ROWS": "16"}) as worker:
         worker.wait(timeout=120)
 
     assert worker.returncode == EXIT_NO_MODEL

@@ -15,8 +15,8 @@ from worker.scoring import load_scorer
 from worker.scoring.sample import sample_texts
 
 torch.set_num_threads(1)
-scorer = load_scorer(sys.argv[1], "float32", compile=sys.argv[2] == "compiled", parity_rows=4)
-values = scorer.score([*sample_texts(8), "", "x"]).values  # a batch of one row and one of short rows among them
+scorer = load_scorer(sys.argv[1], "float32", compile=sys.argv[2] == "compiled", parity_rows=0, max_batch_tokens=4096)
+values = scorer.score([*sample_texts(8), "", "x"]).values  # one batch, padded: each other shape is compiled anew
 print(json.dumps({"backend": scorer.backend.name, "scores": values[:, 0].tolist()}))
 """
 

@@ -42,7 +42,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
-@pytest.mark.parametrize("rows", [100, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [60, pytest.param(2_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str], Path], family: str, rows: int) -> None:
     model, texts = models(family), real_texts(rows)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 SCORE = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np, pyarrow.parquet as pq
@@ -51,6 +52,7 @@ class NoLease:
     def check(self): ...
 
 spec = a_spec(columns=describe_columns(pq.read_schema(source)), where="score >= 1", output_uri=output)
+spec = replace(spec, window_rows=1000, window_bytes=4 << 20)  # so that the small shard too has windows in every step
 claim = Claim(run_id=spec.run_id, shard=Shard(name="s", uri=source), spec=spec, token=1, attempt=1)
 receipt = score_shard(claim, LengthScorer(), NoLease(), worker="w", scratch_dir=None)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
