@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from producer.demo.shards import write_shards
 from support.fleet import Fleet, new_fleet
@@ -14,6 +15,15 @@ from support.models import minilm_classifier, tiny_classifier
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that two processes end at about the same time; within that, the order stays random."""
     items.sort(key=lambda item: "acceptance" not in item.nodeid)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """On a busy machine torch's threads wait for each other longer than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

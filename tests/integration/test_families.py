@@ -1,6 +1,6 @@
 """The pipeline's scores from every family of classifier and every kind of head, whatever fits the family best."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -16,20 +16,13 @@ from worker.scoring import Scorer, load_scorer
 from worker.scoring.functions import apply
 from worker.scoring.precision import TOLERANCES
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline takes their texts one at a time
 
 
 def real_texts(count: int) -> list[str]:
     return [document.text for document in islice(documents(0), count)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a busy machine torch's threads wait for each other longer than they work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

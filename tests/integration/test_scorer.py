@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,18 +18,11 @@ from support.reference import reference_scores
 from worker.scoring import ModelError, Scorer, load_scorer
 from worker.scoring.sample import sample_texts
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def real_texts(count: int, *, seed: int = 0) -> list[str]:
     return [document.text for document in islice(documents(seed), count)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a busy machine torch's threads wait for each other longer than they work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
