@@ -1,8 +1,5 @@
 """Scores of real models: those of the transformers pipeline, whatever the batches, the order and the oddity of a text."""
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -160,38 +157,6 @@ def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_
 
 
 # --- memory that does not do --------------------------------------------------------------------------------------------
-
-SCORE_WITH_LITTLE_MEMORY = """
-import json, resource, sys
-from pathlib import Path
-import torch
-from worker.scoring import load_scorer
-from worker.scoring.sample import sample_texts
-
-torch.set_num_threads(1)
-texts = sample_texts(1000)
-scorer = load_scorer(sys.argv[1], "float32", max_batch_tokens=1 << 20, parity_rows=0)
-scorer.score(texts[:8])  # what torch takes once and for all
-in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (in_use + (200 << 20), -1))
-told = []
-scores = scorer.score(texts, told.append)
-print(json.dumps({"batches": len(told), "errors": scores.errors, "scores": scores.values[:, 0].tolist()}))
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is read from /proc")
-def test_with_too_little_memory_for_a_batch_all_rows_are_scored_in_smaller_ones(
-    bert_model: Path, scorer: Scorer
-) -> None:
-    """A batch of a million tokens needs 256 MiB in the feed-forward layer alone, and 200 are left."""
-    command = [sys.executable, "-c", SCORE_WITH_LITTLE_MEMORY, str(bert_model)]
-
-    done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout)
-
-    assert done["batches"] > 1
-    assert done["errors"] == {}
-    assert np.abs(scorer.score(sample_texts(1000)).values[:, 0] - done["scores"]).max() < 1e-5
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
