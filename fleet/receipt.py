@@ -26,9 +26,7 @@ class Parity:
     rows: int
     max_error: float
     p999_error: float  # what 999 of 1,000 logits stay within
-    flipped_share: (
-        float | None
-    )  # of the rows, those the run's filter decides otherwise; None where it reads other columns
+    flipped_share: float | None  # of the rows, that the filter decides otherwise; None where it reads other columns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,6 +101,14 @@ def test_a_row_too_large_for_the_memory_is_an_errored_row_and_the_others_keep_th
     assert values[kept].tolist() == EXPECTED[kept].tolist()
 
 
+def test_memory_that_lacks_for_short_rows_too_is_the_machines_fault_and_loses_no_row() -> None:
+    lack = torch.OutOfMemoryError("out of memory")
+    backend = MeanOfIds(failing=lambda batch: lack if 8 in batch.ids else None)
+
+    with pytest.raises(MemoryError, match="rows that should fit.*SHARDSIFT_MAX_BATCH_TOKENS"):
+        forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+
+
 def test_a_row_that_the_model_refuses_is_an_errored_row_and_the_others_keep_their_scores() -> None:
     refusal = ValueError("All examples must have the same number of <eos> tokens.")
     backend = MeanOfIds(failing=lambda batch: refusal if 5 in batch.ids else None)

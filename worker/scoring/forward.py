@@ -23,6 +23,7 @@ def forward(
 
     What the device computes is fetched once, at the end. Depends on nothing that was scored before: a budget lowered
     by a lack of memory is lowered for this window only, so that the same window is always rounded the same.
+    Raises MemoryError where memory lacks for rows no longer than others that fit: then it is the machine, not the row.
     """
     lengths = tokens.lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
@@ -45,7 +46,18 @@ def forward(
             errors[int(batch[0])] = reason
         rows_done += len(batch)
         on_batch(rows_done)
+    _check_that_the_rows_are_to_blame(lengths, errors)
     return _fetched(done, (len(tokens), outputs)), errors
+
+
+def _check_that_the_rows_are_to_blame(lengths: Rows, errors: dict[int, str]) -> None:
+    """Else a machine short of memory would turn row after row into errored ones."""
+    lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
+    fitted = np.delete(lengths, list(errors))
+    if lost and lengths[lost].min() <= fitted.max(initial=0):
+        raise MemoryError(
+            "Memory lacks for rows that should fit. Free some, or set a smaller SHARDSIFT_MAX_BATCH_TOKENS."
+        )
 
 
 _NO_MEMORY = "not enough memory for this row"
