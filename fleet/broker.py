@@ -12,6 +12,8 @@ from celery import Celery
 
 from fleet.settings import Settings
 
+FIRST, LATER = 0, 5  # priorities of messages: shards that were begun before overtake fresh ones
+_PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
 
 
@@ -25,6 +27,7 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
     app.conf.update(
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_SECONDS,
+            "priority_steps": [FIRST, LATER],
             "socket_timeout": 30,
             "socket_connect_timeout": 10,
             "socket_keepalive": True,
@@ -39,9 +42,10 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         # The ledger holds results; Celery stores none.
         result_backend=None,
         task_ignore_result=True,
-        # A message stays with the broker until its shard is recorded, and a dead child's comes back at once.
+        # A message stays with the broker until its task ends. A dead child's shard is sent anew by the ledger's word,
+        # which counts its crashes, and not by Celery, which would send it for ever.
         task_acks_late=True,
-        task_reject_on_worker_lost=True,
+        task_reject_on_worker_lost=False,
         task_acks_on_failure=True,
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=True,
@@ -60,6 +64,11 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         **overrides,
     )
     return app
+
+
+def queue_lists(queue: str) -> list[str]:
+    """The Redis lists that hold a queue's messages: one for each priority."""
+    return [queue, f"{queue}{_PRIORITY_SEPARATOR}{LATER}"]
 
 
 def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:

@@ -5,6 +5,7 @@ ShardsiftError
 ├── ShardError        this shard cannot be done → recorded as failed; the worker goes on
 ├── TransientError    it may pass by itself     → the shard is tried again, later
 ├── LeaseLost         another worker has it now → the worker drops its output
+├── RunUnknown        Redis came back empty     → the worker ends its shard; the receipt beside the output tells
 ├── Stopped           the worker is to leave    → checkpoint, release, exit
 └── PublishConflict   the output moved under us → the finalizer looks again
 """
@@ -28,6 +29,10 @@ class TransientError(ShardsiftError):
 
 class LeaseLost(ShardsiftError):
     """The ledger gave the shard to another attempt, or the run was cancelled."""
+
+
+class RunUnknown(ShardsiftError):
+    """The ledger does not have the run any more."""
 
 
 class Stopped(ShardsiftError):

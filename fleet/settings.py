@@ -54,13 +54,32 @@ class Settings(BaseSettings):
         description="Sample texts a worker scores both ways before it serves. Unset: 1,024, on a CPU 16. 0: none.",
     )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
+    spot_notice: Literal["aws", "gcp", "azure"] | None = Field(
+        None,
+        description="The cloud whose notice, that it takes this spot machine back, a worker watches for. Unset: none.",
+    )
+    spot_notice_address: str | None = Field(
+        None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
+    )
     lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its shard.")
     progress_seconds: float = Field(10.0, gt=0, description="Pause between two progress lines of a shard in Flower.")
     sweep_seconds: float = Field(15.0, gt=0, description="Pause between two sweeps of the ledger in a finalizer.")
     resend_seconds: float = Field(
         60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew."
     )
-    max_attempts: int = Field(3, gt=0, description="Attempts that may crash or fail before a shard is failed.")
+    max_attempts: int = Field(3, gt=0, description="Attempts that may crash before a shard is failed.")
+    max_errors: int = Field(
+        8, gt=0, description="Errors of network, disk or service before a shard is failed: after 5, 20, 80, … s each."
+    )
+    checkpoint_mib: int = Field(
+        512, ge=0, description="Scores of unfinished shards that a run may keep in Redis; more go to the output's storage."
+    )
+    stop_seconds: float = Field(
+        8.0, gt=0, description="How long a worker that is told to stop may take for its batch or upload before it is ended."
+    )
+    stall_seconds: float = Field(
+        900.0, gt=0, description="How long a shard may make no progress before its process is replaced: a hung device."
+    )
     state_dir: Path = Field(
         Path(platformdirs.user_state_dir("shardsift")),
         description="Where `producer run` keeps its Redis data and logs, `producer flower` its history, `worker tune` its finds.",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from fleet.broker import make_app
+from fleet.broker import make_app, queue_lists
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
@@ -88,7 +88,7 @@ def _embedded(settings: Settings, url: str) -> Settings:
 
 def _forget_the_dead(ledger: Ledger, spec: RunSpec) -> None:
     """This Redis is ours and no worker is up: earlier messages and leases are nobody's."""
-    ledger.redis.delete(spec.queue, "unacked", "unacked_index")
+    ledger.redis.delete(*queue_lists(spec.queue), "unacked", "unacked_index")
     ledger.forget_messages(spec.run_id)
 
 

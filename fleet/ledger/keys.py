@@ -1,0 +1,29 @@
+"""The Redis keys of one run; docs/architecture.md tells what each holds."""
+
+PREFIX = "shardsift:"
+RUNS = PREFIX + "runs"
+REFUSED = PREFIX + "refused"
+
+
+class Keys:
+    def __init__(self, run_id: str) -> None:
+        self.run = f"{PREFIX}run:{run_id}"
+        self.shards = f"{self.run}:shards"
+        self.waiting = f"{self.run}:waiting"
+        self.sent = f"{self.run}:sent"
+        self.running = f"{self.run}:running"
+        self.failed = f"{self.run}:failed"
+        self.receipts = f"{self.run}:receipts"
+
+    def attempts(self, shard: str) -> str:
+        """What is known of the attempts at a shard; with an empty name, the prefix of all such keys."""
+        return f"{self.run}:attempts:{shard}"
+
+    def scores(self, shard: str) -> str:
+        """The checkpoint of a shard."""
+        return f"{self.run}:scores:{shard}"
+
+    def of(self, shard: str = "") -> list[str]:
+        """All keys, in the order in which `lua/prelude.lua` takes them."""
+        run_wide = [self.run, self.shards, self.waiting, self.sent, self.running, self.failed, self.receipts]
+        return [*run_wide, self.attempts(shard), self.scores(shard), REFUSED]

@@ -1,0 +1,379 @@
+"""All reads and writes of a fleet's runs.
+
+States go `queued → running → done | failed`; each move is one Lua script on Redis' own clock, so that it happens whole
+or not at all and no worker's clock matters. A claim lasts for a lease and carries a token; a worker that comes back after
+its lease ran out, and another took the shard, finds the token stale.
+"""
+
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from itertools import islice
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import redis
+from pydantic import TypeAdapter
+
+from fleet.errors import LeaseLost, RunUnknown, UsageError
+from fleet.ledger.connect import connect
+from fleet.ledger.keys import REFUSED, RUNS, Keys
+from fleet.ledger.records import Claim, Counts, Due, Failure, Outcome, Publication, Refusal
+from fleet.receipt import Receipt
+from fleet.settings import Settings
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+
+_SHARD = TypeAdapter(Shard)
+_PUBLICATION = TypeAdapter(Publication)
+_T = TypeVar("_T")
+_BATCH = 1000  # shards in one call to Redis
+_BACKOFF_SECONDS = 5.0  # after the first error; four times as long after each further one
+_MAX_BACKOFF_SECONDS = 600.0
+_ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+_SCRIPTS = (
+    *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
+    *("take_due", "retry", "restore"),
+)
+
+
+class Ledger:
+    """Cheap to make; safe to share between threads. Methods raise redis.RedisError where Redis does not answer."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        lease_seconds: float = 60.0,
+        sweep_seconds: float = 15.0,
+        max_attempts: int = 3,
+        max_errors: int = 8,
+        checkpoint_bytes: int = 512 << 20,
+    ) -> None:
+        self.redis = client
+        self.lease_seconds = lease_seconds
+        self._lease_ms = int(lease_seconds * 1000)
+        self._outage_ms = int(max(lease_seconds / 2, 3 * sweep_seconds) * 1000)
+        self._max_attempts = max_attempts
+        self._max_errors = max_errors
+        self._checkpoint_bytes = checkpoint_bytes
+        prelude = _lua("prelude")
+        self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
+
+    @classmethod
+    def connect(cls, settings: Settings) -> "Ledger":
+        """The ledger of the fleet's Redis. Raises UsageError where that is missing or refuses us."""
+        return cls(
+            connect(settings),
+            lease_seconds=settings.lease_seconds,
+            sweep_seconds=settings.sweep_seconds,
+            max_attempts=settings.max_attempts,
+            max_errors=settings.max_errors,
+            checkpoint_bytes=settings.checkpoint_mib << 20,
+        )
+
+    # --- runs -------------------------------------------------------------------------------------------------------
+
+    def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
+        """Write a run and the shards it does not have yet; returns how many those were. May run twice; lifts a cancellation."""
+        keys = Keys(spec.run_id)
+        self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
+        self.redis.hdel(keys.run, "cancelled")
+        self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
+        added = 0
+        for batch in _batches(shards):
+            fields = [part for shard in batch for part in (shard.name, _SHARD.dump_json(shard))]
+            added += self._run_script("add_shards", keys.of(), fields)
+        self.redis.hset(keys.run, "complete", 1)
+        if added:
+            self.redis.hdel(keys.run, "published")
+        return added
+
+    def is_complete(self, run_id: str) -> bool:
+        """Whether all shards of the run were written: a producer may have died midway."""
+        return bool(self.redis.hexists(Keys(run_id).run, "complete"))
+
+    def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
+        """Record as done what receipts beside the outputs prove, where the ledger has those shards open and unclaimed.
+
+        Returns how many that were. May run twice.
+        """
+        restored = 0
+        for batch in _batches(receipts):
+            fields = [part for receipt in batch for part in (receipt.shard, receipt.to_json(), *_fates(receipt))]
+            restored += self._run_script("restore", Keys(run_id).of(), fields)
+        return restored
+
+    def run_ids(self) -> list[str]:
+        """Newest first."""
+        return self._ordered(RUNS)[::-1]
+
+    def spec(self, run_id: str) -> RunSpec:
+        """Raises UsageError for a run that the ledger does not have."""
+        spec = self.redis.hget(Keys(run_id).run, "spec")
+        if spec is None:
+            known = ", ".join(self.run_ids()[:5]) or "none"
+            raise UsageError(f"The ledger has no run {run_id!r}. Newest runs: {known}.")
+        return RunSpec.from_json(spec)
+
+    def counts(self, run_id: str) -> Counts:
+        keys = Keys(run_id)
+        pipeline = self.redis.pipeline()
+        for key in (keys.waiting, keys.sent, keys.running):
+            pipeline.zcard(key)
+        pipeline.hlen(keys.receipts)
+        pipeline.scard(keys.failed)
+        pipeline.hlen(keys.shards)
+        pipeline.hgetall(keys.run)
+        pipeline.zrange(keys.running, 0, -1)
+        pipeline.time()
+        waiting, sent, running, done, failed, shards, run, names, (now, _) = pipeline.execute()
+        return Counts(
+            shards=shards,
+            queued=waiting + sent,
+            running=running,
+            done=done,
+            failed=failed,
+            rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
+            seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
+            **{field: int(run.get(field, 0)) for field in _ROWS},
+        )
+
+    def cancel(self, run_id: str) -> None:
+        """Workers stop at their next batch; nothing is forgotten, and `retry` or `create_run` takes it up again."""
+        self.redis.hset(Keys(run_id).run, "cancelled", 1)
+
+    def is_cancelled(self, run_id: str) -> bool:
+        return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
+
+    def retry(self, run_id: str, *, done_too: bool = False) -> int:
+        """Queue the failed shards again with fresh tries, and lift a cancellation; returns how many.
+
+        With `done_too` every finished shard is scored again: for outputs that were lost before they were published.
+        """
+        keys = Keys(run_id)
+        return int(self._run_script("retry", keys.of(), [int(done_too), keys.attempts("")]))
+
+    def forget_messages(self, run_id: str) -> None:
+        """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone."""
+        keys = Keys(run_id)
+        for shard in self._ordered(keys.running):
+            self.redis.zadd(keys.running, {shard: 0}, xx=True)
+        for shard in self._ordered(keys.sent):
+            self.redis.zadd(keys.waiting, {shard: 0})
+            self.redis.zrem(keys.sent, shard)
+
+    def take_due(self, run_id: str, *, room: int, queue_is_empty: bool, resend_seconds: float) -> Due:
+        """The shards to send messages for now; they count as sent from here on. `room` limits those never tried.
+
+        A message lost after this is sent anew once the queue is empty and `resend_seconds` have passed.
+        """
+        keys = Keys(run_id)
+        resend_ms = int(resend_seconds * 1000) if queue_is_empty else -1
+        arguments = [room, resend_ms, self._lease_ms, self._outage_ms, self._max_attempts, keys.attempts("")]
+        again, fresh = self._run_script("take_due", keys.of(), arguments)
+        return Due(again=again, fresh=fresh)
+
+    # --- one shard --------------------------------------------------------------------------------------------------
+
+    def claim(self, run_id: str, shard_name: str, owner: str) -> Claim | Refusal:
+        """Take a shard for one lease. Two workers never hold the same shard with valid tokens.
+
+        `owner` is a worker, of which one process at a time scores: its next claim of a shard ends its claim before.
+        """
+        answer = self._run_script(
+            "claim",
+            Keys(run_id).of(shard_name),
+            [shard_name, owner, self._lease_ms, self._max_attempts, uuid4().hex[:12]],
+        )
+        if answer[0] != "claimed":
+            return Refusal(answer[0])
+        _, token, attempt, shard, spec = answer
+        return Claim(
+            run_id=run_id,
+            shard=_SHARD.validate_json(shard),
+            spec=RunSpec.from_json(spec),
+            token=token,
+            attempt=int(attempt),
+        )
+
+    def renew(self, claim: Claim, *, rows: int) -> None:
+        """Extend the lease and note the rows scored so far.
+
+        Raises LeaseLost when the shard is no longer ours, RunUnknown when Redis came back without the run.
+        """
+        answer = self._run_script("renew", _keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows])
+        if answer == "unknown":
+            raise _unknown(claim)
+        if answer != "renewed":
+            reason = "the run was cancelled" if answer == "cancelled" else "another attempt took it over"
+            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is not ours any more: {reason}.")
+
+    def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
+        """Keep a window's scores for whoever resumes the shard; False where the run's checkpoints are full.
+
+        `window` is its first row. Raises LeaseLost for a stale token. A later save replaces the window's earlier one.
+        """
+        arguments = [claim.shard.name, claim.token, window, scores, self._checkpoint_bytes]
+        answer = self._run_script("save_scores", _keys(claim), arguments)
+        if answer == "lost":
+            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is not ours any more.")
+        return bool(answer == "saved")
+
+    def saved_scores(self, claim: Claim) -> dict[int, bytes]:
+        """The scores of the windows that earlier attempts finished, by their first row."""
+        key = Keys(claim.run_id).scores(claim.shard.name)
+        found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)
+        return {int(window): scores for window, scores in found.items()}
+
+    def complete(self, claim: Claim, receipt: Receipt) -> int:
+        """Record a shard as done; returns the number of shards still open.
+
+        Raises LeaseLost for a stale token, RunUnknown when Redis came back without the run.
+        """
+        arguments = [claim.shard.name, claim.token, receipt.to_json(), *_fates(receipt)]
+        answer, still_open = self._run_script("complete", _keys(claim), arguments)
+        if answer == "unknown":
+            raise _unknown(claim)
+        if answer == "lost":
+            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} was finished by another attempt.")
+        return int(still_open)
+
+    def release(self, claim: Claim) -> None:
+        """Give a shard back: a stop, not a failure; the attempt is not counted."""
+        self._end_attempt(claim, Outcome.STOPPED)
+
+    def retry_later(self, claim: Claim, error: str, traceback: str) -> int:
+        """Give a shard back after an error that may pass, to wait 5, 20, 80, … s; failed after `max_errors` of them.
+
+        Returns the number of shards still open.
+        """
+        return self._end_attempt(claim, Outcome.ERROR, error, traceback)
+
+    def crashed(self, claim: Claim, error: str, traceback: str) -> int:
+        """Give a shard back after an error that nobody foresaw; failed after `max_attempts` of them and of crashes.
+
+        Returns the number of shards still open.
+        """
+        return self._end_attempt(claim, Outcome.CRASH, error, traceback)
+
+    def fail(self, claim: Claim, error: str, traceback: str) -> int:
+        """Record a shard that no attempt can save; returns the number of shards still open."""
+        return self._end_attempt(claim, Outcome.HOPELESS, error, traceback)
+
+    def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
+        """Note that the process which scored a shard for `owner` is dead; the shard waits no more for its lease to end.
+
+        Returns the number of shards still open. Does nothing where that owner does not hold the shard.
+        """
+        arguments = self._end_arguments("owner", owner, Outcome.CRASH, error, traceback, backoff_seconds=0)
+        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), [shard_name, *arguments])
+        return int(still_open)
+
+    def _end_attempt(self, claim: Claim, outcome: Outcome, error: str = "", traceback: str = "") -> int:
+        arguments = self._end_arguments("token", claim.token, outcome, error, traceback, _BACKOFF_SECONDS)
+        _, still_open = self._run_script("end_attempt", _keys(claim), [claim.shard.name, *arguments])
+        return int(still_open)
+
+    def _end_arguments(
+        self, by: str, whose: str, outcome: Outcome, error: str, traceback: str, backoff_seconds: float
+    ) -> list[Any]:
+        backoff = [int(backoff_seconds * 1000), int(_MAX_BACKOFF_SECONDS * 1000)]
+        return [by, whose, outcome, error, traceback, *backoff, self._max_attempts, self._max_errors]
+
+    # --- what came of it --------------------------------------------------------------------------------------------
+
+    def receipts(self, run_id: str) -> Iterator[Receipt]:
+        """The receipts of all done shards, in the order of their names."""
+        keys = Keys(run_id)
+        names = sorted(str(name) for name in self.redis.hkeys(keys.receipts))
+        for batch in _batches(names):
+            for receipt in self.redis.hmget(keys.receipts, batch):
+                if receipt is not None:  # a `retry --all` meanwhile
+                    yield Receipt.from_json(receipt)
+
+    def failures(self, run_id: str) -> list[Failure]:
+        """The dead-letter list, in the order of the shards' names."""
+        keys = Keys(run_id)
+        names = sorted(str(name) for name in self.redis.smembers(keys.failed))
+        pipeline = self.redis.pipeline()
+        for name in names:
+            pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts")
+        return [
+            Failure(
+                shard=name,
+                error=error or "",
+                traceback=traceback or "",
+                worker=worker or "",
+                attempts=int(attempts or 0),
+            )
+            for name, (error, traceback, worker, attempts) in zip(names, pipeline.execute(), strict=True)
+        ]
+
+    def publication(self, run_id: str) -> Publication | None:
+        published = self.redis.hget(Keys(run_id).run, "published")
+        return _PUBLICATION.validate_json(published) if published else None
+
+    def record_publication(self, run_id: str, publication: Publication) -> None:
+        self.redis.hset(Keys(run_id).run, "published", _PUBLICATION.dump_json(publication))
+        self.redis.hdel(Keys(run_id).run, "publish_error")
+
+    def publish_error(self, run_id: str) -> str | None:
+        """Why the last try to publish did not land; the finalizer tries again."""
+        error = self.redis.hget(Keys(run_id).run, "publish_error")
+        return None if error is None else str(error)
+
+    def record_publish_error(self, run_id: str, error: str) -> None:
+        self.redis.hset(Keys(run_id).run, "publish_error", error)
+
+    # --- what was refused -------------------------------------------------------------------------------------------
+
+    def count_refused(self, what: str) -> None:
+        """Note that something was refused that no part of ours in good order would send."""
+        self.redis.hincrby(REFUSED, what, 1)
+
+    def refused(self) -> dict[str, int]:
+        """What was refused so far, over all runs, and how often."""
+        return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
+
+    # --- plumbing ---------------------------------------------------------------------------------------------------
+
+    def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        return self._scripts[name](keys=keys, args=arguments)
+
+    def _ordered(self, key: str) -> list[str]:
+        return [str(name) for name in self.redis.zrange(key, 0, -1)]
+
+    def _attempts_fields(self, keys: Keys, names: Iterable[str], field: str) -> list[Any]:
+        pipeline = self.redis.pipeline()
+        for name in names:
+            pipeline.hget(keys.attempts(name), field)
+        return list(pipeline.execute())
+
+
+def _keys(claim: Claim) -> list[str]:
+    return Keys(claim.run_id).of(claim.shard.name)
+
+
+def _unknown(claim: Claim) -> RunUnknown:
+    return RunUnknown(f"The ledger has lost the run {claim.run_id}. The same `producer enqueue` takes it up again.")
+
+
+def _fates(receipt: Receipt) -> tuple[int, ...]:
+    return tuple(getattr(receipt, rows) for rows in _ROWS)
+
+
+def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch
+
+
+def _lua(name: str) -> str:
+    return resources.files("fleet.ledger").joinpath("lua", f"{name}.lua").read_text()
+
+
+def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
+    if "started_ms" not in run:
+        return 0.0
+    end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
+    return max(0.0, (end_ms - int(run["started_ms"])) / 1000)

@@ -1,0 +1,31 @@
+-- End an attempt without a receipt, if the shard is still the caller's: back to `waiting`, or to `failed`.
+-- ARGV: name, 'token' or 'owner', that token or owner, outcome, error, traceback, backoff_ms, max_backoff_ms,
+-- max_crashes, max_errors. Returns {'queued', 'failed' or 'lost', open}.
+local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms, max_crashes, max_errors = unpack(ARGV)
+local ours = redis.call('HGET', attempts, by) == whose and redis.call('SISMEMBER', failed, name) == 0
+if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
+if not ours then return {'lost', open_shards()} end
+redis.call('HSET', attempts, 'token', '') -- nobody's, so that a renewal under way does not take the shard back
+redis.call('HDEL', attempts, 'rows')
+if error ~= '' then
+  local owner = redis.call('HGET', attempts, 'owner') or ''
+  redis.call('HSET', attempts, 'error', error, 'traceback', traceback, 'worker', owner)
+end
+
+local tries, limit = 1, 1 -- for a hopeless shard
+if outcome == 'stopped' then
+  redis.call('HINCRBY', attempts, 'attempts', -1)
+  redis.call('HINCRBY', attempts, 'crashes', -1)
+  tries, backoff_ms = 0, 0
+elseif outcome == 'error' then
+  redis.call('HINCRBY', attempts, 'crashes', -1)
+  tries, limit = redis.call('HINCRBY', attempts, 'errors', 1), max_errors
+elseif outcome == 'crash' then
+  tries, limit = tonumber(redis.call('HGET', attempts, 'crashes')), max_crashes
+end
+if tries >= tonumber(limit) then
+  give_up(name)
+  return {'failed', open_shards()}
+end
+wait(name, now + math.min(backoff_ms * 4 ^ math.max(0, tries - 1), max_backoff_ms))
+return {'queued', open_shards()}

@@ -1,0 +1,65 @@
+-- What every script begins with: the keys of a run, Redis' clock, and the moves that several scripts make.
+-- A shard is in one place at a time: waiting, sent, running, failed, or in receipts, which is done.
+local run, shards, waiting, sent, running, failed, receipts, attempts, scores, refused = unpack(KEYS)
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local NEVER_TRIED = 0 -- the place in `waiting` of a shard that nobody began; others stand by when they are due
+
+local function open_shards()
+  return redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
+end
+
+local function wait(name, due)
+  redis.call('ZREM', sent, name)
+  redis.call('ZREM', running, name)
+  redis.call('ZADD', waiting, due, name)
+end
+
+local function run_until(name, lease_end)
+  redis.call('ZREM', waiting, name)
+  redis.call('ZREM', sent, name)
+  redis.call('ZADD', running, lease_end, name)
+end
+
+local function close(name)
+  redis.call('ZREM', waiting, name)
+  redis.call('ZREM', sent, name)
+  redis.call('ZREM', running, name)
+end
+
+local function give_up(name)
+  close(name)
+  redis.call('SADD', failed, name)
+end
+
+-- An attempt that ended without a word of its own.
+local function note_crash(key, error)
+  redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
+  redis.call('HDEL', key, 'rows')
+end
+
+local function drop_checkpoint(attempts_key, scores_key)
+  local bytes = redis.call('HGET', attempts_key, 'checkpoint_bytes')
+  if bytes then
+    redis.call('HINCRBY', run, 'checkpoint_bytes', -bytes)
+    redis.call('HDEL', attempts_key, 'checkpoint_bytes')
+  end
+  redis.call('DEL', scores_key)
+end
+
+-- Whether whoever shows this token may still write: it is the shard's newest; or it is newer than any that the ledger
+-- remembers, as after a restart of Redis from an older state or from none, and nobody else holds the shard.
+local function may_write(name, token)
+  if redis.call('HEXISTS', shards, name) == 0 then return false end
+  if redis.call('HEXISTS', receipts, name) == 1 or redis.call('SISMEMBER', failed, name) == 1 then return false end
+  if redis.call('HGET', attempts, 'token') == token then return true end
+  local number = tonumber(string.match(token, '^(%d+)%-'))
+  local forgotten = number and number > tonumber(redis.call('HGET', run, 'fence') or 0)
+  return forgotten and not redis.call('ZSCORE', running, name)
+end
+
+local function refuse(reason)
+  redis.call('HINCRBY', refused, reason, 1)
+end

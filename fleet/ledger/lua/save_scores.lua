@@ -1,0 +1,10 @@
+-- Keep the scores of a window, if the token still holds and the run's checkpoints have room. May run twice.
+-- ARGV: name, token, window, scores, limit_bytes. Returns 'saved', 'full' or 'lost'.
+local name, token, window, blob, limit_bytes = unpack(ARGV)
+if not may_write(name, token) then return 'lost' end
+local more = #blob - redis.call('HSTRLEN', scores, window)
+if tonumber(redis.call('HGET', run, 'checkpoint_bytes') or 0) + more > tonumber(limit_bytes) then return 'full' end
+redis.call('HSET', scores, window, blob)
+redis.call('HINCRBY', attempts, 'checkpoint_bytes', more)
+redis.call('HINCRBY', run, 'checkpoint_bytes', more)
+return 'saved'
