@@ -1,11 +1,13 @@
-"""The manifest: one line a shard, from the receipts. It is published with the data and proves what that is."""
+"""The manifest: one line a shard, from the receipts and back. It is published with the data and proves what that is."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.receipt import Parity, Receipt
+from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.output import Mark
 
@@ -51,6 +53,17 @@ def manifest(spec: RunSpec, receipts: list[Receipt], mark: Mark) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
+def receipts_listed(manifest: BinaryIO, run_id: str) -> list[Receipt]:
+    """The receipts that a published manifest was made of; none where it is another run's, or nobody's we know.
+
+    Times come back in whole milliseconds, and as `staged_path` the place where the file is now.
+    """
+    mark = Mark.read_from(manifest)
+    if mark is None or mark.run_id != run_id:
+        return []
+    return [_receipt(line, run_id) for line in pq.read_table(manifest).to_pylist()]
+
+
 def _line(receipt: Receipt) -> dict[str, object]:
     made = receipt.provenance
     return {
@@ -75,10 +88,53 @@ def _line(receipt: Receipt) -> dict[str, object]:
         "max_batch_tokens": made.max_batch_tokens,
         **_parity_columns(made.parity),
         "versions": list(made.versions.items()),
-        "started_at": int(made.started_at * 1000),
-        "finished_at": int(made.finished_at * 1000),
+        "started_at": round(made.started_at * 1000),
+        "finished_at": round(made.finished_at * 1000),
     }
 
 
 def _parity_columns(parity: Parity | None) -> dict[str, object]:
     return {f"parity_{name}": value for name, value in asdict(parity).items()} if parity else {}
+
+
+def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
+    return Receipt(
+        run_id=run_id,
+        data=_file(line, "data", rows=line["rows_kept"]),
+        scores=_file(line, "scores", rows=line["rows_in"]),
+        errors=dict(line["errors"]),
+        provenance=_provenance(line),
+        **{
+            name: line[name] for name in ("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored")
+        },
+    )
+
+
+def _file(line: dict[str, Any], kind: str, *, rows: int) -> OutputFile:
+    path = line[f"{kind}_path"]
+    return OutputFile(
+        path=path,
+        staged_path=path,
+        size_bytes=line[f"{kind}_size_bytes"],
+        sha256=line[f"{kind}_sha256"],
+        rows=rows,
+    )
+
+
+def _provenance(line: dict[str, Any]) -> Provenance:
+    return Provenance(
+        parity=_parity(line),
+        versions=dict(line["versions"]),
+        started_at=_seconds(line["started_at"]),
+        finished_at=_seconds(line["finished_at"]),
+        **{name: line[name] for name in ("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens")},
+    )
+
+
+def _parity(line: dict[str, Any]) -> Parity | None:
+    found = {field.name: line[f"parity_{field.name}"] for field in fields(Parity)}
+    return None if found["rows"] is None else Parity(**found)
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()

@@ -7,10 +7,10 @@ from fleet.errors import PublishConflict, UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
+from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Output
 from producer.finalizer.card import dataset_card
-from producer.finalizer.manifest import manifest
 
 _LOOKS = 5  # each conflict means that somebody else committed; look again, and then leave it to a later sweep
 logger = logging.getLogger(__name__)

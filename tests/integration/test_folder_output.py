@@ -16,9 +16,9 @@ from fleet.errors import ShardError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.shard import Shard
 from fleet.storage.folder import FolderOutput
+from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
-from producer.finalizer.manifest import manifest
 from support.records import a_receipt, a_shard, a_spec
 
 SPEC = a_spec()
