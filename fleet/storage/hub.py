@@ -1,26 +1,28 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
-A worker uploads its files as blobs that no commit names yet; the finalizer makes them one commit, with manifest and
-card, sending none of their bytes. The client does not retry a commit, and one whose answer was lost may have landed:
-so whoever publishes looks at the manifest first (`published`).
+A worker uploads its files as blobs that no commit names yet; the finalizer makes them one commit to main, with manifest
+and card. In a run of many hours it saves them on a branch before, since the Hub drops blobs that no commit names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-from huggingface_hub.lfs import UploadInfo
+from huggingface_hub.errors import RepositoryNotFoundError
 
-from fleet.errors import PublishConflict, ShardError, TransientError, UsageError
-from fleet.receipt import OutputFile, Receipt
+from fleet.errors import ShardError, TransientError, UsageError
+from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.output import MANIFEST_PATH, Mark, output_files
+from fleet.storage.hub_commit import commit, uploaded
+from fleet.storage.kept import by_shard
+from fleet.storage.manifest import receipts_listed
+from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.run_branch import MAIN, RunBranch
 
 _PREFIX = "hf://datasets/"
-_PRECONDITION_FAILED = 412
-_MISSING_BLOB = "LFS pointer pointed to a file that does not exist"  # the Hub's wording, with status 400
 
 
 class HubOutput:
@@ -29,6 +31,7 @@ class HubOutput:
         self._run_id = run_id
         self._repo_id = repo_id_of(uri)
         self._api = HfApi()
+        self._branch = RunBranch(self._api, self._repo_id, run_id)
 
     def reserve(self, spec: RunSpec) -> None:
         try:
@@ -47,47 +50,73 @@ class HubOutput:
         return path
 
     def keep_receipt(self, receipt: Receipt) -> None:
-        """The Hub has no place outside commits; the ledger alone holds receipts until they are published."""
+        """The Hub has no place outside commits; the ledger alone holds receipts until a wave or the publication."""
+
+    def discard(self, receipt: Receipt) -> None:
+        """The Hub itself drops blobs that no commit names."""
+
+    def receipts(self) -> Iterator[Receipt]:
+        """What the manifest on main lists, and of other shards what waves have saved."""
+        with translated(f"Reading the receipts in {self.uri}"):
+            chosen = {shard: found[-1] for shard, found in by_shard(self._branch.receipts())}
+            chosen |= {receipt.shard: receipt for receipt in self._published_receipts()}
+        yield from (chosen[shard] for shard in sorted(chosen))
+
+    def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        with translated(f"Looking what {self.uri} has of {self._run_id}"):
+            return self._branch.lacking(receipts)
+
+    def save(self, receipts: Sequence[Receipt]) -> None:
+        with translated(f"Saving shards of {self._run_id} on a branch of {self.uri}"):
+            self._branch.save(receipts)
+
+    def keep_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        return False
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        return {}
+
+    def drop_checkpoints(self, shard: str) -> None:
+        """There are none."""
 
     def published(self) -> Mark | None:
-        with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            if not self._api.file_exists(self._repo_id, MANIFEST_PATH, repo_type="dataset"):
-                return None
-            filesystem = HfFileSystem(skip_instance_cache=True)
-            with filesystem.open(f"{self.uri}/{MANIFEST_PATH}", "rb") as manifest:
-                return Mark.read_from(manifest)
+        with translated(f"Reading {self.uri}/{MANIFEST_PATH}"), self._manifest() as manifest:
+            return Mark.read_from(manifest) if manifest else None
 
     def head(self) -> str:
         with translated(f"Reading {self.uri}"):
             return str(self._api.repo_info(self._repo_id, repo_type="dataset").sha)
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
-        additions = [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
-        additions += [CommitOperationAdd(path, content) for path, content in documents.items()]
+        additions = [*uploaded(receipts), *(CommitOperationAdd(path, content) for path, content in documents.items())]
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            try:
-                return self._commit(additions, parent)
-            except HfHubHTTPError as error:
-                if error.response is not None and error.response.status_code == _PRECONDITION_FAILED:
-                    raise PublishConflict(
-                        f"{self.uri} got another commit while {self._run_id} was published."
-                    ) from error
-                if _MISSING_BLOB in str(error):
-                    raise ShardError(
-                        f"{self.uri}: the Hub has dropped files of {self._run_id} that waited too long for their commit; "
-                        f"it keeps them about a day. Score the run again: producer retry {self._run_id} --all"
-                    ) from error
-                raise
+            return commit(
+                self._api,
+                self._repo_id,
+                additions,
+                message=f"Publish run {self._run_id}",
+                run_id=self._run_id,
+                to=MAIN,
+                parent=parent,
+            )
 
-    def _commit(self, additions: list[CommitOperationAdd], parent: str) -> str:
-        commit = self._api.create_commit(
-            self._repo_id,
-            additions,
-            repo_type="dataset",
-            commit_message=f"Publish run {self._run_id}",
-            parent_commit=parent,
-        )
-        return str(commit.oid)
+    def tidy(self) -> None:
+        with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
+            self._branch.delete()
+
+    @contextmanager
+    def _manifest(self) -> Iterator[BinaryIO | None]:
+        """The manifest on main, open; None where there is none."""
+        if not self._api.file_exists(self._repo_id, MANIFEST_PATH, repo_type="dataset"):
+            yield None
+            return
+        with HfFileSystem(skip_instance_cache=True).open(f"{self.uri}/{MANIFEST_PATH}", "rb") as manifest:
+            yield manifest
+
+    def _published_receipts(self) -> list[Receipt]:
+        with self._manifest() as manifest:
+            listed = receipts_listed(manifest, self._run_id) if manifest else []
+        return self._branch.of_those_in(MAIN, listed)
 
     def _create_repo(self) -> None:
         try:
@@ -118,16 +147,3 @@ def repo_id_of(uri: str) -> str:
     if not uri.startswith(_PREFIX) or repo_id.count("/") != 1 or "@" in repo_id:
         raise UsageError(f"An output on the Hub is written hf://datasets/<user>/<name>, not {uri}.")
     return repo_id
-
-
-def _uploaded(file: OutputFile) -> CommitOperationAdd:
-    """The operation for a blob that a worker uploaded, rebuilt from its receipt.
-
-    These are the fields that the client itself sets on upload; tests/integration/test_hub_output.py holds it to that.
-    """
-    addition = CommitOperationAdd(file.path, b"")
-    addition.upload_info = UploadInfo(size=file.size_bytes, sample=b"", sha256=bytes.fromhex(file.sha256))
-    addition._upload_mode = "lfs"
-    addition._is_uploaded = True
-    addition._should_ignore = False
-    return addition

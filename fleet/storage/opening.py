@@ -29,4 +29,9 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
 def open_output(uri: str, run_id: str) -> Output:
     """The output that a URI names: `hf://datasets/<user>/<name>`, or any folder or fsspec URL."""
-    return HubOutput(uri, run_id) if uri.startswith("hf://") else FolderOutput(uri, run_id)
+    return FolderOutput(uri, run_id) if staged_files_stay(uri) else HubOutput(uri, run_id)
+
+
+def staged_files_stay(output_uri: str) -> bool:
+    """Whether an output keeps staged files for as long as it takes; the Hub drops them after about a day."""
+    return not output_uri.startswith("hf://")

@@ -5,7 +5,7 @@ The finalizer *publishes*: all files of the run become visible with their manife
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -30,7 +30,37 @@ class Output(Protocol):
         """Upload a finished file, not yet visible at `path`; returns where it lies until then."""
 
     def keep_receipt(self, receipt: Receipt) -> None:
-        """Store a receipt beside the staged files, where the kind of output has such a place."""
+        """Store the receipt of one attempt beside its staged files, where the kind of output has such a place."""
+
+    def discard(self, receipt: Receipt) -> None:
+        """Remove what an attempt staged and its receipt, since another attempt has the shard; raises nothing.
+
+        Published files and other attempts' files stay. What it cannot remove goes when the run is published.
+        """
+
+    def receipts(self) -> Iterator[Receipt]:
+        """What of the run is safe here: the receipts whose files are all there, at most one a shard.
+
+        Where the run is published, those that the manifest lists come first. Knows nothing of the ledger.
+        """
+
+    def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Those whose staged files may vanish before the run is published; none where staged files stay."""
+
+    def save(self, receipts: Sequence[Receipt]) -> None:
+        """Keep the staged files of those from vanishing, still unseen by readers of the dataset; saved ones stay so.
+
+        Raises PublishConflict where somebody else saved at the same moment: look again.
+        """
+
+    def keep_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        """Store a piece of an unfinished shard for its next attempt; False where the kind of output has no such place."""
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        """The pieces that attempts at a shard stored, by name."""
+
+    def drop_checkpoints(self, shard: str) -> None:
+        """Remove the pieces of a shard that is finished."""
 
     def published(self) -> "Mark | None":
         """What is published here now."""
@@ -43,6 +73,9 @@ class Output(Protocol):
 
         `parent` is the head before the output was looked at. Raises PublishConflict when it is the head no more.
         """
+
+    def tidy(self) -> None:
+        """Remove what only an unpublished run needs: checkpoints, and what kept staged files from vanishing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,65 @@
+"""One commit on the Hub of blobs that workers uploaded, sending none of their bytes."""
+
+from collections.abc import Iterable, Sequence
+
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+from huggingface_hub.lfs import UploadInfo
+
+from fleet.errors import PublishConflict, ShardError
+from fleet.receipt import OutputFile, Receipt
+from fleet.storage.output import output_files
+
+_PRECONDITION_FAILED = 412
+_MISSING_BLOB = "LFS pointer pointed to a file that does not exist"  # the Hub's wording, with status 400
+
+
+def commit(
+    api: HfApi,
+    repo_id: str,
+    additions: Sequence[CommitOperationAdd],
+    *,
+    message: str,
+    run_id: str,
+    to: str,
+    parent: str,
+) -> str:
+    """Commit to the branch `to`, if `parent` is its head; returns the commit.
+
+    Raises PublishConflict where it is not, ShardError where the Hub has dropped a blob, and the client's errors. The
+    client does not retry it, and one whose answer was lost may have landed: look what is there before a second try.
+    """
+    try:
+        done = api.create_commit(
+            repo_id, additions, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
+        )
+    except RevisionNotFoundError as error:
+        raise PublishConflict(f"The branch {to} of {repo_id} was removed.") from error
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code == _PRECONDITION_FAILED:
+            raise PublishConflict(f"{to} of {repo_id} got another commit at the same moment.") from error
+        if _MISSING_BLOB in str(error):
+            raise ShardError(
+                f"{repo_id}: the Hub has dropped files of {run_id} that waited too long for their commit; "
+                f"it keeps them about a day. Score the run again: producer retry {run_id} --all"
+            ) from error
+        raise
+    return str(done.oid)
+
+
+def uploaded(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
+    """The operations for the files of these receipts."""
+    return [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
+
+
+def _uploaded(file: OutputFile) -> CommitOperationAdd:
+    """The operation for a blob that a worker uploaded, rebuilt from its receipt.
+
+    These are the fields that the client itself sets on upload; tests/integration/test_hub_output.py holds it to that.
+    """
+    addition = CommitOperationAdd(file.path, b"")
+    addition.upload_info = UploadInfo(size=file.size_bytes, sample=b"", sha256=bytes.fromhex(file.sha256))
+    addition._upload_mode = "lfs"
+    addition._is_uploaded = True
+    addition._should_ignore = False
+    return addition
