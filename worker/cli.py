@@ -55,6 +55,10 @@ def start(
     ] = None,
     backend: Backend = None,
     compile: Compile = None,
+    spot_notice: Annotated[
+        str | None,
+        typer.Option(metavar="CLOUD", help="aws, gcp or azure: stop when that cloud takes this spot machine back."),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Load a model, then score shards until told to stop.
@@ -69,6 +73,7 @@ def start(
         max_batch_tokens=max_batch_tokens,
         backend=backend,
         compile=compile,
+        spot_notice=spot_notice,
     )
     raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *_QUIET]))
 

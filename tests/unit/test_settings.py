@@ -108,6 +108,8 @@ class TestEnvironment:
             ("dtype", "bfloat16", "bfloat16"),
             ("max_batch_tokens", "4096", 4096),
             ("threads", "3", 3),
+            ("spot_notice", "gcp", "gcp"),
+            ("spot_notice_address", "http://127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("lease_seconds", "1.5", 1.5),
             ("sweep_seconds", "0.5", 0.5),
             ("resend_seconds", "2", 2.0),
@@ -127,7 +129,13 @@ class TestEnvironment:
 
     @pytest.mark.parametrize(
         ("name", "text"),
-        [("LEASE_SECONDS", "0"), ("LEASE_SECONDS", "long"), ("MAX_ATTEMPTS", "0"), ("THREADS", "-1")],
+        [
+            ("LEASE_SECONDS", "0"),
+            ("LEASE_SECONDS", "long"),
+            ("MAX_ATTEMPTS", "0"),
+            ("THREADS", "-1"),
+            ("SPOT_NOTICE", "oracle"),
+        ],
     )
     def test_a_value_that_cannot_be_is_refused(self, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
         monkeypatch.setenv(f"SHARDSIFT_{name}", text)
