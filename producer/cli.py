@@ -59,7 +59,7 @@ def enqueue(
         return
     from producer.progress import watch
 
-    _say(f"{done.added} shards are new, {done.counts.done} of {done.counts.shards} are done.")
+    _say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
     _report(watch(ledger, done.run_id, on_look=lambda: None), as_json=as_json)
 
 
@@ -290,9 +290,16 @@ def _print_enqueued(done: Any, *, as_json: bool) -> None:
     if as_json:
         _print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
         return
-    _say(f"{done.counts.shards} shards: {done.added} new, {done.counts.done} done, {done.counts.open} to do.")
+    _say(
+        f"{done.counts.shards} shards: {done.added} new{_taken_over(done)}, {done.counts.done} done, "
+        f"{done.counts.open} to do."
+    )
     _say(f"See how it stands: producer status {done.run_id}")
     typer.echo(done.run_id)
+
+
+def _taken_over(done: Any) -> str:
+    return f", {done.restored} taken over from receipts" if done.restored else ""
 
 
 def _print(renderable: object) -> None:

@@ -32,11 +32,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Enqueued:
-    """What enqueueing did: how many shards are new to the ledger, and how the run stands now."""
+    """What enqueueing did: how many shards are new to the ledger, and how the run stands now.
+
+    `restored` are those of the new that were done before the ledger was lost.
+    """
 
     run_id: str
     queue: str
     added: int
+    restored: int
     sent: int
     counts: Counts
 
@@ -76,12 +80,26 @@ def plan_run(options: RunOptions) -> Plan:
 
 
 def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -> Enqueued:
-    """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing."""
+    """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
+
+    Where the ledger was lost, the shards whose output is there are recorded as done. Raises what the output raises.
+    """
     spec = plan.spec
-    open_output(spec.output_uri, spec.run_id).reserve(spec)
+    output = open_output(spec.output_uri, spec.run_id)
+    output.reserve(spec)
+    # Read before the run is written: a producer that dies here, or cannot read them, reads them the next time.
+    receipts = [] if ledger.is_complete(spec.run_id) else list(output.receipts())
     added = ledger.create_run(spec, plan.shards, now=time.time())
+    restored = ledger.restore(spec.run_id, receipts)
     sent = send_due_shards(app, ledger, spec.run_id, resend_seconds=resend_seconds)
-    return Enqueued(run_id=spec.run_id, queue=spec.queue, added=added, sent=sent, counts=ledger.counts(spec.run_id))
+    return Enqueued(
+        run_id=spec.run_id,
+        queue=spec.queue,
+        added=added,
+        restored=restored,
+        sent=sent,
+        counts=ledger.counts(spec.run_id),
+    )
 
 
 def absolute_uri(uri: str) -> str:

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 
-from fleet.errors import PublishConflict, UsageError
+from fleet.errors import PublishConflict, ShardError, UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
@@ -30,21 +30,27 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool) -> Public
     Raises TransientError or ShardError from the output, PublishConflict when others keep committing.
     """
     spec = ledger.spec(run_id)
-    counts = ledger.counts(run_id)
-    if counts.open:
-        return NotReady(reason=f"{counts.open} shards are not done yet")
-    if counts.failed and not without_failed:
-        return NotReady(
-            reason=f"{counts.failed} shards failed; `producer retry` them, or `producer finalize` without them"
-        )
-    if not counts.done:
-        return NotReady(reason="no shard is done")
+    if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
+        return NotReady(reason=why)
     receipts = list(ledger.receipts(run_id))
-    commit = _publish_once(open_output(spec.output_uri, run_id), spec, receipts)
+    output = open_output(spec.output_uri, run_id)
+    commit = _publish_once(output, spec, receipts)
+    _tidy(output)
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     ledger.record_publication(run_id, publication)
     logger.info("Run %s is published: %d shards at %s %s", run_id, len(receipts), spec.output_uri, commit)
     return publication
+
+
+def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:
+    if not ledger.is_complete(run_id):
+        return "its enqueue did not end; run the same command again"
+    counts = ledger.counts(run_id)
+    if counts.open:
+        return f"{counts.open} shards are not done yet"
+    if counts.failed and not without_failed:
+        return f"{counts.failed} shards failed; `producer retry` them, or `producer finalize` without them"
+    return None if counts.done else "no shard is done"
 
 
 def _publish_once(output: Output, spec: RunSpec, receipts: list[Receipt]) -> str:
@@ -62,3 +68,11 @@ def _publish_once(output: Output, spec: RunSpec, receipts: list[Receipt]) -> str
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
+
+
+def _tidy(output: Output) -> None:
+    """Before the publication is recorded: whoever dies here is followed by a finalizer that tidies again."""
+    try:
+        output.tidy()
+    except ShardError as error:  # the data are published all the same
+        logger.warning("%s Remove it by hand.", error)

@@ -1,5 +1,6 @@
 """Enqueueing: what a user asked for becomes one run with one task a shard, or one clear line and nothing at all."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,11 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
-from fleet.errors import UsageError
+from fleet.dispatch import queue_length
+from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
-from producer.enqueue import Enqueued, enqueue, plan_run
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.storage.opening import open_output
+from producer.enqueue import Enqueued, Plan, enqueue, plan_run
+from producer.finalizer.publish import NotReady, finalize_run
 from producer.options import RunOptions
 from producer.plan_report import plan_report
+from support.records import a_receipt, an_output_file
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ class TestEnqueueing:
 
         assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
         assert ledger.run_ids() == [done.run_id]
-        assert ledger.redis.llen(done.queue) == 3
+        assert queue_length(ledger.redis, done.queue) == 3
         assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == ledger.spec(done.run_id).to_json()
 
     def test_enqueueing_twice_adds_nothing(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
@@ -65,7 +72,7 @@ class TestEnqueueing:
 
         assert second.run_id == first.run_id
         assert (second.added, second.sent, second.counts.shards) == (0, 0, 3)
-        assert ledger.redis.llen(first.queue) == 3
+        assert queue_length(ledger.redis, first.queue) == 3
 
     def test_planning_touches_nothing(self, options: RunOptions, ledger: Ledger, out: Path) -> None:
         report = plan_report(plan_run(options))
@@ -135,6 +142,94 @@ class TestEnqueueing:
 
         assert after.run_id != before.run_id
         assert after.queue != before.queue
+
+
+class TestTakingOver:
+    """After a loss of Redis, what is done already is found beside the outputs."""
+
+    def test_shards_whose_output_is_there_are_not_scored_again(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        receipts = [stage(plan, shard, tmp_path) for shard in plan.shards[:2]]
+        ledger.redis.flushall()
+
+        again = do(options, ledger, app)
+
+        assert (again.added, again.restored, again.sent) == (3, 2, 1)
+        assert (again.counts.done, again.counts.queued, again.counts.rows_in) == (2, 1, 20)
+        assert list(ledger.receipts(again.run_id)) == receipts
+        assert finalize_run(ledger, again.run_id, without_failed=False) == NotReady(reason="1 shards are not done yet")
+
+    def test_a_run_that_was_published_is_not_published_again(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        ledger.restore(plan.spec.run_id, [stage(plan, shard, tmp_path) for shard in plan.shards])
+        first = finalize_run(ledger, plan.spec.run_id, without_failed=False)
+        (out / "README.md").write_text("mine")
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        ledger.redis.flushall()
+
+        again = do(options, ledger, app)
+
+        assert (again.restored, again.sent, again.counts.done) == (3, 0, 3)
+        assert finalize_run(ledger, again.run_id, without_failed=False) == first
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+    def test_a_producer_that_died_while_it_wrote_the_run_is_followed_by_one_that_looks(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        stage(plan, plan.shards[0], tmp_path)
+        ledger.redis.hdel(f"shardsift:run:{plan.spec.run_id}", "complete")
+
+        assert do(options, ledger, app).restored == 1
+
+    def test_shards_that_the_user_wants_scored_again_are_not_taken_over(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        ledger.restore(plan.spec.run_id, [stage(plan, plan.shards[0], tmp_path)])
+        ledger.retry(plan.spec.run_id, done_too=True)
+
+        again = do(options, ledger, app)
+
+        assert (again.restored, again.counts.done) == (0, 0)
+
+    def test_receipts_that_cannot_be_read_leave_no_run_behind(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path
+    ) -> None:
+        do(options, ledger, app)
+        ledger.redis.flushall()
+        (out / "manifest.parquet").write_bytes(b"not Parquet")
+
+        with pytest.raises(ShardError, match=r"manifest.parquet|receipts"):
+            do(options, ledger, app)
+
+        assert ledger.redis.keys() == []
+
+
+def stage(plan: Plan, shard: Shard, folder: Path) -> Receipt:
+    """What a worker leaves at the end of a shard, before the ledger knows."""
+    output = open_output(plan.spec.output_uri, plan.spec.run_id)
+    (folder / "scratch").write_bytes(shard.name.encode())
+    data, scores = (
+        an_output_file(
+            path,
+            staged_path=output.stage(folder / "scratch", path, attempt="1-aa"),
+            size_bytes=len(shard.name),
+            sha256=hashlib.sha256(shard.name.encode()).hexdigest(),
+        )
+        for path in (shard.data_path, shard.scores_path)
+    )
+    receipt = a_receipt(plan.spec.run_id, shard, data=data, scores=scores)
+    output.keep_receipt(receipt)
+    return receipt
 
 
 class TestRefusals:
@@ -262,7 +357,7 @@ class TestOutputsThatAreRefused:
             do(replace(options, min_score=1.0), ledger, app)
 
         assert ledger.run_ids() == [first.run_id]
-        assert ledger.redis.llen(first.queue) == 3
+        assert queue_length(ledger.redis, first.queue) == 3
 
     @pytest.mark.parametrize("place", ["file/out", "data"])
     def test_an_output_that_cannot_be_ours(
