@@ -67,6 +67,15 @@ class Settings(BaseSettings):
     resend_seconds: float = Field(
         60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew."
     )
+    wave_shards: int = Field(
+        100, gt=0, description="Finished shards that the finalizer saves at once on the Hub, in a run that goes on."
+    )
+    wave_seconds: float = Field(
+        3600.0,
+        gt=0,
+        le=43_200,
+        description="Age at which it saves fewer; the Hub drops what is not saved after about a day.",
+    )
     max_attempts: int = Field(3, gt=0, description="Attempts that may crash before a shard is failed.")
     max_errors: int = Field(
         8, gt=0, description="Errors of network, disk or service before a shard is failed: after 5, 20, 80, … s each."

@@ -1,5 +1,6 @@
 """The finalizer's Celery app: the consumer of the finalize queue, with a sweep beside it."""
 
+import logging
 import os
 import sys
 from typing import Any
@@ -8,13 +9,15 @@ from celery import Task, signals
 from kombu.entity import Queue
 
 from fleet.broker import make_app
-from fleet.errors import ShardsiftError, UsageError
+from fleet.errors import PublishConflict, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, FinalizeRun
-from fleet.settings import read_settings
+from fleet.settings import Settings, read_settings
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
+from producer.finalizer.waves import WaveRule, save_due_waves
 
+logger = logging.getLogger(__name__)
 ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
 
 app = make_app(
@@ -29,17 +32,32 @@ app = make_app(
 
 @app.task(bind=True, name=FINALIZE_RUN)
 def finalize_run_task(self: Task, **fields: object) -> str:
-    """Publish a run if it is ready. Returns a sentence for Flower; raises what kept it from landing."""
+    """Publish a run if it is ready, else save what waits for that too long. Returns a sentence for Flower.
+
+    Raises what kept it from landing.
+    """
     run_id = FinalizeRun.model_validate(fields).run_id
-    ledger = Ledger.connect(read_settings())
+    settings = read_settings()
+    ledger = Ledger.connect(settings)
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)
+        saved = _save_waves(ledger, run_id, settings) if isinstance(outcome, NotReady) else 0
+        if saved:  # meanwhile the last shard may have ended, and another finalizer published and removed the branch
+            outcome = finalize_run(ledger, run_id, without_failed=False)
     except ShardsiftError as error:
         ledger.record_publish_error(run_id, str(error))
         raise
     if isinstance(outcome, NotReady):
-        return f"not published: {outcome.reason}"
+        return f"not published: {outcome.reason}" + (f"; saved {saved} shards" if saved else "")
     return f"published {outcome.shards} shards at {outcome.uri} {outcome.commit}".strip()
+
+
+def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
+    try:
+        return save_due_waves(ledger, run_id, WaveRule.of(settings))
+    except (TransientError, PublishConflict) as error:
+        logger.warning("%s A later sweep tries again.", error)
+        return 0
 
 
 @signals.celeryd_init.connect

@@ -13,6 +13,8 @@ from fleet.dispatch import send_due_shards, send_finalize
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE
 from fleet.settings import Settings
+from fleet.storage.opening import staged_files_stay
+from producer.finalizer.waves import WaveRule, WaveWatch
 
 _PUBLISH_AGAIN_SECONDS = 60.0
 logger = logging.getLogger(__name__)
@@ -20,13 +22,14 @@ logger = logging.getLogger(__name__)
 
 class Sweeper:
     """Sends messages for shards whose lease ran out, whose back-off is over or whose message was lost, and asks for
-    the publishing of runs that are done."""
+    the publishing of runs that are done and for the waves of runs that are not."""
 
     def __init__(self, app: Celery, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
         self._app = app
         self._ledger = ledger
         self._settings = settings
         self._only_run = only_run
+        self._waves = WaveWatch(WaveRule.of(settings))
         self._asked: dict[str, float] = {}  # run → when publishing was last asked for, monotonic
         self._stopped = threading.Event()
 
@@ -47,6 +50,7 @@ class Sweeper:
                 logger.exception("The sweep of run %s failed; the next one tries again", run_id)
 
     def _sweep_run(self, run_id: str) -> None:
+        self._ask_for_waves(run_id)  # of a cancelled run, too: it may be taken up again
         if self._ledger.is_cancelled(run_id):
             return
         sent = send_due_shards(self._app, self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
@@ -62,6 +66,14 @@ class Sweeper:
         just_asked = time.monotonic() - self._asked.get(run_id, -_PUBLISH_AGAIN_SECONDS) < _PUBLISH_AGAIN_SECONDS
         if not just_asked and self._ledger.redis.llen(FINALIZE_QUEUE) == 0:
             self._asked[run_id] = time.monotonic()
+            send_finalize(self._app, run_id)
+
+    def _ask_for_waves(self, run_id: str) -> None:
+        if staged_files_stay(self._ledger.spec(run_id).output_uri):
+            return
+        counts = self._ledger.counts(run_id)
+        is_unfinished = counts.open or counts.failed
+        if counts.done and is_unfinished and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic()):
             send_finalize(self._app, run_id)
 
     def _run(self) -> None:

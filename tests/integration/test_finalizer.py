@@ -16,8 +16,9 @@ import redis
 import yaml
 from celery import Celery
 
-from fleet.broker import make_app
+from fleet.broker import make_app, queue_lists
 from fleet.columns import kept_schema, scores_schema
+from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
@@ -30,6 +31,7 @@ from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.finalizer.card import dataset_card
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
+from producer.finalizer.waves import WaveRule
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis, find_redis_server
 from support.records import a_receipt, a_shard, a_spec
@@ -123,6 +125,28 @@ class TestFinalizing:
             outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
             assert outcome == NotReady(reason="2 shards are not done yet")
         assert visible(out) == {}
+
+    @pytest.mark.parametrize("without_failed", [True, False])
+    def test_a_run_whose_enqueue_died_midway_is_not_published(
+        self, ledger: Ledger, spec: RunSpec, out: Path, without_failed: bool
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        ledger.redis.hdel(f"shardsift:run:{spec.run_id}", "complete")
+
+        outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
+        assert outcome == NotReady(reason="its enqueue did not end; run the same command again")
+        assert visible(out) == {}
+
+        ledger.create_run(spec, [A, B, C], now=2.0)
+        assert isinstance(finalize_run(ledger, spec.run_id, without_failed=without_failed), Publication)
+
+    def test_checkpoints_that_a_dead_worker_left_are_removed(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        open_output(spec.output_uri, spec.run_id).keep_checkpoint(A.name, "0", b"scores")
+
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert not (out / ".shardsift" / spec.run_id / "checkpoints").exists()
 
     def test_a_run_whose_shards_are_done_is_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
         do(ledger, spec, A, B, C)
@@ -374,19 +398,19 @@ class TestSweeping:
         sweeper.sweep()
         sweeper.sweep()
 
-        assert ledger.redis.llen(spec.queue) == 3
+        assert queue_length(ledger.redis, spec.queue) == 3
 
     def test_a_lease_that_ran_out_is_sent_again(
         self, ledger: Ledger, settings: Settings, spec: RunSpec, sweeper: Sweeper
     ) -> None:
         sweeper.sweep()
-        ledger.redis.delete(spec.queue)
+        ledger.redis.delete(*queue_lists(spec.queue))
         dead = Ledger.connect(settings.model_copy(update={"lease_seconds": 0.001}))
         assert isinstance(dead.claim(spec.run_id, A.name, "dead"), Claim)
 
         def sent_again() -> bool:
             sweeper.sweep()
-            return ledger.redis.llen(spec.queue) == 1
+            return queue_length(ledger.redis, spec.queue) == 1
 
         wait_until(sent_again, description="the lease runs out", seconds=5)
         assert ledger.counts(spec.run_id).running == 0
@@ -444,12 +468,62 @@ class TestSweeping:
 
         assert ledger.redis.llen(FINALIZE_QUEUE) == 1
 
+    def test_a_look_for_waves_is_asked_for_as_shards_are_done(
+        self, app: Celery, ledger: Ledger, settings: Settings
+    ) -> None:
+        sweeper = Sweeper(app, ledger, settings.model_copy(update={"wave_shards": 2}))
+        hub_run = on_the_hub(ledger, shards=6)
+        sweeper.sweep()
+        asked = [ledger.redis.llen(FINALIZE_QUEUE)]
+
+        for number in range(5):
+            done_on_the_hub(ledger, hub_run, number)
+            sweeper.sweep()
+            sweeper.sweep()
+            asked.append(ledger.redis.llen(FINALIZE_QUEUE))
+
+        assert asked == [
+            0,
+            1,
+            1,
+            2,
+            2,
+            3,
+        ]  # the first look, in case that earlier ones were forgotten; then every second
+
+    @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
+    def test_a_look_for_waves_is_asked_for_as_time_passes(
+        self, app: Celery, ledger: Ledger, settings: Settings, state: str
+    ) -> None:
+        sweeper = Sweeper(app, ledger, settings.model_copy(update={"wave_seconds": 0.2}))
+        hub_run = on_the_hub(ledger, shards=2)
+        done_on_the_hub(ledger, hub_run, 0)
+        if state == "failed":
+            fail(ledger, hub_run, a_shard("hub/1"))
+        elif state == "cancelled":
+            ledger.cancel(hub_run.run_id)
+
+        def asked_twice() -> bool:
+            sweeper.sweep()
+            return ledger.redis.llen(FINALIZE_QUEUE) == 2
+
+        wait_until(asked_twice, description="a second look is asked for", seconds=5)
+
+    def test_a_run_on_the_hub_that_is_done_is_published_without_a_wave(self, ledger: Ledger, sweeper: Sweeper) -> None:
+        hub_run = on_the_hub(ledger, shards=1)
+        done_on_the_hub(ledger, hub_run, 0)
+
+        sweeper.sweep()
+        sweeper.sweep()
+
+        assert ledger.redis.llen(FINALIZE_QUEUE) == 1
+
     def test_a_cancelled_run_is_left_alone(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
         ledger.cancel(spec.run_id)
 
         sweeper.sweep()
 
-        assert ledger.redis.llen(spec.queue) == 0
+        assert queue_length(ledger.redis, spec.queue) == 0
 
     def test_a_sweeper_of_one_run_leaves_others_alone(
         self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec
@@ -459,7 +533,7 @@ class TestSweeping:
 
         Sweeper(app, ledger, settings, only_run=other.run_id).sweep()
 
-        assert (ledger.redis.llen(spec.queue), ledger.redis.llen(other.queue)) == (0, 1)
+        assert (queue_length(ledger.redis, spec.queue), queue_length(ledger.redis, other.queue)) == (0, 1)
 
     def test_a_run_that_cannot_be_read_stops_no_other(
         self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper, caplog: pytest.LogCaptureFixture
@@ -470,7 +544,7 @@ class TestSweeping:
 
         sweeper.sweep()
 
-        assert ledger.redis.llen(spec.queue) == 3
+        assert queue_length(ledger.redis, spec.queue) == 3
         assert f"The sweep of run {newer.run_id} failed" in caplog.text
 
     def test_two_sweepers_send_each_shard_once(
@@ -480,11 +554,11 @@ class TestSweeping:
         for sweeper in sweepers:
             sweeper.start()
 
-        wait_until(lambda: ledger.redis.llen(spec.queue) >= 3, description="all shards are sent", seconds=10)
+        wait_until(lambda: queue_length(ledger.redis, spec.queue) >= 3, description="all shards are sent", seconds=10)
         for sweeper in sweepers:
             sweeper.stop()
 
-        assert ledger.redis.llen(spec.queue) == 3
+        assert queue_length(ledger.redis, spec.queue) == 3
 
     def test_a_sweeper_survives_a_restart_of_redis(
         self, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
@@ -503,8 +577,57 @@ class TestSweeping:
         with redis_at(folder):
             wait_until(lambda: answers(folder), description="Redis answers again", seconds=10)
             ledger.create_run(spec, [A, B], now=1.0)
-            wait_until(lambda: ledger.redis.llen(spec.queue) == 2, description="the sweep goes on", seconds=10)
+            wait_until(lambda: queue_length(ledger.redis, spec.queue) == 2, description="the sweep goes on", seconds=10)
             sweeper.stop()
+
+
+def on_the_hub(ledger: Ledger, *, shards: int) -> RunSpec:
+    """A run of `shards` shards that would be published to the Hub."""
+    spec = a_spec(output_uri="hf://datasets/org/out")
+    ledger.create_run(spec, [a_shard(f"hub/{number}") for number in range(shards)], now=1.0)
+    return spec
+
+
+def done_on_the_hub(ledger: Ledger, spec: RunSpec, number: int) -> None:
+    shard = a_shard(f"hub/{number}")
+    ledger.complete(claimed(ledger, spec, shard), a_receipt(spec.run_id, shard))
+
+
+class TestWaveRule:
+    RULE = WaveRule(shards=100, seconds=3600)
+    NOW = 1_000_000.0
+
+    @pytest.mark.parametrize(
+        ("ages", "is_due"),
+        [
+            ([], False),
+            ([0.0] * 99, False),
+            ([0.0] * 100, True),
+            ([3599.0, 0.0], False),
+            ([3600.0, 0.0], True),
+            ([-7200.0], False),  # by a clock that is ahead of ours
+        ],
+    )
+    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], is_due: bool) -> None:
+        unsaved = [aged(self.NOW - age) for age in ages]
+
+        assert self.RULE.is_due(unsaved, now=self.NOW) == is_due
+
+    @pytest.mark.parametrize(
+        ("shards", "sizes"),
+        [(1, [1]), (100, [100]), (107, [107]), (199, [199]), (200, [100, 100]), (301, [101, 101, 99])],
+    )
+    def test_waves_are_of_about_equal_size(self, shards: int, sizes: list[int]) -> None:
+        unsaved = [aged(float(number)) for number in range(shards)]
+
+        waves = self.RULE.waves(unsaved)
+
+        assert [len(wave) for wave in waves] == sizes
+        assert [receipt for wave in waves for receipt in wave] == unsaved
+
+
+def aged(finished_at: float) -> Receipt:
+    return scored_by(A, finished_at=finished_at)
 
 
 def answers(folder: Path) -> bool:
