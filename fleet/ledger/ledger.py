@@ -32,7 +32,7 @@ _MAX_BACKOFF_SECONDS = 600.0
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "retry", "restore"),
+    *("take_due", "forget_messages", "retry", "restore"),
 )
 
 
@@ -84,8 +84,6 @@ class Ledger:
             fields = [part for shard in batch for part in (shard.name, _SHARD.dump_json(shard))]
             added += self._run_script("add_shards", keys.of(), fields)
         self.redis.hset(keys.run, "complete", 1)
-        if added:
-            self.redis.hdel(keys.run, "published")
         return added
 
     def is_complete(self, run_id: str) -> bool:
@@ -97,10 +95,12 @@ class Ledger:
 
         Returns how many that were. May run twice.
         """
+        keys = Keys(run_id)
+        prefixes = [keys.attempts(""), keys.scores("")]
         restored = 0
         for batch in _batches(receipts):
             fields = [part for receipt in batch for part in (receipt.shard, receipt.to_json(), *_fates(receipt))]
-            restored += self._run_script("restore", Keys(run_id).of(), fields)
+            restored += self._run_script("restore", keys.of(), [*prefixes, *fields])
         return restored
 
     def run_ids(self) -> list[str]:
@@ -154,13 +154,12 @@ class Ledger:
         return int(self._run_script("retry", keys.of(), [int(done_too), keys.attempts("")]))
 
     def forget_messages(self, run_id: str) -> None:
-        """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone."""
+        """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone.
+
+        A shard that was at work counts as stopped: whoever ended its worker ended the messages too.
+        """
         keys = Keys(run_id)
-        for shard in self._ordered(keys.running):
-            self.redis.zadd(keys.running, {shard: 0}, xx=True)
-        for shard in self._ordered(keys.sent):
-            self.redis.zadd(keys.waiting, {shard: 0})
-            self.redis.zrem(keys.sent, shard)
+        self._run_script("forget_messages", keys.of(), [keys.attempts("")])
 
     def take_due(self, run_id: str, *, room: int, queue_is_empty: bool, resend_seconds: float) -> Due:
         """The shards to send messages for now; they count as sent from here on. `room` limits those never tried.

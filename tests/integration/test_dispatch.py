@@ -1,22 +1,27 @@
-"""Messages are hints: each names a run and a shard, a lost one is sent again, and one too many does no harm."""
+"""Messages are hints: each names a run and a shard, a lost one is sent again, and one too many does no harm.
+
+A queue holds few of them however long the run is, and shards that were begun before come first.
+"""
 
 import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import kombu
 import pytest
 from celery import Celery
 
-from fleet.broker import make_app
-from fleet.dispatch import send_due_shards, send_finalize
+from fleet.broker import make_app, queue_lists
+from fleet.dispatch import queue_length, send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from support.records import a_receipt, a_shard, a_spec
-from support.waiting import wait_until
 
+MESSAGES_AHEAD = 2_000
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
 
 
@@ -32,7 +37,38 @@ def send(app: Celery, ledger: Ledger, spec: RunSpec, *, resend_seconds: float = 
 
 
 def messages(ledger: Ledger, queue: str) -> list[dict[str, Any]]:
-    return [json.loads(message) for message in reversed(ledger.redis.lrange(queue, 0, -1))]
+    """In the order in which workers take them."""
+    return [
+        json.loads(message)
+        for priority in queue_lists(queue)
+        for message in reversed(ledger.redis.lrange(priority, 0, -1))
+    ]
+
+
+def lose_messages(ledger: Ledger, queue: str) -> None:
+    ledger.redis.delete(*queue_lists(queue))
+
+
+def age_messages(ledger: Ledger, spec: RunSpec) -> None:
+    """All were sent long ago."""
+    sent = f"shardsift:run:{spec.run_id}:sent"
+    ledger.redis.zadd(sent, dict.fromkeys(ledger.redis.zrange(sent, 0, -1), 1))
+
+
+def taken(app: Celery, queue: str) -> Iterator[str]:
+    """The shards of a queue's messages, as a worker takes them."""
+    with app.connection_for_read() as connection:
+        waiting = kombu.Queue(queue, routing_key=queue)(connection.channel())
+        while message := waiting.get(accept=["json"]):
+            message.ack()
+            yield message.decode()[1]["shard"]
+
+
+def put_back(ledger: Ledger, spec: RunSpec, name: str) -> None:
+    """Somebody began the shard and gave it back."""
+    claim = ledger.claim(spec.run_id, name, "w1")
+    assert isinstance(claim, Claim)
+    ledger.release(claim)
 
 
 def body(message: dict[str, Any]) -> Any:
@@ -73,35 +109,83 @@ def test_nothing_due_sends_nothing(app: Celery, ledger: Ledger, spec: RunSpec) -
     assert len(messages(ledger, spec.queue)) == 2
 
 
-def test_a_run_of_thousands_is_sent_whole(app: Celery, ledger: Ledger) -> None:
+@pytest.fixture
+def long_run(ledger: Ledger) -> RunSpec:
+    """A run of 5,000 shards."""
     spec = a_spec(output_uri="memory://many")
-    ledger.create_run(spec, [a_shard(f"{number:04}") for number in range(2_100)], now=1.0)
+    ledger.create_run(spec, [a_shard(f"{number:04}") for number in range(5_000)], now=1.0)
+    return spec
 
-    assert send(app, ledger, spec) == 2_100
 
-    assert len({body(message)[1]["shard"] for message in messages(ledger, spec.queue)}) == 2_100
+def test_a_queue_holds_so_many_fresh_messages_and_is_filled_up_as_it_empties(
+    app: Celery, ledger: Ledger, long_run: RunSpec
+) -> None:
+    sent = [send(app, ledger, long_run), send(app, ledger, long_run)]
+    workers = taken(app, long_run.queue)
+    for _ in range(7):
+        next(workers)
+
+    assert sent == [MESSAGES_AHEAD, 0]
+    assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD - 7
+    assert send(app, ledger, long_run) == 7
+    assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD
+
+
+def test_all_shards_of_a_long_run_get_their_message_as_workers_take_them(
+    app: Celery, ledger: Ledger, long_run: RunSpec
+) -> None:
+    names, longest = [], 0
+    while send(app, ledger, long_run):
+        longest = max(longest, queue_length(ledger.redis, long_run.queue))
+        names += [body(message)[1]["shard"] for message in messages(ledger, long_run.queue)]
+        lose_messages(ledger, long_run.queue)
+
+    assert names == [f"{number:04}" for number in range(5_000)]
+    assert longest == MESSAGES_AHEAD
+
+
+def test_shards_that_were_begun_overtake_fresh_ones(app: Celery, ledger: Ledger, long_run: RunSpec) -> None:
+    send(app, ledger, long_run)
+    put_back(ledger, long_run, "0042")
+    put_back(ledger, long_run, "4999")
+
+    assert send(app, ledger, long_run) == 2, "though the queue is full"
+
+    workers = taken(app, long_run.queue)
+    assert {next(workers), next(workers)} == {"0042", "4999"}
+    assert next(workers) == "0000"
+
+
+def test_a_queues_length_is_that_of_all_its_lists(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+    put_back(ledger, spec, A.name)
+    send(app, ledger, spec)
+
+    first, later = (ledger.redis.llen(name) for name in queue_lists(spec.queue))
+
+    assert (first, later, queue_length(ledger.redis, spec.queue)) == (1, 1, 2)
+    assert list(taken(app, spec.queue)) == [A.name, B.name]
+    assert queue_length(ledger.redis, spec.queue) == 0
 
 
 def test_a_lost_message_is_sent_again_once_the_queue_is_empty(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
-    ledger.redis.delete(spec.queue)
+    lose_messages(ledger, spec.queue)
+    young = send(app, ledger, spec)
+    age_messages(ledger, spec)
 
-    wait_until(lambda: send(app, ledger, spec, resend_seconds=0.05), description="the messages are old", seconds=5)
-
-    assert {body(message)[1]["shard"] for message in messages(ledger, spec.queue)} == {A.name, B.name}
+    assert (young, send(app, ledger, spec)) == (0, 2)
+    assert sorted(taken(app, spec.queue)) == [A.name, B.name]
 
 
 def test_a_message_is_not_sent_again_while_others_wait(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
-    lost = ledger.redis.rpop(spec.queue)
-    sent_key = f"shardsift:run:{spec.run_id}:sent"
-    ledger.redis.zadd(sent_key, {A.name: 0, B.name: 0})  # both were sent long ago
+    assert next(taken(app, spec.queue)) == A.name  # and lost
+    age_messages(ledger, spec)
 
-    assert lost is not None
-    assert send(app, ledger, spec, resend_seconds=0.05) == 0
+    assert send(app, ledger, spec) == 0
 
-    ledger.redis.delete(spec.queue)
-    assert send(app, ledger, spec, resend_seconds=0.05) == 2
+    lose_messages(ledger, spec.queue)
+    assert send(app, ledger, spec) == 2
 
 
 def test_a_message_that_comes_twice_finds_the_shard_taken_or_done(app: Celery, ledger: Ledger, spec: RunSpec) -> None:

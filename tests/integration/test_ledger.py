@@ -1,16 +1,19 @@
-"""Each promise of the ledger, held against a real Redis."""
+"""Each promise of the ledger, held against a real Redis. Redis' clock cannot be moved, so what it wrote is aged."""
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from fleet.errors import LeaseLost, UsageError
+from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication, Refusal
 from fleet.settings import Settings
 from fleet.shard import Shard
@@ -22,6 +25,9 @@ from support.waiting import wait_until
 
 _numbers = count()
 A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")
+LEASE_SECONDS, SWEEP_SECONDS = 60.0, 15.0
+OUTAGE_SECONDS = 3 * SWEEP_SECONDS  # nobody looked for longer: Redis was away
+REFUSED_OUTPUTS = "outputs of attempts that had lost their shard"
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +56,7 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def ledger(client: redis.Redis) -> Ledger:
-    return Ledger(client)
-
-
-@pytest.fixture
-def short(client: redis.Redis) -> Ledger:
-    """The same ledger for workers whose leases run out at once."""
-    return Ledger(client, lease_seconds=0.001)
+    return Ledger(client, lease_seconds=LEASE_SECONDS, sweep_seconds=SWEEP_SECONDS)
 
 
 @pytest.fixture
@@ -82,20 +82,48 @@ def claimed(ledger: Ledger, run_id: str, shard: Shard = A, *, owner: str = "w1")
     return claim
 
 
-def claimed_when_free(ledger: Ledger, run_id: str, shard: Shard = A, *, owner: str) -> Claim:
-    def claim() -> Claim | None:
-        found = ledger.claim(run_id, shard.name, owner)
-        return found if isinstance(found, Claim) else None
-
-    return wait_until(claim, description=f"the lease of {shard.name} runs out", seconds=5)
+def again(ledger: Ledger, run_id: str, *, room: int = 0, queue_is_empty: bool = False) -> list[str]:
+    """The shards that are due once more, though there is no room for fresh ones."""
+    return ledger.take_due(run_id, room=room, queue_is_empty=queue_is_empty, resend_seconds=60).again
 
 
-def due(ledger: Ledger, run_id: str, *, queue_is_empty: bool = True, resend_seconds: float = 60.0) -> list[str]:
-    return ledger.take_due(run_id, queue_is_empty=queue_is_empty, resend_seconds=resend_seconds)
+def fresh(ledger: Ledger, run_id: str, *, room: int = 2_000) -> list[str]:
+    return ledger.take_due(run_id, room=room, queue_is_empty=False, resend_seconds=60).fresh
+
+
+def resent(ledger: Ledger, run_id: str, *, queue_is_empty: bool = True, resend_seconds: float = 60.0) -> list[str]:
+    return ledger.take_due(run_id, room=0, queue_is_empty=queue_is_empty, resend_seconds=resend_seconds).again
+
+
+def redis_ms(client: redis.Redis) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds * 1000 + microseconds // 1000)
+
+
+def end_lease(client: redis.Redis, run_id: str, shard: Shard = A, *, seconds_ago: float = 0.001) -> None:
+    ended = redis_ms(client) - seconds_ago * 1000
+    assert client.zadd(f"shardsift:run:{run_id}:running", {shard.name: ended}, xx=True, ch=True) == 1
 
 
 def end_back_off(client: redis.Redis, run_id: str, shard: Shard = A) -> None:
-    client.zadd(f"shardsift:run:{run_id}:waiting", {shard.name: 0}, xx=True)
+    client.zadd(f"shardsift:run:{run_id}:waiting", {shard.name: 1}, xx=True)
+
+
+def age_messages(client: redis.Redis, run_id: str, *, seconds: float = 100) -> None:
+    sent = f"shardsift:run:{run_id}:sent"
+    client.zadd(sent, dict.fromkeys(client.zrange(sent, 0, -1), redis_ms(client) - seconds * 1000))
+
+
+def nobody_looked_for(client: redis.Redis, run_id: str, seconds: float) -> None:
+    client.hset(f"shardsift:run:{run_id}", "looked_ms", int(redis_ms(client) - seconds * 1000))
+
+
+def checkpoint_bytes(client: redis.Redis, run_id: str) -> int:
+    return int(client.hget(f"shardsift:run:{run_id}", "checkpoint_bytes") or 0)
+
+
+def refused_outputs(ledger: Ledger) -> int:
+    return ledger.refused().get(REFUSED_OUTPUTS, 0)
 
 
 class TestRuns:
@@ -119,9 +147,27 @@ class TestRuns:
         shards = [a_shard(f"{number:05}") for number in range(2_345)]
 
         assert ledger.create_run(spec, shards, now=1.0) == 2_345
-        taken = [due(ledger, spec.run_id) for _ in range(4)]
+        taken = [fresh(ledger, spec.run_id) for _ in range(4)]
         assert [len(names) for names in taken] == [1000, 1000, 345, 0]
         assert sorted(name for names in taken for name in names) == [shard.name for shard in shards]
+
+    def test_a_run_whose_producer_died_midway_is_not_complete_until_written_again(
+        self, ledger: Ledger, spec: RunSpec
+    ) -> None:
+        def listing_that_breaks_off() -> Iterator[Shard]:
+            yield from (a_shard(f"{number:05}") for number in range(1_500))
+            raise ConnectionError("the listing broke off")
+
+        with pytest.raises(ConnectionError):
+            ledger.create_run(spec, listing_that_breaks_off(), now=1.0)
+        midway = (ledger.counts(spec.run_id).shards, ledger.is_complete(spec.run_id))
+        ledger.create_run(spec, (a_shard(f"{number:05}") for number in range(1_600)), now=1.0)
+
+        assert midway == (1_000, False)
+        assert (ledger.counts(spec.run_id).shards, ledger.is_complete(spec.run_id)) == (1_600, True)
+
+    def test_no_run_is_not_a_complete_one(self, ledger: Ledger) -> None:
+        assert not ledger.is_complete("nope")
 
     def test_the_spec_comes_back_as_it_was(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
         assert ledger.spec(run) == spec
@@ -174,16 +220,18 @@ class TestClaims:
         assert sorted(claim.shard.name for claim in claims) == sorted(shard.name for shard in shards)
         assert len({claim.token for claim in claims}) == len(shards)
 
-    def test_a_shard_whose_lease_ran_out_is_anybodys(self, ledger: Ledger, short: Ledger, run: str) -> None:
-        first = claimed(short, run)
+    def test_a_shard_whose_lease_ran_out_is_anybodys(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        first = claimed(ledger, run)
+        end_lease(client, run)
 
-        second = claimed_when_free(ledger, run, owner="w2")
+        second = claimed(ledger, run, owner="w2")
 
         assert second.attempt == 2
-        assert second.token > first.token
+        assert second.token != first.token
 
-    def test_a_renewed_lease_keeps_others_out(self, ledger: Ledger, short: Ledger, run: str) -> None:
-        claim = claimed(short, run)
+    def test_a_renewed_lease_keeps_others_out(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        end_lease(client, run)
         ledger.renew(claim, rows=5)
 
         assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
@@ -191,12 +239,12 @@ class TestClaims:
     def test_the_same_owner_may_claim_again_since_its_child_is_dead(self, ledger: Ledger, run: str) -> None:
         dead = claimed(ledger, run)
 
-        again = claimed(ledger, run)
+        alive = claimed(ledger, run)
 
-        assert again.attempt == 2
+        assert alive.attempt == 2
         with pytest.raises(LeaseLost):
             ledger.renew(dead, rows=1)
-        ledger.renew(again, rows=1)
+        ledger.renew(alive, rows=1)
 
     @pytest.mark.parametrize(("run_id", "name"), [("nope", "a"), (None, "nope")])
     def test_a_message_that_outlived_its_run_is_refused(
@@ -211,82 +259,364 @@ class TestClaims:
         assert ledger.claim(run, A.name, "w1") is Refusal.DONE
         assert ledger.claim(run, B.name, "w1") is Refusal.FAILED
 
-    def test_a_worker_that_vanishes_in_every_attempt_fails_the_shard(
-        self, ledger: Ledger, short: Ledger, run: str
+
+class LossyConnection(redis.UnixDomainSocketConnection):
+    """Loses as many answers as it is told to, after Redis did what it was asked."""
+
+    answers_to_lose = 0
+
+    def read_response(self, *args: object, **kwargs: object) -> object:
+        answer = super().read_response(*args, **kwargs)
+        if LossyConnection.answers_to_lose:
+            LossyConnection.answers_to_lose -= 1
+            raise redis.ConnectionError("The answer was lost.")
+        return answer
+
+
+class TestLostAnswers:
+    """The client asks again, and does not know that it was heard the first time."""
+
+    @pytest.fixture
+    def lossy(self, redis_url: str, run: str) -> Iterator[Ledger]:
+        """A ledger on a bad line; `run` is written and its scripts are loaded before."""
+        retry = Retry(NoBackoff(), 1)
+        with redis.Redis.from_url(
+            redis_url, decode_responses=True, connection_class=LossyConnection, retry=retry
+        ) as client:
+            lossy = Ledger(client)
+            warm_up(lossy, run)
+            yield lossy
+        assert LossyConnection.answers_to_lose == 0
+
+    def test_a_claim_asked_for_twice_is_one_claim(self, ledger: Ledger, lossy: Ledger, run: str) -> None:
+        LossyConnection.answers_to_lose = 1
+
+        claim = claimed(lossy, run)
+
+        assert claim.attempt == 1
+        ledger.renew(claim, rows=1)
+        ledger.release(claim)
+        assert claimed(ledger, run).attempt == 1
+
+    def test_an_error_told_twice_is_one_error(
+        self, ledger: Ledger, client: redis.Redis, lossy: Ledger, run: str
     ) -> None:
-        for attempt in (1, 2, 3):
-            assert claimed_when_free(short, run, owner=f"w{attempt}").attempt == attempt
+        claim = claimed(ledger, run)
+        LossyConnection.answers_to_lose = 1
 
-        wait_until(lambda: ledger.claim(run, A.name, "w4") is Refusal.FAILED, description="the fourth claim fails it")
+        lossy.retry_later(claim, "network", "")
 
-        (failure,) = ledger.failures(run)
-        assert failure.shard == A.name
-        assert failure.worker == "w3"
-        assert failure.attempts == 3
-        assert "vanished in each of 3 attempts" in failure.error
-        assert ledger.counts(run).failed == 1
+        assert client.hget(f"shardsift:run:{run}:attempts:{A.name}", "errors") == "1"
 
-    def test_a_shard_failed_for_its_crashes_takes_no_late_receipt(
-        self, ledger: Ledger, short: Ledger, run: str
-    ) -> None:
-        claims = [claimed_when_free(short, run, owner=f"w{attempt}") for attempt in (1, 2, 3)]
-        wait_until(lambda: ledger.claim(run, A.name, "w4") is Refusal.FAILED, description="the fourth claim fails it")
+    def test_a_receipt_handed_in_twice_counts_once(self, ledger: Ledger, lossy: Ledger, run: str) -> None:
+        claim = claimed(ledger, run)
+        LossyConnection.answers_to_lose = 1
 
-        with pytest.raises(LeaseLost):
-            ledger.complete(claims[-1], a_receipt(run, A))
+        assert lossy.complete(claim, a_receipt(run, A)) == 2
+
+        assert ledger.counts(run).rows_in == 10
+        assert ledger.counts(run).done == 1
+
+
+def warm_up(ledger: Ledger, run_id: str) -> None:
+    """A first call opens the connection, and each script's first call may load it."""
+    stale = claimed(ledger, run_id, B, owner="warm-up")
+    ledger.retry_later(stale, "", "")
+    with pytest.raises(LeaseLost):
+        ledger.complete(stale, a_receipt(run_id, B))
+
+
+class TestZombies:
+    """Workers that were silent for longer than their lease, and come back."""
+
+    @pytest.fixture
+    def zombie(self, ledger: Ledger, client: redis.Redis, run: str) -> Claim:
+        """Its lease ran out, a sweep found that, and nobody has taken the shard yet."""
+        claim = claimed(ledger, run)
+        end_lease(client, run)
+        assert again(ledger, run) == [A.name]
+        return claim
+
+    def test_it_takes_back_a_shard_that_nobody_took(self, ledger: Ledger, run: str, zombie: Claim) -> None:
+        ledger.renew(zombie, rows=3)
+
+        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
+        assert ledger.complete(zombie, a_receipt(run, A)) == 2
+        assert ledger.counts(run).done == 1
+
+    def test_its_receipt_counts_while_nobody_took_the_shard(self, ledger: Ledger, run: str, zombie: Claim) -> None:
+        ledger.complete(zombie, a_receipt(run, A))
 
         counts = ledger.counts(run)
-        assert (counts.queued, counts.running, counts.done, counts.failed) == (2, 0, 0, 1)
+        assert (counts.queued, counts.running, counts.done, counts.rows_in) == (2, 0, 1, 10)
+
+    def test_a_lease_that_ran_out_unnoticed_still_completes(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        claim = claimed(ledger, run)
+        end_lease(client, run)
+
+        ledger.complete(claim, a_receipt(run, A))
+
+        assert ledger.counts(run).done == 1
+
+    def test_its_stop_takes_back_the_crash_that_the_sweep_saw(self, ledger: Ledger, run: str, zombie: Claim) -> None:
+        ledger.release(zombie)
+
+        assert claimed(ledger, run, owner="w2").attempt == 1
+
+    def test_an_attempt_that_was_given_back_cannot_be_renewed(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.release(claim)
+
+        with pytest.raises(LeaseLost):
+            ledger.renew(claim, rows=1)
+
+        assert ledger.counts(run).running == 0
 
 
 class TestLateWriters:
+    """Zombies whose shard another worker took."""
+
     @pytest.fixture
-    def stale(self, ledger: Ledger, short: Ledger, run: str) -> Claim:
-        """A claim whose shard another worker took over."""
-        stale = claimed(short, run)
-        claimed_when_free(ledger, run, owner="w2")
+    def stale(self, ledger: Ledger, client: redis.Redis, run: str) -> Claim:
+        stale = claimed(ledger, run)
+        end_lease(client, run)
+        claimed(ledger, run, owner="w2")
         return stale
 
     def test_a_stale_token_cannot_renew(self, ledger: Ledger, stale: Claim) -> None:
         with pytest.raises(LeaseLost, match="another attempt took it over"):
             ledger.renew(stale, rows=1)
 
-    def test_a_stale_token_cannot_complete_a_shard(self, ledger: Ledger, run: str, stale: Claim) -> None:
+    def test_a_stale_token_cannot_save_scores(self, ledger: Ledger, stale: Claim) -> None:
+        with pytest.raises(LeaseLost):
+            ledger.save_scores(stale, 0, b"late")
+
+        assert ledger.saved_scores(stale) == {}
+
+    def test_a_stale_token_cannot_complete_a_shard_and_that_is_counted(
+        self, ledger: Ledger, run: str, stale: Claim
+    ) -> None:
+        before = refused_outputs(ledger)
+
         with pytest.raises(LeaseLost, match="finished by another attempt"):
             ledger.complete(stale, a_receipt(run, A))
 
         assert ledger.counts(run).done == 0
         assert list(ledger.receipts(run)) == []
+        assert refused_outputs(ledger) == before + 1
 
     def test_a_stale_token_cannot_give_the_shard_back(self, ledger: Ledger, run: str, stale: Claim) -> None:
         ledger.release(stale)
         ledger.retry_later(stale, "slow", "")
+        ledger.crashed(stale, "odd", "")
         ledger.fail(stale, "broken", "")
 
         counts = ledger.counts(run)
         assert (counts.queued, counts.running, counts.failed) == (2, 1, 0)
         assert ledger.claim(run, A.name, "w3") is Refusal.RUNNING
 
-    def test_a_swept_lease_is_stale_before_anybody_else_claims(self, ledger: Ledger, short: Ledger, run: str) -> None:
-        claim = claimed(short, run)
-        wait_until(lambda: A.name in due(ledger, run), description="the sweep finds the lease run out", seconds=5)
+    def test_it_stays_out_when_the_other_gives_the_shard_back(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        stale = claimed(ledger, run)
+        end_lease(client, run)
+        ledger.release(claimed(ledger, run, owner="w2"))
+
+        with pytest.raises(LeaseLost):
+            ledger.renew(stale, rows=1)
+        with pytest.raises(LeaseLost):
+            ledger.complete(stale, a_receipt(run, A))
+
+    def test_a_forged_token_opens_only_what_nobody_holds_and_the_ledger_may_have_forgotten(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        held = claimed(ledger, run, A)
+        never_issued = replace(held, shard=B, token=f"{held.token.partition('-')[0]}-abc")
+
+        for forged in (replace(held, token="999-abc"), never_issued, replace(held, shard=B, token="abc")):
+            with pytest.raises(LeaseLost):
+                ledger.renew(forged, rows=1)
+            with pytest.raises(LeaseLost):
+                ledger.complete(forged, a_receipt(run, forged.shard))
+        ledger.renew(replace(held, shard=B, token="999-abc"), rows=1)
+
+        assert ledger.counts(run).done == 0
+
+    def test_a_shard_failed_for_its_crashes_takes_no_late_receipt(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for attempt in (1, 2, 3):
+            last = claimed(ledger, run, owner=f"w{attempt}")
+            end_lease(client, run)
+            again(ledger, run)
+
+        with pytest.raises(LeaseLost):
+            ledger.complete(last, a_receipt(run, A))
+
+        counts = ledger.counts(run)
+        assert (counts.queued, counts.running, counts.done, counts.failed) == (2, 0, 0, 1)
+
+
+class TestLossOfRedis:
+    """Redis came back from an older state or from none, while workers went on."""
+
+    @pytest.fixture
+    def lose_all(self, client: redis.Redis, ledger: Ledger, spec: RunSpec) -> Callable[[], None]:
+        """Redis comes back empty, and the run is enqueued again."""
+
+        def lose_all() -> None:
+            client.flushall()
+            client.script_flush()
+            ledger.create_run(spec, [A, B, C], now=time.time())
+
+        return lose_all
+
+    def test_a_run_that_is_gone_is_told_as_such(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+
+        client.flushall()
+
+        with pytest.raises(RunUnknown, match="producer enqueue"):
+            ledger.renew(claim, rows=1)
+        with pytest.raises(RunUnknown):
+            ledger.complete(claim, a_receipt(run, A))
+        assert client.keys() == []
+
+    def test_a_run_that_is_being_written_again_is_not_yet_known(
+        self, ledger: Ledger, client: redis.Redis, spec: RunSpec, run: str
+    ) -> None:
+        claim = claimed(ledger, run, C)
+        client.flushall()
+        ledger.create_run(spec, [A], now=time.time())
+
+        with pytest.raises(RunUnknown):
+            ledger.renew(claim, rows=1)
+        with pytest.raises(RunUnknown):
+            ledger.complete(claim, a_receipt(run, C))
+
+        ledger.create_run(spec, [A, B, C], now=time.time())
+        ledger.renew(claim, rows=1)
+
+    def test_all_workers_go_on_when_the_run_is_there_again(
+        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
+    ) -> None:
+        claims = [claimed(ledger, run, shard, owner=f"w-{shard.name}") for shard in (A, B, C)]
+
+        lose_all()
+        for claim in reversed(claims):
+            ledger.renew(claim, rows=5)
+
+        assert (ledger.counts(run).running, ledger.counts(run).rows_running) == (3, 15)
+        assert ledger.claim(run, A.name, "w4") is Refusal.RUNNING
+        assert [ledger.complete(claim, a_receipt(run, claim.shard)) for claim in claims] == [2, 1, 0]
+
+    def test_a_receipt_counts_though_the_claim_was_forgotten(
+        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
+    ) -> None:
+        claim = claimed(ledger, run)
+
+        lose_all()
+
+        assert ledger.complete(claim, a_receipt(run, A)) == 2
+
+    def test_whoever_claims_first_has_it(self, ledger: Ledger, run: str, lose_all: Callable[[], None]) -> None:
+        before = claimed(ledger, run, owner="w1")
+
+        lose_all()
+        after = claimed(ledger, run, owner="w2")
+
+        assert after.token != before.token
+        for refused in (lambda: ledger.renew(before, rows=1), lambda: ledger.complete(before, a_receipt(run, A))):
+            with pytest.raises(LeaseLost):
+                refused()
+        ledger.renew(after, rows=1)
+
+    def test_tokens_are_unique_though_their_numbers_begin_anew(
+        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
+    ) -> None:
+        tokens = []
+        for _ in range(3):
+            tokens += [claimed(ledger, run, shard).token for shard in (A, B, C)]
+            lose_all()
+
+        assert len(set(tokens)) == 9
+
+    def test_a_claim_taken_back_counts_as_one(
+        self, ledger: Ledger, client: redis.Redis, run: str, lose_all: Callable[[], None]
+    ) -> None:
+        stopped, broken = claimed(ledger, run, A), claimed(ledger, run, B)
+        lose_all()
+        ledger.renew(stopped, rows=1)
+        ledger.renew(broken, rows=1)
+
+        ledger.release(stopped)
+        ledger.crashed(broken, "odd", "")
+        end_back_off(client, run, B)
+
+        assert claimed(ledger, run, A).attempt == 1
+        assert claimed(ledger, run, B).attempt == 2
+
+    def test_a_stop_under_way_is_not_undone_by_a_late_renewal(
+        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
+    ) -> None:
+        claim = claimed(ledger, run)
+        lose_all()
+        ledger.renew(claim, rows=1)
+        ledger.release(claim)
 
         with pytest.raises(LeaseLost):
             ledger.renew(claim, rows=1)
-        with pytest.raises(LeaseLost):
-            ledger.complete(claim, a_receipt(run, A))
 
-    def test_a_lease_that_ran_out_unnoticed_still_completes(self, ledger: Ledger, short: Ledger, run: str) -> None:
-        claim = claimed(short, run)
+    def test_from_an_older_state_a_worker_goes_on_too(
+        self, ledger: Ledger, client: redis.Redis, redis_url: str, run: str
+    ) -> None:
+        ledger.retry_later(claimed(ledger, run, owner="w0"), "network", "")
+        end_back_off(client, run)
+        older = state_of(redis_url)
+        claim = claimed(ledger, run, owner="w1")
 
-        short.complete(claim, a_receipt(run, A))
+        put_back(redis_url, older)
+        ledger.renew(claim, rows=1)
 
+        assert ledger.claim(run, A.name, "w0") is Refusal.RUNNING  # not the successor of its own earlier attempt
+        ledger.complete(claim, a_receipt(run, A))
         assert ledger.counts(run).done == 1
+
+    def test_a_claim_outlives_a_restart_with_the_data(self, spec: RunSpec, tmp_path: Path) -> None:
+        with embedded_redis(tmp_path) as url:
+            ledger = Ledger.connect(Settings(redis_url=url))
+            ledger.create_run(spec, [A, B], now=1.0)
+            claim = claimed(ledger, spec.run_id)
+            ledger.save_scores(claim, 0, b"\xff\x00")
+            ledger.redis.close()
+
+        with embedded_redis(tmp_path) as url:
+            ledger = Ledger.connect(Settings(redis_url=url))
+            ledger.renew(claim, rows=1)
+            saved = ledger.saved_scores(claim)
+            still_open = ledger.complete(claim, a_receipt(spec.run_id, A))
+            ledger.redis.close()
+
+        assert (saved, still_open) == ({0: b"\xff\x00"}, 1)
+
+
+def state_of(redis_url: str) -> dict[bytes, bytes]:
+    with redis.Redis.from_url(redis_url) as raw:
+        return {key: raw.dump(key) for key in raw.scan_iter()}
+
+
+def put_back(redis_url: str, state: dict[bytes, bytes]) -> None:
+    with redis.Redis.from_url(redis_url) as raw:
+        raw.flushall()
+        for key, value in state.items():
+            raw.restore(key, 0, value)
 
 
 class TestCompletion:
     def test_it_tells_how_many_shards_are_open(self, ledger: Ledger, run: str) -> None:
-        due(ledger, run)
+        fresh(ledger, run)
 
         assert [ledger.complete(claimed(ledger, run, s), a_receipt(run, s)) for s in (A, B, C)] == [2, 1, 0]
 
@@ -322,10 +652,10 @@ class TestCompletion:
         ledger.complete(claimed(ledger, run), a_receipt(run, A))
 
         assert ledger.failures(run) == []
-        assert client.hget(f"shardsift:run:{run}:shard:a", "error") is None
+        assert client.exists(f"shardsift:run:{run}:attempts:{A.name}") == 0
 
 
-class TestGivingBack:
+class TestStops:
     def test_a_released_shard_is_free_at_once_and_its_attempt_not_counted(self, ledger: Ledger, run: str) -> None:
         for owner in ("w1", "w2", "w3", "w4", "w5"):
             claim = claimed(ledger, run, owner=owner)
@@ -333,47 +663,6 @@ class TestGivingBack:
             ledger.release(claim)
 
         assert ledger.counts(run).queued == 3
-
-    def test_a_transient_error_is_waited_out(self, ledger: Ledger, run: str) -> None:
-        ledger.retry_later(claimed(ledger, run), "network", "")
-
-        assert ledger.claim(run, A.name, "w2") is Refusal.WAITING
-        assert A.name not in due(ledger, run)
-        assert ledger.counts(run).queued == 3
-
-    def test_each_wait_is_four_times_as_long(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        waits = []
-        for _ in (1, 2):
-            ledger.retry_later(claimed(ledger, run), "network", "")
-            seconds, microseconds = client.time()
-            until = client.zscore(f"shardsift:run:{run}:waiting", A.name)
-            waits.append(until / 1000 - seconds - microseconds / 1e6)
-            end_back_off(client, run)
-
-        assert waits == pytest.approx([5, 20], abs=2)
-
-    def test_a_shard_whose_wait_is_over_is_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        ledger.retry_later(claimed(ledger, run), "network", "")
-        end_back_off(client, run)
-
-        assert A.name in due(ledger, run)
-        assert claimed(ledger, run).attempt == 2
-
-    def test_the_last_transient_error_fails_the_shard(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        for attempt in (1, 2, 3):
-            open_shards = ledger.retry_later(claimed(ledger, run), f"network {attempt}", f"trace {attempt}")
-            end_back_off(client, run)
-
-        assert open_shards == 2
-        (failure,) = ledger.failures(run)
-        assert (failure.shard, failure.error, failure.traceback) == (A.name, "network 3", "trace 3")
-        assert (failure.worker, failure.attempts) == ("w1", 3)
-        assert ledger.claim(run, A.name, "w2") is Refusal.FAILED
-
-    def test_a_hopeless_shard_fails_at_once(self, ledger: Ledger, run: str) -> None:
-        assert ledger.fail(claimed(ledger, run), "corrupt", "trace") == 2
-
-        assert [(failure.error, failure.attempts) for failure in ledger.failures(run)] == [("corrupt", 1)]
 
     def test_a_stop_after_an_error_leaves_that_attempt_counted(
         self, ledger: Ledger, client: redis.Redis, run: str
@@ -385,77 +674,465 @@ class TestGivingBack:
 
         assert claimed(ledger, run).attempt == 2
 
+    def test_stops_do_not_add_to_earlier_crashes(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        for _ in (1, 2):
+            crash_by_report(ledger, client, run)
+
+        for _ in range(5):
+            ledger.release(claimed(ledger, run))
+
+        assert claimed(ledger, run).attempt == 3
+
+    def test_whoever_ends_all_workers_at_once_makes_no_shard_fail(self, ledger: Ledger, run: str) -> None:
+        for _ in range(5):
+            claimed(ledger, run)
+            ledger.forget_messages(run)
+            assert again(ledger, run) == [A.name]
+
+        assert ledger.counts(run).failed == 0
+        assert claimed(ledger, run).attempt == 1
+
+
+class TestErrors:
+    """Network, disk or service: it may pass by itself."""
+
+    def test_an_error_is_waited_out(self, ledger: Ledger, run: str) -> None:
+        ledger.retry_later(claimed(ledger, run), "network", "")
+
+        assert ledger.claim(run, A.name, "w2") is Refusal.WAITING
+        assert again(ledger, run) == []
+        assert ledger.counts(run).queued == 3
+
+    def test_each_wait_is_four_times_as_long_up_to_ten_minutes_and_the_eighth_error_fails(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        waits = []
+        for number in range(1, 8):
+            assert ledger.retry_later(claimed(ledger, run), f"network {number}", "") == 3
+            due_ms = client.zscore(f"shardsift:run:{run}:waiting", A.name)
+            waits.append((due_ms - redis_ms(client)) / 1000)
+            end_back_off(client, run)
+        open_shards = ledger.retry_later(claimed(ledger, run), "network 8", "trace 8")
+
+        assert waits == pytest.approx([5, 20, 80, 320, 600, 600, 600], abs=2)
+        assert open_shards == 2
+        (failure,) = ledger.failures(run)
+        assert (failure.shard, failure.error, failure.traceback) == (A.name, "network 8", "trace 8")
+        assert (failure.worker, failure.attempts) == ("w1", 8)
+        assert ledger.claim(run, A.name, "w2") is Refusal.FAILED
+
+    def test_a_shard_whose_wait_is_over_is_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        ledger.retry_later(claimed(ledger, run), "network", "")
+        end_back_off(client, run)
+
+        assert again(ledger, run) == [A.name]
+        assert claimed(ledger, run).attempt == 2
+
+    def test_errors_do_not_add_to_crashes_nor_crashes_to_errors(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for _ in (1, 2):
+            crash_by_report(ledger, client, run)
+        for _ in range(7):
+            ledger.retry_later(claimed(ledger, run), "network", "")
+            end_back_off(client, run)
+
+        assert ledger.counts(run).failed == 0
+        assert claimed(ledger, run).attempt == 10
+
+    def test_a_hopeless_shard_fails_at_once(self, ledger: Ledger, run: str) -> None:
+        assert ledger.fail(claimed(ledger, run), "corrupt", "trace") == 2
+
+        assert [(failure.error, failure.attempts) for failure in ledger.failures(run)] == [("corrupt", 1)]
+
+
+def crash_by_expiry(ledger: Ledger, client: redis.Redis, run_id: str, *, worker: str = "w1") -> None:
+    """The whole machine died, and a sweep found the lease run out."""
+    claimed(ledger, run_id, owner=worker)
+    end_lease(client, run_id)
+    again(ledger, run_id)
+
+
+def crash_by_report(ledger: Ledger, client: redis.Redis, run_id: str, *, worker: str = "w1") -> None:
+    """The worker's parent saw its child die."""
+    claimed(ledger, run_id, owner=worker)
+    ledger.report_crash(run_id, A.name, worker, "killed by signal 9", "the child's last words")
+
+
+def crash_by_exception(ledger: Ledger, client: redis.Redis, run_id: str, *, worker: str = "w1") -> None:
+    ledger.crashed(claimed(ledger, run_id, owner=worker), "KeyError: 7", "trace")
+    end_back_off(client, run_id)
+
+
+class TestCrashes:
+    @pytest.mark.parametrize(
+        ("crash", "error", "traceback"),
+        [
+            (crash_by_expiry, "Its worker vanished: no word for as long as a lease lasts.", ""),
+            (crash_by_report, "killed by signal 9", "the child's last words"),
+            (crash_by_exception, "KeyError: 7", "trace"),
+        ],
+    )
+    def test_the_third_crash_fails_the_shard(
+        self,
+        ledger: Ledger,
+        client: redis.Redis,
+        run: str,
+        crash: Callable[..., None],
+        error: str,
+        traceback: str,
+    ) -> None:
+        for number in (1, 2, 3):
+            assert ledger.counts(run).failed == 0
+            crash(ledger, client, run, worker=f"w{number}")
+
+        (failure,) = ledger.failures(run)
+        assert (failure.shard, failure.error, failure.traceback) == (A.name, error, traceback)
+        assert (failure.worker, failure.attempts) == ("w3", 3)
+        assert ledger.claim(run, A.name, "w4") is Refusal.FAILED
+        assert ledger.counts(run).open == 2
+
+    def test_a_worker_whose_child_dies_each_time_fails_the_shard_with_its_fourth_claim(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        assert [claimed(ledger, run).attempt for _ in range(3)] == [1, 2, 3]
+
+        assert ledger.claim(run, A.name, "w1") is Refusal.FAILED
+        (failure,) = ledger.failures(run)
+        assert (failure.worker, failure.attempts) == ("w1", 3)
+        assert failure.error == "The process that scored it ended without a word."
+
+    def test_crashes_of_all_kinds_add_up(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        crash_by_expiry(ledger, client, run)
+        crash_by_exception(ledger, client, run)
+        crash_by_report(ledger, client, run)
+
+        assert ledger.counts(run).failed == 1
+
+    def test_a_crash_told_by_exception_waits_like_an_error(self, ledger: Ledger, run: str) -> None:
+        ledger.crashed(claimed(ledger, run), "KeyError: 7", "trace")
+
+        assert ledger.claim(run, A.name, "w2") is Refusal.WAITING
+
+    def test_a_reported_crash_frees_the_shard_at_once(self, ledger: Ledger, run: str) -> None:
+        dead = claimed(ledger, run)
+
+        assert ledger.report_crash(run, A.name, "w1", "killed by signal 9") == 3
+
+        with pytest.raises(LeaseLost):
+            ledger.renew(dead, rows=1)
+        assert claimed(ledger, run, owner="w2").attempt == 2
+
+    def test_a_report_is_of_the_owners_own_shard_and_counts_once(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run, owner="w1")
+
+        ledger.report_crash(run, A.name, "w2", "killed by signal 9")
+        ledger.renew(claim, rows=1)
+        for _ in range(4):
+            ledger.report_crash(run, A.name, "w1", "killed by signal 9")
+
+        assert ledger.counts(run).failed == 0
+        assert claimed(ledger, run).attempt == 2
+
+    def test_fewer_crashes_are_enough_where_a_setting_says_so(self, client: redis.Redis, run: str) -> None:
+        strict = Ledger(client, max_attempts=1)
+
+        crash_by_report(strict, client, run)
+
+        assert strict.counts(run).failed == 1
+
 
 class TestDue:
-    def test_waiting_shards_are_due_once(self, ledger: Ledger, run: str) -> None:
-        assert sorted(due(ledger, run)) == [A.name, B.name, C.name]
-        assert due(ledger, run) == []
+    def test_fresh_shards_are_due_once_as_far_as_there_is_room(self, ledger: Ledger, run: str) -> None:
+        assert fresh(ledger, run, room=0) == []
+        assert fresh(ledger, run, room=2) == [A.name, B.name]
+        assert fresh(ledger, run) == [C.name]
+        assert fresh(ledger, run) == []
+
+    def test_shards_that_were_begun_are_due_whatever_room_there_is(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        ledger.release(claimed(ledger, run, A))
+        claimed(ledger, run, B)
+        end_lease(client, run, B)
+        ledger.retry_later(claimed(ledger, run, C), "network", "")
+        end_back_off(client, run, C)
+
+        due = ledger.take_due(run, room=0, queue_is_empty=False, resend_seconds=60)
+
+        assert sorted(due.again) == [A.name, B.name, C.name]
+        assert (due.fresh, len(due)) == ([], 3)
+        assert ledger.counts(run).running == 0
 
     def test_a_sent_shard_can_be_claimed(self, ledger: Ledger, run: str) -> None:
-        due(ledger, run)
+        fresh(ledger, run)
 
         assert claimed(ledger, run).attempt == 1
 
-    def test_a_lease_that_ran_out_is_due(self, ledger: Ledger, short: Ledger, run: str) -> None:
-        due(ledger, run)
-        claimed(short, run)
-
-        assert wait_until(lambda: due(ledger, run), description="the lease runs out", seconds=5) == [A.name]
-        assert ledger.counts(run).running == 0
-
-    def test_a_running_shard_is_not_due(self, ledger: Ledger, run: str) -> None:
-        due(ledger, run)
+    def test_a_running_shard_is_not_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        fresh(ledger, run)
         claimed(ledger, run)
+        age_messages(client, run)
 
-        assert A.name not in due(ledger, run, resend_seconds=0)
+        assert sorted(resent(ledger, run)) == [B.name, C.name]
         assert ledger.counts(run).running == 1
 
-    def test_a_message_is_sent_again_only_when_the_queue_is_empty(self, ledger: Ledger, run: str) -> None:
-        due(ledger, run)
+    def test_an_old_message_is_sent_again_only_when_the_queue_is_empty(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        fresh(ledger, run)
+        age_messages(client, run)
 
-        def sent_again(*, queue_is_empty: bool) -> list[str]:
-            return due(ledger, run, queue_is_empty=queue_is_empty, resend_seconds=0.01)
+        assert resent(ledger, run, queue_is_empty=False) == []
+        assert sorted(resent(ledger, run, queue_is_empty=True)) == [A.name, B.name, C.name]
 
-        assert wait_until(lambda: sent_again(queue_is_empty=True), description="messages grow old", seconds=5)
-        wait_until(lambda: sent_age(ledger, run) > 0.05, description="they grow old again", seconds=5)
-        assert sent_again(queue_is_empty=False) == []
+    def test_a_young_message_is_not_sent_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        fresh(ledger, run)
+        age_messages(client, run, seconds=50)
 
-    def test_a_young_message_is_not_sent_again(self, ledger: Ledger, run: str) -> None:
-        due(ledger, run)
-
-        assert due(ledger, run, queue_is_empty=True, resend_seconds=60) == []
+        assert resent(ledger, run, resend_seconds=60) == []
 
     def test_done_and_failed_shards_are_never_due(self, ledger: Ledger, run: str) -> None:
         ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
         ledger.fail(claimed(ledger, run, B), "broken", "")
 
-        assert due(ledger, run) == [C.name]
+        due = ledger.take_due(run, room=10, queue_is_empty=True, resend_seconds=0)
 
-    def test_two_sweeps_at_once_share_the_shards(self, redis_url: str, spec: RunSpec) -> None:
+        assert (due.again, due.fresh) == ([], [C.name])
+
+    def test_sweeps_at_once_share_the_shards(self, redis_url: str, spec: RunSpec) -> None:
         ledger = Ledger.connect(Settings(redis_url=redis_url))
-        ledger.create_run(spec, [a_shard(f"{number}") for number in range(3_000)], now=1.0)
+        shards = [a_shard(f"{number:04}") for number in range(2_500)]
+        ledger.create_run(spec, shards, now=1.0)
+        for shard in shards[:500]:
+            ledger.release(claimed(ledger, spec.run_id, shard))
+
+        def sweep(_: int) -> list[str]:
+            due = ledger.take_due(spec.run_id, room=1_000, queue_is_empty=False, resend_seconds=60)
+            return due.again + due.fresh
 
         with ThreadPoolExecutor(6) as threads:
-            taken = [name for names in threads.map(lambda _: due(ledger, spec.run_id), range(6)) for name in names]
+            taken = [name for names in threads.map(sweep, range(6)) for name in names]
 
-        assert len(taken) == len(set(taken)) == 3_000
+        assert len(taken) == len(set(taken)) == 2_500
 
     def test_forgotten_messages_and_leases_are_due_at_once(self, ledger: Ledger, run: str) -> None:
-        due(ledger, run)
+        fresh(ledger, run)
+        ledger.release(claimed(ledger, run, B))
+        assert again(ledger, run) == [B.name]
         claim = claimed(ledger, run)
 
         ledger.forget_messages(run)
 
-        assert sorted(due(ledger, run)) == [A.name, B.name, C.name]
+        due = ledger.take_due(run, room=10, queue_is_empty=True, resend_seconds=60)
+        assert (sorted(due.again), due.fresh) == ([A.name, B.name], [C.name])
         with pytest.raises(LeaseLost):
             ledger.complete(claim, a_receipt(run, A))
 
 
-def sent_age(ledger: Ledger, run_id: str) -> float:
-    """Seconds since the youngest message of a run was sent."""
-    seconds, microseconds = ledger.redis.time()
-    ((_, sent_ms),) = ledger.redis.zrange(f"shardsift:run:{run_id}:sent", -1, -1, withscores=True)
-    return float(seconds + microseconds / 1e6 - sent_ms / 1000)
+class TestOutages:
+    """Nobody could look for longer than three sweeps: Redis was away, and no worker could renew."""
+
+    def test_leases_that_ran_out_meanwhile_get_one_more(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        end_lease(client, run, seconds_ago=10)
+        nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+
+        assert again(ledger, run) == []
+
+        lease_end = client.zscore(f"shardsift:run:{run}:running", A.name)
+        assert (lease_end - redis_ms(client)) / 1000 == pytest.approx(LEASE_SECONDS, abs=2)
+        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
+        ledger.renew(claim, rows=1)
+
+    def test_but_only_one_however_seldom_anybody_looks(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claimed(ledger, run)
+        outcomes = []
+        for _ in (1, 2):
+            end_lease(client, run, seconds_ago=10)
+            nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+            outcomes.append(again(ledger, run))
+
+        assert outcomes == [[], [A.name]]
+
+    def test_whoever_renewed_since_is_spared_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        for _ in (1, 2):
+            end_lease(client, run, seconds_ago=10)
+            nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+            assert again(ledger, run) == []
+            ledger.renew(claim, rows=1)
+
+    def test_leases_that_had_run_out_before_are_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claimed(ledger, run)
+        end_lease(client, run, seconds_ago=OUTAGE_SECONDS + 10)
+        nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+
+        assert again(ledger, run) == [A.name]
+
+    def test_a_pause_between_sweeps_is_no_outage(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claimed(ledger, run)
+        end_lease(client, run, seconds_ago=10)
+        nobody_looked_for(client, run, OUTAGE_SECONDS - 5)
+
+        assert again(ledger, run) == [A.name]
+
+    def test_the_workers_of_a_large_fleet_are_all_spared(
+        self, ledger: Ledger, client: redis.Redis, spec: RunSpec
+    ) -> None:
+        shards = [a_shard(f"{number:04}") for number in range(1_100)]
+        ledger.create_run(spec, shards, now=1.0)
+        for shard in shards:
+            claimed(ledger, spec.run_id, shard, owner=f"w{shard.name}")
+            end_lease(client, spec.run_id, shard, seconds_ago=10)
+        nobody_looked_for(client, spec.run_id, OUTAGE_SECONDS + 5)
+
+        assert [again(ledger, spec.run_id), again(ledger, spec.run_id)] == [[], []]
+        assert ledger.counts(spec.run_id).running == 1_100
+
+
+class TestCheckpoints:
+    BYTES = bytes(range(256)) * 3 + b"\xff\xfe\r\n\x00"
+
+    def test_scores_come_back_byte_for_byte(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run)
+
+        assert [ledger.save_scores(claim, 0, self.BYTES), ledger.save_scores(claim, 8192, b"")] == [True, True]
+
+        assert ledger.saved_scores(claim) == {0: self.BYTES, 8192: b""}
+
+    def test_a_later_save_replaces_a_windows_earlier_one(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        for scores in (b"12345", b"1", b"123"):
+            ledger.save_scores(claim, 0, scores)
+
+        assert ledger.saved_scores(claim) == {0: b"123"}
+        assert checkpoint_bytes(client, run) == 3
+
+    def test_a_run_keeps_so_many_bytes_and_no_more(self, client: redis.Redis, run: str) -> None:
+        small = Ledger(client, checkpoint_bytes=100)
+        first, second = claimed(small, run, A), claimed(small, run, B)
+
+        saved = [
+            small.save_scores(first, 0, bytes(60)),
+            small.save_scores(second, 0, bytes(41)),
+            small.save_scores(second, 0, bytes(40)),
+            small.save_scores(first, 0, bytes(61)),
+            small.save_scores(first, 0, bytes(60)),
+        ]
+
+        assert saved == [True, False, True, False, True]
+        assert checkpoint_bytes(client, run) == 100
+        assert (small.saved_scores(first), small.saved_scores(second)) == ({0: bytes(60)}, {0: bytes(40)})
+
+    def test_a_done_shard_frees_its_own(self, client: redis.Redis, run: str) -> None:
+        small = Ledger(client, checkpoint_bytes=100)
+        claim = claimed(small, run, A)
+        small.save_scores(claim, 0, bytes(60))
+        small.save_scores(claim, 8192, bytes(40))
+
+        small.complete(claim, a_receipt(run, A))
+
+        assert client.exists(f"shardsift:run:{run}:scores:{A.name}") == 0
+        assert checkpoint_bytes(client, run) == 0
+        assert small.save_scores(claimed(small, run, B), 0, bytes(100))
+
+    def test_it_outlives_a_stop_an_error_a_crash_and_a_failure(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        first = claimed(ledger, run)
+        ledger.save_scores(first, 0, self.BYTES)
+        ledger.release(first)
+        found = []
+        for end in (
+            lambda: ledger.release(claimed(ledger, run)),
+            lambda: ledger.retry_later(claimed(ledger, run), "network", ""),
+            lambda: crash_by_report(ledger, client, run),
+            lambda: ledger.fail(claimed(ledger, run), "corrupt", ""),
+            lambda: ledger.retry(run),
+        ):
+            end()
+            end_back_off(client, run)
+            found.append(ledger.saved_scores(first))
+
+        assert found == [{0: self.BYTES}] * 5
+        assert ledger.saved_scores(claimed(ledger, run)) == {0: self.BYTES}
+
+    def test_a_worker_saves_what_it_scored_while_its_lease_ran_out(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        claim = claimed(ledger, run)
+        end_lease(client, run)
+        again(ledger, run)
+
+        assert ledger.save_scores(claim, 0, self.BYTES)
+
+        assert ledger.saved_scores(claimed(ledger, run, owner="w2")) == {0: self.BYTES}
+
+
+class TestRestore:
+    """Receipts lie beside the outputs; a Redis that lost all takes them back."""
+
+    def test_shards_with_a_receipt_are_done(self, ledger: Ledger, run: str) -> None:
+        assert ledger.restore(run, [a_receipt(run, A), a_receipt(run, C)]) == 2
+
+        counts = ledger.counts(run)
+        assert (counts.queued, counts.done, counts.shards) == (1, 2, 3)
+        assert (counts.rows_in, counts.rows_kept, counts.rows_dropped, counts.rows_errored) == (20, 12, 6, 2)
+        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
+        assert fresh(ledger, run) == [B.name]
+        assert list(ledger.receipts(run)) == [a_receipt(run, A), a_receipt(run, C)]
+
+    def test_restoring_twice_does_nothing_more(self, ledger: Ledger, run: str) -> None:
+        again = [ledger.restore(run, [a_receipt(run, A)]) for _ in range(2)]
+
+        assert again == [1, 0]
+        assert ledger.counts(run).rows_in == 10
+
+    def test_shards_that_are_held_done_failed_or_unheard_of_are_left_alone(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run, A)
+        ledger.complete(claimed(ledger, run, B, owner="w2"), a_receipt(run, B))
+        ledger.fail(claimed(ledger, run, C, owner="w3"), "corrupt", "")
+        others = a_receipt(run, B, rows_kept=5, rows_dropped=4)
+
+        assert ledger.restore(run, [a_receipt(run, A), others, a_receipt(run, C), a_receipt(run, a_shard("x"))]) == 0
+
+        counts = ledger.counts(run)
+        assert (counts.running, counts.done, counts.failed, counts.rows_kept) == (1, 1, 1, 6)
+        ledger.renew(claim, rows=1)
+
+    def test_a_sent_shard_is_taken_too_and_its_message_finds_it_done(self, ledger: Ledger, run: str) -> None:
+        fresh(ledger, run)
+
+        assert ledger.restore(run, [a_receipt(run, A)]) == 1
+
+        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
+        assert ledger.counts(run).open == 2
+
+    def test_its_checkpoint_is_freed(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.save_scores(claim, 0, b"scores")
+        ledger.release(claim)
+
+        ledger.restore(run, [a_receipt(run, A)])
+
+        assert client.keys(f"shardsift:run:{run}:*:{A.name}") == []
+        assert checkpoint_bytes(client, run) == 0
+
+    def test_a_worker_that_recorded_the_same_receipt_hears_that_it_counts(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.release(claim)
+        ledger.restore(run, [a_receipt(run, A)])
+
+        assert ledger.complete(claim, a_receipt(run, A)) == 2
+        assert ledger.counts(run).rows_in == 10
+
+    def test_more_receipts_than_fit_in_one_call_are_all_taken(self, ledger: Ledger, spec: RunSpec) -> None:
+        shards = [a_shard(f"{number:05}") for number in range(1_234)]
+        ledger.create_run(spec, shards, now=1.0)
+
+        assert ledger.restore(spec.run_id, (a_receipt(spec.run_id, shard) for shard in shards)) == 1_234
+        assert ledger.counts(spec.run_id).open == 0
 
 
 class TestCancelAndRetry:
@@ -468,7 +1145,7 @@ class TestCancelAndRetry:
         with pytest.raises(LeaseLost, match="the run was cancelled"):
             ledger.renew(claim, rows=1)
         assert ledger.claim(run, B.name, "w2") is Refusal.CANCELLED
-        assert due(ledger, run) == []
+        assert len(ledger.take_due(run, room=10, queue_is_empty=True, resend_seconds=0)) == 0
 
     def test_a_shard_that_was_done_when_its_run_was_cancelled_counts(self, ledger: Ledger, run: str) -> None:
         claim = claimed(ledger, run)
@@ -488,25 +1165,39 @@ class TestCancelAndRetry:
             ledger.create_run(spec, [A, B, C], now=time.time())
 
         assert not ledger.is_cancelled(run)
-        assert sorted(due(ledger, run)) == [A.name, B.name, C.name]
+        assert fresh(ledger, run) == [A.name, B.name, C.name]
 
-    def test_failed_shards_are_retried_with_fresh_attempts(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_failed_shards_are_queued_again_and_done_ones_left(self, ledger: Ledger, run: str) -> None:
         ledger.fail(claimed(ledger, run), "corrupt", "")
         ledger.complete(claimed(ledger, run, B), a_receipt(run, B))
 
         assert ledger.retry(run) == 1
 
         assert ledger.failures(run) == []
-        assert sorted(due(ledger, run)) == [A.name, C.name]
-        assert claimed(ledger, run).attempt == 1
+        assert fresh(ledger, run) == [A.name, C.name]
 
-    def test_a_retried_shard_has_forgotten_its_error(self, ledger: Ledger, short: Ledger, run: str) -> None:
+    def test_a_retried_shard_has_all_its_tries_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        for _ in range(7):
+            ledger.retry_later(claimed(ledger, run), "network", "")
+            end_back_off(client, run)
+        for _ in range(3):
+            crash_by_report(ledger, client, run)
+
+        ledger.retry(run)
+
+        for _ in range(7):
+            ledger.retry_later(claimed(ledger, run), "network", "")
+            end_back_off(client, run)
+        for _ in range(2):
+            crash_by_report(ledger, client, run)
+        assert ledger.counts(run).failed == 0
+
+    def test_a_retried_shard_has_forgotten_its_error(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         ledger.fail(claimed(ledger, run), "corrupt", "trace")
         ledger.retry(run)
 
-        for attempt in (1, 2, 3):
-            claimed_when_free(short, run, owner=f"w{attempt}")
-        wait_until(lambda: ledger.claim(run, A.name, "w4") is Refusal.FAILED, description="the fourth claim fails it")
+        for _ in range(3):
+            crash_by_expiry(ledger, client, run)
 
         (failure,) = ledger.failures(run)
         assert "vanished" in failure.error
@@ -517,6 +1208,19 @@ class TestCancelAndRetry:
 
         assert [ledger.retry(run), ledger.retry(run)] == [1, 0]
         assert ledger.counts(run).queued == 3
+
+    def test_done_shards_are_scored_again_only_where_that_is_asked(self, ledger: Ledger, run: str) -> None:
+        ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
+        ledger.fail(claimed(ledger, run, B), "corrupt", "")
+        ledger.record_publication(run, Publication(uri="x", commit="", shards=1))
+
+        assert ledger.retry(run, done_too=True) == 2
+
+        counts = ledger.counts(run)
+        assert (counts.queued, counts.done, counts.failed, counts.rows_in) == (3, 0, 0, 0)
+        assert ledger.publication(run) is None
+        assert list(ledger.receipts(run)) == []
+        assert ledger.complete(claimed(ledger, run, A), a_receipt(run, A)) == 2
 
 
 class TestCounts:
@@ -574,6 +1278,30 @@ class TestPublication:
         assert ledger.publication(run) is not None
         ledger.create_run(spec, [A, B, C, a_shard("e")], now=time.time())
         assert ledger.publication(run) is None
+
+    def test_new_shards_make_it_unpublished_though_their_producer_died(
+        self, ledger: Ledger, spec: RunSpec, run: str
+    ) -> None:
+        ledger.record_publication(run, Publication(uri="x", commit="", shards=3))
+
+        def listing_that_breaks_off() -> Iterator[Shard]:
+            yield from (a_shard(f"{number:05}") for number in range(1_000))
+            raise ConnectionError("the listing broke off")
+
+        with pytest.raises(ConnectionError):
+            ledger.create_run(spec, listing_that_breaks_off(), now=time.time())
+
+        assert ledger.publication(run) is None
+
+
+class TestRefusals:
+    def test_what_was_refused_is_counted_over_all_runs(self, ledger: Ledger, client: redis.Redis) -> None:
+        client.delete("shardsift:refused")
+
+        for what in ("messages", "messages", "messages of other versions"):
+            ledger.count_refused(what)
+
+        assert ledger.refused() == {"messages": 2, "messages of other versions": 1}
 
 
 class TestConnecting:

@@ -1,4 +1,4 @@
--- Put shards that the run does not have yet into `waiting`. May run twice.
+-- Put shards that the run does not have yet into `waiting`; with them it is no longer published. May run twice.
 -- ARGV: name, fields as JSON … per shard. Returns how many were new.
 local added = 0
 for i = 1, #ARGV, 2 do
@@ -7,4 +7,5 @@ for i = 1, #ARGV, 2 do
     added = added + 1
   end
 end
+if added > 0 then redis.call('HDEL', run, 'published') end
 return added

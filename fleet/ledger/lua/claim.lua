@@ -30,6 +30,7 @@ local token = redis.call('HINCRBY', run, 'fence', 1) .. '-' .. nonce
 local attempt = redis.call('HINCRBY', attempts, 'attempts', 1)
 redis.call('HINCRBY', attempts, 'crashes', 1)
 redis.call('HSET', attempts, 'token', token, 'owner', owner, 'rows', 0)
+redis.call('HDEL', attempts, 'spared')
 redis.call('HSETNX', run, 'started_ms', now)
 run_until(name, now + lease_ms)
 return {'claimed', token, attempt, fields, redis.call('HGET', run, 'spec')}

@@ -2,7 +2,7 @@
 -- ARGV: name, token, receipt, in, kept, dropped, errored.
 -- Returns {'recorded', 'lost' or 'unknown', open}: how many shards of the run are not yet done or failed.
 local name, token, receipt, rows_in, kept, dropped, errored = unpack(ARGV)
-if redis.call('EXISTS', shards) == 0 then return {'unknown', 0} end
+if not is_known(name) then return {'unknown', open_shards()} end
 if redis.call('HGET', receipts, name) == receipt then return {'recorded', open_shards()} end
 if not may_write(name, token) then
   refuse('outputs of attempts that had lost their shard')
@@ -10,8 +10,7 @@ if not may_write(name, token) then
 end
 close(name)
 redis.call('HSET', receipts, name, receipt)
-drop_checkpoint(attempts, scores)
-redis.call('DEL', attempts)
+forget_attempts(attempts, scores)
 redis.call('HINCRBY', run, 'rows_in', rows_in)
 redis.call('HINCRBY', run, 'rows_kept', kept)
 redis.call('HINCRBY', run, 'rows_dropped', dropped)

@@ -5,8 +5,7 @@ local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms, ma
 local ours = redis.call('HGET', attempts, by) == whose and redis.call('SISMEMBER', failed, name) == 0
 if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
 if not ours then return {'lost', open_shards()} end
-redis.call('HSET', attempts, 'token', '') -- nobody's, so that a renewal under way does not take the shard back
-redis.call('HDEL', attempts, 'rows')
+end_token(attempts)
 if error ~= '' then
   local owner = redis.call('HGET', attempts, 'owner') or ''
   redis.call('HSET', attempts, 'error', error, 'traceback', traceback, 'worker', owner)

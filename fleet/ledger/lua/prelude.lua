@@ -37,24 +37,39 @@ end
 -- An attempt that ended without a word of its own.
 local function note_crash(key, error)
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
-  redis.call('HDEL', key, 'rows')
+  redis.call('HDEL', key, 'rows', 'spared')
 end
 
-local function drop_checkpoint(attempts_key, scores_key)
+-- Of a shard that is done: what is known of its attempts, and its checkpoint.
+local function forget_attempts(attempts_key, scores_key)
   local bytes = redis.call('HGET', attempts_key, 'checkpoint_bytes')
-  if bytes then
-    redis.call('HINCRBY', run, 'checkpoint_bytes', -bytes)
-    redis.call('HDEL', attempts_key, 'checkpoint_bytes')
-  end
-  redis.call('DEL', scores_key)
+  if bytes then redis.call('HINCRBY', run, 'checkpoint_bytes', -bytes) end
+  redis.call('DEL', attempts_key, scores_key)
+end
+
+-- What stands for the token of an attempt that ended: nobody's, so that a renewal under way does not take the shard back.
+local function ended(token)
+  return 'ended ' .. token
+end
+
+local function end_token(key)
+  redis.call('HSET', key, 'token', ended(redis.call('HGET', key, 'token')))
+  redis.call('HDEL', key, 'rows', 'spared')
+end
+
+-- A run that Redis lost is written anew shard by shard.
+local function is_known(name)
+  return redis.call('HEXISTS', shards, name) == 1
 end
 
 -- Whether whoever shows this token may still write: it is the shard's newest; or it is newer than any that the ledger
 -- remembers, as after a restart of Redis from an older state or from none, and nobody else holds the shard.
 local function may_write(name, token)
-  if redis.call('HEXISTS', shards, name) == 0 then return false end
+  if not is_known(name) then return false end
   if redis.call('HEXISTS', receipts, name) == 1 or redis.call('SISMEMBER', failed, name) == 1 then return false end
-  if redis.call('HGET', attempts, 'token') == token then return true end
+  local newest = redis.call('HGET', attempts, 'token')
+  if newest == token then return true end
+  if newest == ended(token) then return false end
   local number = tonumber(string.match(token, '^(%d+)%-'))
   local forgotten = number and number > tonumber(redis.call('HGET', run, 'fence') or 0)
   return forgotten and not redis.call('ZSCORE', running, name)

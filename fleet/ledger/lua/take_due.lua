@@ -8,12 +8,13 @@ local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
 
--- If nobody could look for so long, Redis was away or frozen: leases that ran out since get one lease more to be renewed.
+-- If nobody could look for so long, Redis was away or frozen: leases that ran out since get one lease more to be renewed,
+-- and no second one, for it may be that just nobody looks often. There are no more of them than workers: they need no limit.
 local was_away = now - looked > tonumber(outage_ms)
-local expired = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES', 'LIMIT', 0, LIMIT)
+local expired = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES')
 for i = 1, #expired, 2 do
   local name, key = expired[i], prefix .. expired[i]
-  if was_away and tonumber(expired[i + 1]) > looked then
+  if was_away and tonumber(expired[i + 1]) > looked and redis.call('HSETNX', key, 'spared', 1) == 1 then
     redis.call('ZADD', running, now + lease_ms, name)
   else
     note_crash(key, 'Its worker vanished: no word for as long as a lease lasts.')
