@@ -186,9 +186,10 @@ class Repo:
             del self.branches[branch]
 
     def forget_unreferenced(self) -> None:
-        """What the Hub's garbage collection does to uploads that no commit points to."""
+        """What the Hub's garbage collection does to uploads that no commit of any branch points to."""
         with self.committing:
-            self.uploaded &= {file.sha256 for commit in list(self.commits.values()) for file in commit.tree.values()}
+            kept = {commit.oid: commit for branch in self.branches for commit in self.history(branch)}
+            self.uploaded &= {file.sha256 for commit in kept.values() for file in commit.tree.values()}
 
     def _apply(self, tree: Tree, operations: Iterable[Operation]) -> Tree:
         files = dict(tree)

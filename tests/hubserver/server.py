@@ -136,7 +136,7 @@ class HubServer:
         return dict(self._repos.get(repo_type, repo_id).branches)
 
     def forget_unreferenced_blobs(self) -> None:
-        """Lose every upload that no commit points to, as the Hub's garbage collection does after about a day."""
+        """Lose every upload that no commit of any branch points to, as the Hub's garbage collection does after about a day."""
         for repo in self._repos.all():
             repo.forget_unreferenced()
 
