@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import redis
 from celery import Celery
-from kombu import Producer
+from kombu.messaging import Producer
 
 from fleet.broker import FIRST, LATER, queue_lists
 from fleet.ledger import Ledger

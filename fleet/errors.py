@@ -5,6 +5,7 @@ ShardsiftError
 ├── ShardError        this shard cannot be done → recorded as failed; the worker goes on
 ├── TransientError    it may pass by itself     → the shard is tried again, later
 ├── LeaseLost         another worker has it now → the worker drops its output
+├── NewerVersion      a message of a newer fleet → left to workers that understand it
 ├── RunUnknown        Redis came back empty     → the worker ends its shard; the receipt beside the output tells
 ├── Stopped           the worker is to leave    → checkpoint, release, exit
 └── PublishConflict   the output moved under us → the finalizer looks again
@@ -29,6 +30,10 @@ class TransientError(ShardsiftError):
 
 class LeaseLost(ShardsiftError):
     """The ledger gave the shard to another attempt, or the run was cancelled."""
+
+
+class NewerVersion(ShardsiftError):
+    """The sender is of a newer version than we are."""
 
 
 class RunUnknown(ShardsiftError):

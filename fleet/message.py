@@ -4,16 +4,18 @@ A message is a hint: it can be lost, doubled or late, and nothing depends on it 
 code, so a forged one can at most ask for a shard that the ledger knows.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from fleet.errors import NewerVersion
 from fleet.shard import is_safe_name
 from fleet.spec import is_run_id
 
 SCORE_SHARD = "shardsift.score_shard"
 FINALIZE_RUN = "shardsift.finalize_run"
 FINALIZE_QUEUE = "finalize"
+_VERSION = 1
 
 
 def _checked_run_id(text: str) -> str:
@@ -33,6 +35,16 @@ class _Message(BaseModel):
 
     version: Literal[1] = 1
     run_id: Annotated[str, AfterValidator(_checked_run_id)]
+
+    @classmethod
+    def understood(cls, fields: dict[str, Any]) -> Self:
+        """The message with these fields. Raises NewerVersion, or pydantic's ValidationError where it is none of ours."""
+        version = fields.get("version")
+        if isinstance(version, int) and version > _VERSION:
+            raise NewerVersion(
+                f"A message of version {version} came, and this process understands {_VERSION}. Update it."
+            )
+        return cls.model_validate(fields)
 
 
 class ScoreShard(_Message):

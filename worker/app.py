@@ -6,6 +6,8 @@ not import torch.
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from celery import signals
@@ -17,6 +19,7 @@ from fleet.ledger import Ledger
 from fleet.model import resolve_model
 from fleet.settings import read_settings
 from fleet.spec import scorer_queue
+from worker.child_signal import FOLDER
 
 _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill each replaced child while it loads, for ever
 
@@ -28,7 +31,7 @@ app = make_app(
     worker_concurrency=1,
     worker_pool_start_method="spawn",  # a forked child cannot use CUDA if anything touched it before
     worker_proc_alive_timeout=_MODEL_LOAD_SECONDS,
-    worker_lost_wait=10,
+    worker_lost_wait=1,  # the seconds in which a dead child's last word may still come
 )
 
 
@@ -59,16 +62,30 @@ def _start_child(**_: Any) -> None:
 
 
 @signals.worker_ready.connect
-def _remember_pool(sender: Any, **_: Any) -> None:
-    app.pool_of_worker = sender.pool
+def _watch_over_child(sender: Any, **_: Any) -> None:
+    """From here on the parent reports crashes of its child, and ends it in good order when told to leave."""
+    from worker.parent import Parent
+
+    app.parent = Parent(app, sender, read_settings())
+    app.parent.watch_for_spot_notice()
+
+
+@signals.task_failure.connect
+def _report_crash(exception: BaseException | None = None, kwargs: Any = None, **_: Any) -> None:
+    if parent := getattr(app, "parent", None):  # a child has none
+        parent.report_crash(exception, kwargs or {})
 
 
 @signals.worker_shutting_down.connect
 def _stop_child(**_: Any) -> None:
-    """Runs inside the parent's signal handler: tell the child to stop between two batches, and no more."""
-    from worker.child_signal import STOP_SIGNAL
+    if parent := getattr(app, "parent", None):
+        parent.stop_child()
 
-    pool = getattr(app, "pool_of_worker", None)
-    for process in pool._pool._pool if pool else ():
-        if process.pid:
-            os.kill(process.pid, STOP_SIGNAL)
+
+@signals.celeryd_init.connect
+def _make_folder(**_: Any) -> None:
+    """Where children leave word of why they died; `worker start` has made one already."""
+    if FOLDER not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="shardsift-worker-")
+        app.folder = folder
+        os.environ[FOLDER] = str(Path(folder.name))

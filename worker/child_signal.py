@@ -1,7 +1,49 @@
-"""How a worker's parent and child speak to each other. Apart from `child.py`, which imports torch."""
+"""How a worker's parent and child speak to each other. Apart from `child.py`, and light, since the parent imports it."""
 
+import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
-STOP_SIGNAL = signal.SIGUSR2  # "stop at the next batch"; SIGTERM is Celery's own and would end the child at once
-FAILURE_FILE = "SHARDSIFT_WORKER_FAILURE_FILE"  # names the file in which a child says why it cannot serve
+STOP_SIGNAL = signal.SIGUSR2  # "stop at the next batch"; a second one, "at once". SIGTERM is Celery's own
+FOLDER = "SHARDSIFT_WORKER_FOLDER"  # names a folder of the parent's, in which its children leave word
+EXIT_STOPPED = 0
+EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
 EXIT_NO_MODEL = 70  # sysexits.h: EX_SOFTWARE
+_FAILURE = "failure"
+_CRASH = "crash-"
+
+
+def owner_name(hostname: str, parent_pid: int) -> str:
+    """Who a claim belongs to: the same for every child of this worker, and for no other worker."""
+    return f"{hostname}/{parent_pid}"
+
+
+def leave_failure(reason: str) -> None:
+    """Say why this child cannot serve at all."""
+    if FOLDER in os.environ:
+        Path(os.environ[FOLDER], _FAILURE).write_text(reason)
+
+
+def found_failure(folder: Path) -> str | None:
+    file = folder / _FAILURE
+    return file.read_text() if file.exists() else None
+
+
+def crash_report_path() -> Path:
+    """Where this child writes the traces of its threads as it dies."""
+    folder = os.environ.get(FOLDER)
+    return Path(folder, f"{_CRASH}{os.getpid()}") if folder else Path(os.devnull)
+
+
+def take_crash_reports(folder: Path) -> str:
+    """What dead children of this process wrote as they died; they are told once."""
+    return "\n".join(_taken(folder))
+
+
+def _taken(folder: Path) -> Iterator[str]:
+    for file in sorted(folder.glob(f"{_CRASH}*")):
+        if not Path("/proc", file.name.removeprefix(_CRASH)).exists():
+            if text := file.read_text(errors="replace").strip():
+                yield text
+            file.unlink(missing_ok=True)

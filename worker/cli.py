@@ -89,16 +89,16 @@ _QUIET = ("--without-mingle", "--without-gossip")  # chatter between workers tha
 
 def _run_celery(arguments: list[str]) -> int:
     from worker.app import app
-    from worker.child_signal import EXIT_NO_MODEL, FAILURE_FILE
+    from worker.child_signal import EXIT_NO_MODEL, FOLDER, found_failure
 
     with tempfile.TemporaryDirectory(prefix="shardsift-worker-") as folder:
-        failure = Path(folder, "failure")
-        os.environ[FAILURE_FILE] = str(failure)
+        os.environ[FOLDER] = folder
         code = _exit_code_of(lambda: app.worker_main(arguments))
-        if not failure.exists():
-            return code
-        typer.echo(f"worker: {failure.read_text()}", err=True)
-        return EXIT_NO_MODEL
+        failure = found_failure(Path(folder))
+    if failure is None:
+        return code
+    typer.echo(f"worker: {failure}", err=True)
+    return EXIT_NO_MODEL
 
 
 def _exit_code_of(action: Callable[[], None]) -> int:

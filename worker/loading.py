@@ -7,6 +7,12 @@ from transformers.utils import logging as transformers_logging
 
 from fleet.settings import Settings
 from worker.scoring import Scorer, load_scorer
+from worker.tuning.apply import with_tuned_budget
+
+
+def load_served_model(settings: Settings) -> Scorer:
+    """As `load_model`, with the token budget that `worker tune` found best here."""
+    return with_tuned_budget(load_model(settings), settings)
 
 
 def load_model(settings: Settings) -> Scorer:

@@ -2,6 +2,7 @@
 
 import time
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,17 @@ from fleet.filter import Filter
 from fleet.ledger import Claim
 from fleet.receipt import Parity, Provenance
 from fleet.spec import RunSpec
-from worker.scoring import Scorer, Scores
+from worker.scoring import Scores
 from worker.writer import score_columns
+
+if TYPE_CHECKING:
+    from worker.scoring import Scorer
 
 Logits = npt.NDArray[np.float32]  # shape (rows, outputs)
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
-def provenance(claim: Claim, scorer: Scorer, *, worker: str, started_at: float) -> Provenance:
+def provenance(claim: Claim, scorer: "Scorer", *, worker: str, started_at: float) -> Provenance:
     """`started_at` in Unix seconds; the shard is finished now."""
     return Provenance(
         worker=worker,
@@ -36,7 +40,7 @@ def provenance(claim: Claim, scorer: Scorer, *, worker: str, started_at: float) 
     )
 
 
-def _parity(scorer: Scorer, spec: RunSpec) -> Parity | None:
+def _parity(scorer: "Scorer", spec: RunSpec) -> Parity | None:
     found = scorer.parity
     if found is None:
         return None

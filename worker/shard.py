@@ -1,12 +1,12 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and all may run twice."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +19,31 @@ from fleet.ledger import Claim
 from fleet.receipt import OutputFile, Provenance, Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from fleet.storage.opening import open_output, open_parquet
+from fleet.storage.opening import open_parquet
 from fleet.storage.output import Output
+from worker.checkpoint import Checkpoint
 from worker.lease import Lease
 from worker.overlap import ahead, behind
 from worker.provenance import provenance
 from worker.reader import Window, read_windows
-from worker.scoring import EncodedRows, Scorer, Scores
+from worker.scoring import EncodedRows, Scores
+from worker.scratch import scratch_folder
 from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
 
+if TYPE_CHECKING:
+    from worker.scoring import Scorer
 
-def score_shard(claim: Claim, scorer: Scorer, lease: Lease, *, worker: str, scratch_dir: Path | None) -> Receipt:
+
+def score_shard(
+    claim: Claim,
+    scorer: "Scorer",
+    lease: Lease,
+    checkpoint: Checkpoint,
+    output: Output,
+    *,
+    worker: str,
+    scratch_dir: Path | None,
+) -> Receipt:
     """Read, score, filter, write, stage; the receipt is all that is left to record.
 
     Raises ShardError, TransientError, LeaseLost or Stopped.
@@ -38,26 +52,36 @@ def score_shard(claim: Claim, scorer: Scorer, lease: Lease, *, worker: str, scra
     spec, shard = claim.spec, claim.shard
     with (
         _usage_errors_told_of(shard),
-        tempfile.TemporaryDirectory(prefix="shardsift-", dir=scratch_dir) as scratch,
+        scratch_folder(scratch_dir) as scratch,
         open_parquet(shard.uri) as parquet,
     ):
-        writer = ShardWriter(Path(scratch), parquet.schema_arrow, spec)
+        writer = ShardWriter(scratch, parquet.schema_arrow, spec)
         keep = _filter(spec, parquet.schema_arrow)
         with (
             ahead(read_windows(parquet, shard, spec), "reader") as windows,
-            ahead(_encoded(windows, scorer, spec), "tokenizer") as encoded_windows,
+            ahead(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
             behind(partial(_write, writer, keep, spec), "writer") as write,
         ):
-            for window, encoded in encoded_windows:
-                write(window, scorer.score_encoded(encoded, lease.on_batch))
+            for prepared in prepared_windows:
+                scores = _scored(prepared, scorer, lease, checkpoint)
+                lease.check()
+                write(prepared.window, scores)
                 lease.on_window()
-        data, side = writer.close()
+        files = writer.close()
         lease.check()
-        output = open_output(spec.output_uri, claim.run_id)
         made = provenance(claim, scorer, worker=worker, started_at=started_at)
-        receipt = _staged(output, claim, (data, side), writer.counts, made)
+        receipt = _staged(output, claim, files, writer.counts, made, lease)
     output.keep_receipt(receipt)
     return receipt
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """A window on its way to the device: its tokens, unless an earlier attempt left all of its scores."""
+
+    window: Window
+    earlier: Scores | None
+    encoded: EncodedRows | None
 
 
 @contextmanager
@@ -69,8 +93,25 @@ def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
         raise ShardError(f"Shard {shard.name}: {error}") from error
 
 
-def _encoded(windows: Iterator[Window], scorer: Scorer, spec: RunSpec) -> Iterator[tuple[Window, EncodedRows]]:
-    return ((window, scorer.encode(window.rows.column(spec.text_column))) for window in windows)
+def _prepared(
+    windows: Iterator[Window], scorer: "Scorer", checkpoint: Checkpoint, spec: RunSpec
+) -> Iterator[_Prepared]:
+    for window in windows:
+        earlier = checkpoint.scores_of(window.first_row, len(window.rows))
+        done = earlier is not None and earlier.complete
+        encoded = None if done else scorer.encode(window.rows.column(spec.text_column))
+        yield _Prepared(window=window, earlier=earlier, encoded=encoded)
+
+
+def _scored(prepared: _Prepared, scorer: "Scorer", lease: Lease, checkpoint: Checkpoint) -> Scores:
+    """The window's scores; not all of them where the work is to end here, and then what there is, is kept."""
+    if prepared.encoded is None and prepared.earlier is not None:
+        lease.on_batch(len(prepared.window.rows))
+        return prepared.earlier
+    assert prepared.encoded is not None
+    scores = scorer.score_encoded(prepared.encoded, lease.on_batch, prepared.earlier)
+    checkpoint.keep(prepared.window.first_row, scores)
+    return scores
 
 
 def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
@@ -94,10 +135,10 @@ def _staged(
     files: tuple[WrittenFile, WrittenFile],
     counts: RowCounts,
     made: Provenance,
+    lease: Lease,
 ) -> Receipt:
-    attempt = f"{claim.token}-{uuid4().hex[:8]}"  # tokens alone would repeat after a loss of Redis
     data, side = (
-        _stage(output, written, path, attempt)
+        _stage(output, written, path, claim.token, lease)
         for written, path in zip(files, (claim.shard.data_path, claim.shard.scores_path), strict=True)
     )
     return Receipt(
@@ -115,8 +156,9 @@ def _staged(
     )
 
 
-def _stage(output: Output, written: WrittenFile, path: str, attempt: str) -> OutputFile:
+def _stage(output: Output, written: WrittenFile, path: str, attempt: str, lease: Lease) -> OutputFile:
     staged_path = output.stage(written.file, path, attempt=attempt)
+    lease.on_progress()
     return OutputFile(
         path=path, staged_path=staged_path, size_bytes=written.size_bytes, sha256=written.sha256, rows=written.rows
     )

@@ -3,21 +3,32 @@
 import logging
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 import redis
 from celery import Task
 from celery.exceptions import Reject
+from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
 from fleet.dispatch import send_due_shards, send_finalize
-from fleet.errors import LeaseLost, ShardError, ShardsiftError, Stopped, TransientError
+from fleet.errors import LeaseLost, NewerVersion, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from fleet.ledger import Claim, Refusal
 from fleet.message import SCORE_SHARD, ScoreShard
+from fleet.receipt import Receipt
+from fleet.storage.opening import open_output
 from worker.app import app
+from worker.checkpoint import open_checkpoint
 from worker.child import Child
+from worker.child_signal import EXIT_DEVICE_FAULT, owner_name
 from worker.lease import Lease
+from worker.patience import patiently
+from worker.scoring import DeviceFault
 from worker.shard import score_shard
 
+_NEWER_PAUSE_SECONDS = 2.0  # so that a message which only others understand does not come straight back
 logger = logging.getLogger(__name__)
 
 
@@ -25,73 +36,153 @@ logger = logging.getLogger(__name__)
 def score_shard_task(self: Task, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises what made the shard fail, for its traceback."""
     child: Child = app.child
+    child.heed_signals()
+    message = _understood(child, fields)
+    worker = owner_name(self.request.hostname, os.getppid())
     try:
-        message = ScoreShard.model_validate(fields)
-    except ValidationError as error:
-        logger.warning("Refused a message that is not one of ours: %s", error)
-        raise
-    if child.stopping.is_set():
-        raise Reject("the worker is stopping", requeue=True)
-    worker = f"{self.request.hostname}/{os.getppid()}"  # the same for every child of this worker, and for no other
-    claim = child.ledger.claim(message.run_id, message.shard, owner=worker)
+        if child.stopping.is_set():
+            raise Stopped("The worker is stopping.")
+        claim = patiently(lambda: child.ledger.claim(message.run_id, message.shard, owner=worker), child.stopping)
+    except Stopped as stop:
+        raise Reject(str(stop), requeue=True) from stop
     if isinstance(claim, Refusal):
         return f"nothing to do: {claim}"
-    return _work_on(claim, child, self, worker)
+    with child.holding(claim, give_back=lambda claim: _give_back(child, claim)):
+        outcome = _work_on(claim, child, self, worker)
+    _send_due(child, claim)
+    return outcome
+
+
+def _understood(child: Child, fields: dict[str, object]) -> ScoreShard:
+    """Raises Reject for what another worker may understand, ValidationError for what none of ours sent."""
+    try:
+        return ScoreShard.understood(fields)
+    except NewerVersion as newer:
+        logger.warning("Left to others: %s", newer)
+        _count_refused(child, "messages of a newer version, left to other workers")
+        child.stopping.wait(_NEWER_PAUSE_SECONDS)
+        raise Reject(str(newer), requeue=True) from newer
+    except ValidationError as error:
+        logger.warning("Refused a message that is not one of ours: %s", error)
+        _count_refused(child, "messages that are not ours")
+        raise
 
 
 def _work_on(claim: Claim, child: Child, task: Task, worker: str) -> str:
-    lease = Lease(
-        child.ledger,
-        claim,
-        stopping=child.stopping,
-        report=lambda line: _show_progress(task, line),
-        report_seconds=child.settings.progress_seconds,
-    )
-    name = claim.shard.name
     try:
-        with lease:
-            receipt = score_shard(claim, child.scorer, lease, worker=worker, scratch_dir=child.settings.scratch_dir)
-            still_open = child.ledger.complete(claim, receipt)
+        receipt, still_open = _scored_and_recorded(claim, child, task, worker)
     except (Stopped, LeaseLost) as end:
         logger.warning("%s", end)
-        child.ledger.release(claim)  # does nothing where another attempt has the shard
-        send_due_shards(app, child.ledger, claim.run_id, resend_seconds=child.settings.resend_seconds)
+        _give_back(child, claim)  # does nothing where another attempt has the shard
         return str(end)
-    except redis.RedisError:
-        raise  # the lease runs out and the shard is taken up again; there is no ledger to tell
+    except RunUnknown as lost:
+        logger.warning("Shard %s is scored, and its receipt kept with the output. %s", claim.shard.name, lost)
+        return str(lost)
+    except DeviceFault as fault:
+        _record_failure(child, claim, fault)
+        _replace_process(child, claim)
     except Exception as error:
-        ours = _as_ours(error)
-        _record_failure(child, claim, ours)
-        raise ours from error  # a MemoryError as such would end Celery's parent process
+        _record_failure(child, claim, error)
+        raise _as_ours(error) from error  # a MemoryError as such would end Celery's parent process
     logger.info(
         "Shard %s of %s: %d rows in, %d kept, %d errored",
-        name,
+        claim.shard.name,
         claim.run_id,
         receipt.rows_in,
         receipt.rows_kept,
         receipt.rows_errored,
     )
     if not still_open:
-        send_finalize(app, claim.run_id)
+        with _redis_may_be_away():
+            send_finalize(app, claim.run_id)
     return f"{receipt.rows_in:,} rows in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
 
 
-def _record_failure(child: Child, claim: Claim, error: ShardsiftError) -> None:
-    trace = traceback.format_exc()
-    if isinstance(error, TransientError):
-        logger.warning("Shard %s of %s will be tried again: %s", claim.shard.name, claim.run_id, error)
-        child.ledger.retry_later(claim, str(error), trace)
-    else:
-        logger.error("Shard %s of %s failed: %s", claim.shard.name, claim.run_id, error)
-        child.ledger.fail(claim, str(error), trace)
+def _scored_and_recorded(claim: Claim, child: Child, task: Task, worker: str) -> tuple[Receipt, int]:
+    """The receipt, and how many shards of the run are still open."""
+    output = open_output(claim.spec.output_uri, claim.run_id)
+    lease = Lease(
+        child.ledger,
+        claim,
+        stopping=child.stopping,
+        report=lambda line: _show_progress(task, line),
+        report_seconds=child.settings.progress_seconds,
+        watchdog=child.watchdog,
+    )
+    with lease:
+        with open_checkpoint(claim, child.ledger, output) as checkpoint:
+            scratch_dir = child.settings.scratch_dir
+            receipt = score_shard(
+                claim, child.scorer, lease, checkpoint, output, worker=worker, scratch_dir=scratch_dir
+            )
+        try:
+            still_open = patiently(lambda: child.ledger.complete(claim, receipt), child.stopping)
+        except LeaseLost:
+            output.discard(receipt)
+            raise
+    if claim.spilled:
+        output.drop_checkpoints(claim.shard.name)
+    return receipt, still_open
+
+
+def _record_failure(child: Child, claim: Claim, error: Exception) -> None:
+    """Errors that may pass are tried again later and later; what nobody foresaw counts as a crash."""
+    name, trace = claim.shard.name, traceback.format_exc()
+    ours = _as_ours(error)
+    with _redis_may_be_away():
+        if isinstance(ours, ShardError):
+            logger.error("Shard %s of %s failed: %s", name, claim.run_id, ours)
+            child.ledger.fail(claim, str(ours), trace)
+        elif isinstance(ours, TransientError):
+            logger.warning("Shard %s of %s will be tried again: %s", name, claim.run_id, ours)
+            child.ledger.retry_later(claim, str(ours), trace)
+        else:
+            logger.error("Shard %s of %s met what nobody foresaw: %s", name, claim.run_id, ours)
+            child.ledger.crashed(claim, str(ours), trace)
 
 
 def _as_ours(error: Exception) -> ShardsiftError:
-    if isinstance(error, (ShardError, TransientError)):
+    if isinstance(error, ShardsiftError):
         return error
-    return TransientError(f"{type(error).__name__}: {error}")
+    if isinstance(error, MemoryError):
+        return TransientError(f"No memory left: {error}")
+    return ShardsiftError(f"{type(error).__name__}: {error}")
+
+
+def _replace_process(child: Child, claim: Claim) -> NoReturn:
+    """After a fault of the device its process is worth nothing: Celery starts another, which must load the model anew."""
+    logger.error("The device failed; this process is replaced")
+    _send_due(child, claim)
+    os._exit(EXIT_DEVICE_FAULT)
+
+
+def _give_back(child: Child, claim: Claim) -> None:
+    with _redis_may_be_away():
+        child.ledger.release(claim)
+        _send_due(child, claim)
+
+
+def _send_due(child: Child, claim: Claim) -> None:
+    """This shard's message is used up: others may follow it into the queue."""
+    with _redis_may_be_away():
+        send_due_shards(app, child.ledger, claim.run_id, resend_seconds=child.settings.resend_seconds)
+
+
+def _count_refused(child: Child, what: str) -> None:
+    with _redis_may_be_away():
+        child.ledger.count_refused(what)
+
+
+@contextmanager
+def _redis_may_be_away() -> Iterator[None]:
+    """What is not done here, the end of the lease and the finalizer's sweep put right."""
+    try:
+        yield
+    except (redis.RedisError, OperationalError, ShardsiftError) as error:
+        logger.warning("Left to the sweep: %s", error)
 
 
 def _show_progress(task: Task, line: str) -> None:
     """Flower shows the `result` of this event while the task runs."""
-    task.send_event("task-progress", result=line)
+    with _redis_may_be_away():
+        task.send_event("task-progress", result=line)

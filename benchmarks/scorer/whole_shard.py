@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,8 @@ def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
     from fleet.ledger import Claim
     from fleet.shard import Shard
     from fleet.spec import Model, RunSpec
+    from fleet.storage.opening import open_output
+    from worker.checkpoint import Checkpoint
     from worker.shard import score_shard
 
     spec = RunSpec(
@@ -60,15 +63,21 @@ def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
         where=f"score >= {_MIN_SCORE}",
         output_uri=str(output),
     )
-    claim = Claim(run_id=spec.run_id, shard=Shard(name=source.stem, uri=str(source)), spec=spec, token=1, attempt=1)
-    receipt = score_shard(claim, scorer, _NoLease(), worker="benchmark", scratch_dir=None)  # type: ignore[arg-type]
+    claim = Claim(run_id=spec.run_id, shard=Shard(name=source.stem, uri=str(source)), spec=spec, token="1-a", attempt=1)
+    lease: Any = _NoLease()
+    checkpoint = Checkpoint({}, lambda first_row, scores: None)
+    place = open_output(spec.output_uri, spec.run_id)
+    receipt = score_shard(claim, scorer, lease, checkpoint, place, worker="benchmark", scratch_dir=None)
     return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)
 
 
 class _NoLease:
     """Nobody else wants the shard."""
 
-    def on_batch(self, rows_of_window: int) -> None: ...
+    def on_batch(self, rows_of_window: int) -> bool:
+        return True
+
+    def on_progress(self) -> None: ...
 
     def on_window(self) -> None: ...
 

@@ -186,13 +186,14 @@ class Ledger:
         )
         if answer[0] != "claimed":
             return Refusal(answer[0])
-        _, token, attempt, shard, spec = answer
+        _, token, attempt, spilled, shard, spec = answer
         return Claim(
             run_id=run_id,
             shard=_SHARD.validate_json(shard),
             spec=RunSpec.from_json(spec),
             token=token,
             attempt=int(attempt),
+            spilled=bool(spilled),
         )
 
     def renew(self, claim: Claim, *, rows: int) -> None:
@@ -221,7 +222,7 @@ class Ledger:
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
         """The scores of the windows that earlier attempts finished, by their first row."""
         key = Keys(claim.run_id).scores(claim.shard.name)
-        found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)
+        found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         return {int(window): scores for window, scores in found.items()}
 
     def complete(self, claim: Claim, receipt: Receipt) -> int:

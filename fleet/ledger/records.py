@@ -36,6 +36,7 @@ class Claim:
     spec: RunSpec
     token: str
     attempt: int
+    spilled: bool = False  # earlier attempts left scores in the output's storage, since the ledger was full
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A lease on a real ledger: kept while the work goes on, noticed when lost, and patient while Redis is away."""
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ from producer.local.redis_server import find_redis_server
 from support.records import a_shard, a_spec
 from support.waiting import wait_until
 from worker.lease import Lease
+from worker.watchdog import Watchdog
 
 LEASE_SECONDS = 1.0
 _numbers = itertools.count()
@@ -78,8 +80,16 @@ def lease_of(
     stopping: threading.Event | None = None,
     report: Callable[[str], None] = lambda _line: None,
     report_seconds: float = 10,
+    stall_seconds: float = 900,
 ) -> Lease:
-    return Lease(ledger, claim, stopping=stopping or threading.Event(), report=report, report_seconds=report_seconds)
+    return Lease(
+        ledger,
+        claim,
+        stopping=stopping or threading.Event(),
+        report=report,
+        report_seconds=report_seconds,
+        watchdog=Watchdog(stall_seconds, sys.__stderr__),
+    )
 
 
 def redis_seconds(ledger: Ledger) -> float:
@@ -89,11 +99,11 @@ def redis_seconds(ledger: Ledger) -> float:
 
 def lost(lease: Lease) -> LeaseLost | None:
     """What the next batch would meet."""
-    try:
-        lease.on_batch(1)
-    except LeaseLost as error:
-        return error
-    return None
+    if lease.on_batch(1):
+        return None
+    with pytest.raises(LeaseLost) as error:
+        lease.check()
+    return error.value
 
 
 def test_a_lease_outlives_its_length_while_the_work_goes_on(ledger: Ledger) -> None:
@@ -166,10 +176,11 @@ def test_a_batch_after_the_worker_was_told_to_stop_ends_the_work(ledger: Ledger)
     stopping = threading.Event()
 
     with lease_of(ledger, claimed(ledger), stopping=stopping) as lease:
-        lease.on_batch(1)
+        assert lease.on_batch(1)
         stopping.set()
+        assert not lease.on_batch(2)
         with pytest.raises(Stopped, match="Shard a was given back: the worker is stopping"):
-            lease.on_batch(2)
+            lease.check()
 
 
 def test_progress_is_told_in_rows_and_no_more_often_than_asked(ledger: Ledger) -> None:
@@ -199,7 +210,7 @@ def test_the_work_goes_on_while_redis_is_away_and_the_lease_is_still_ours_when_i
             lease.on_batch(10)
 
             first_life.close()
-            wait_until(lambda: "Redis does not answer; shard a goes on" in caplog.text, description="a warning")
+            wait_until(lambda: "Shard a goes on without the ledger" in caplog.text, description="a warning")
             lease.on_batch(25)
 
             with redis_server(folder), connected(socket) as ledger_again:

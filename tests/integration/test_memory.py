@@ -30,7 +30,9 @@ import numpy as np, pyarrow.parquet as pq
 from fleet.columns import describe_columns
 from fleet.ledger import Claim
 from fleet.shard import Shard
+from fleet.storage.opening import open_output
 from support.records import a_spec
+from worker.checkpoint import Checkpoint
 from worker.scoring import Scores
 from worker.shard import score_shard
 
@@ -42,19 +44,22 @@ class LengthScorer:
     def encode(self, texts):
         return texts
 
-    def score_encoded(self, texts, on_batch):
-        on_batch(len(texts))
+    def score_encoded(self, texts, go_on, earlier):
+        go_on(len(texts))
         return Scores(values=np.array([[len(text) % 6] for text in texts.to_pylist()], dtype=np.float32))
 
 class NoLease:
-    def on_batch(self, rows): ...
+    def on_batch(self, rows): return True
     def on_window(self): ...
+    def on_progress(self): ...
     def check(self): ...
 
 spec = a_spec(columns=describe_columns(pq.read_schema(source)), where="score >= 1", output_uri=output)
 spec = replace(spec, window_rows=1000, window_bytes=4 << 20)  # so that the small shard too has windows in every step
-claim = Claim(run_id=spec.run_id, shard=Shard(name="s", uri=source), spec=spec, token=1, attempt=1)
-receipt = score_shard(claim, LengthScorer(), NoLease(), worker="w", scratch_dir=None)
+claim = Claim(run_id=spec.run_id, shard=Shard(name="s", uri=source), spec=spec, token="1-a", attempt=1)
+checkpoint = Checkpoint({}, lambda first_row, scores: None)
+output = open_output(output, spec.run_id)
+receipt = score_shard(claim, LengthScorer(), NoLease(), checkpoint, output, worker="w", scratch_dir=None)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(receipt.rows_in, peak.split()[1])
 """

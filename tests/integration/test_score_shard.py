@@ -4,6 +4,7 @@ import gc
 import hashlib
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -27,9 +28,11 @@ from producer.enqueue import plan_run
 from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
 from support.waiting import wait_until
+from worker.checkpoint import open_checkpoint
 from worker.lease import Lease
 from worker.scoring import Scorer, load_scorer
 from worker.shard import score_shard
+from worker.watchdog import Watchdog
 
 _outputs = count()
 
@@ -57,6 +60,7 @@ class Desk:
     scorer: Scorer
     scratch: Path
     stopping: threading.Event
+    ledger: Ledger
 
     @property
     def output(self) -> Path:
@@ -67,7 +71,11 @@ class Desk:
             return self.work_under_the_lease()
 
     def work_under_the_lease(self) -> Receipt:
-        return score_shard(self.claim, self.scorer, self.lease, worker="w1@test/1", scratch_dir=self.scratch)
+        output = open_output(self.claim.spec.output_uri, self.claim.run_id)
+        with open_checkpoint(self.claim, self.ledger, output) as checkpoint:
+            return score_shard(
+                self.claim, self.scorer, self.lease, checkpoint, output, worker="w1@test/1", scratch_dir=self.scratch
+            )
 
     def produced(self) -> list[str]:
         """Files below the output, but for the spec that `enqueue` wrote, and all that is left in the scratch folder."""
@@ -105,8 +113,17 @@ class Office:
         scratch = scratch or self._folder / "scratch"
         scratch.mkdir(exist_ok=True)
         stopping = threading.Event()
-        lease = Lease(self._ledger, claim, stopping=stopping, report=lambda _line: None, report_seconds=10)
-        return Desk(claim=claim, lease=lease, scorer=self._scorer, scratch=scratch, stopping=stopping)
+        lease = Lease(
+            self._ledger,
+            claim,
+            stopping=stopping,
+            report=lambda _line: None,
+            report_seconds=10,
+            watchdog=Watchdog(900, sys.__stderr__),
+        )
+        return Desk(
+            claim=claim, lease=lease, scorer=self._scorer, scratch=scratch, stopping=stopping, ledger=self._ledger
+        )
 
     def taken_over(self, claim: Claim) -> Claim:
         """The claim of this worker's next child, which makes the old one void."""
@@ -154,7 +171,7 @@ def test_the_receipt_lies_beside_the_staged_files_and_nothing_is_visible_or_left
 
     receipt = desk.work()
 
-    (kept_receipt,) = desk.output.rglob("000_00000.json")
+    (kept_receipt,) = desk.output.rglob("000_00000/*.json")
     assert Receipt.from_json(kept_receipt.read_bytes()) == receipt
     assert len(desk.produced()) == 3
     assert [path.name for path in desk.output.iterdir()] == [".shardsift"]

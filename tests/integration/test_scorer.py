@@ -183,25 +183,32 @@ def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_
 def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: Scorer) -> None:
     told: list[int] = []
 
-    replace(scorer, max_batch_tokens=2000).score([*real_texts(50), None], told.append)
+    def go_on(rows: int) -> bool:
+        told.append(rows)
+        return True
+
+    replace(scorer, max_batch_tokens=2000).score([*real_texts(50), None], go_on)
 
     assert len(told) > 5
     assert told == sorted(set(told))
     assert told[-1] == 50
 
 
-def test_what_the_listener_raises_ends_the_scoring_at_that_batch(scorer: Scorer) -> None:
-    told: list[int] = []
+def test_scoring_ended_at_any_batch_and_taken_up_again_gives_the_undisturbed_bytes(scorer: Scorer) -> None:
+    small = replace(scorer, max_batch_tokens=512)
+    encoded = small.encode([*real_texts(50), None])
+    undisturbed = small.score_encoded(encoded)
+    batches = 0
 
-    def stop_at_the_second(rows: int) -> None:
-        told.append(rows)
-        if len(told) == 2:
-            raise KeyboardInterrupt("stop here")
+    for end in range(1, 50, 7):
+        first = small.score_encoded(encoded, lambda rows, end=end: rows < end)
+        rest = small.score_encoded(encoded, earlier=first)
+        batches += not first.complete
+        assert rest.values.tobytes() == undisturbed.values.tobytes()
+        assert rest.errors == undisturbed.errors
+        assert rest.complete
 
-    with pytest.raises(KeyboardInterrupt, match="stop here"):
-        replace(scorer, max_batch_tokens=512).score(real_texts(50), stop_at_the_second)
-
-    assert len(told) == 2
+    assert batches > 3
 
 
 # --- models that are refused ------------------------------------------------------------------------------------------

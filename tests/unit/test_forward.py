@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from worker.scoring.errors import DeviceFault
 from worker.scoring.forward import forward
 from worker.scoring.tokenizing.tokens import Tokens
 
@@ -53,10 +54,10 @@ EXPECTED = np.array([[i, length] for i, length in enumerate(LENGTHS)], dtype=np.
 
 
 def test_logits_are_in_the_order_of_the_texts() -> None:
-    values, errors = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
+    scores = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
 
-    assert values.tolist() == EXPECTED.tolist()
-    assert errors == {}
+    assert scores.values.tolist() == EXPECTED.tolist()
+    assert scores.errors == {}
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, "DefaultCPUAllocator: can't allocate memory: you tried"])
@@ -64,10 +65,10 @@ def test_logits_are_in_the_order_of_the_texts() -> None:
 def test_where_memory_lacks_all_rows_are_scored_in_smaller_batches(room: int, error: type[Exception] | str) -> None:
     backend = MeanOfIds(failing=above(room, error))
 
-    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
 
-    assert values.tolist() == EXPECTED.tolist()
-    assert errors == {}
+    assert scores.values.tolist() == EXPECTED.tolist()
+    assert scores.errors == {}
 
 
 def test_after_a_lack_of_memory_the_rest_of_the_window_is_tried_in_halves_at_once() -> None:
@@ -92,13 +93,13 @@ def test_a_window_is_batched_the_same_whatever_went_before() -> None:
 def test_a_row_too_large_for_the_memory_is_an_errored_row_and_the_others_keep_their_scores() -> None:
     backend = MeanOfIds(failing=above(50, torch.OutOfMemoryError))
 
-    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
 
     too_long = [row for row, length in enumerate(LENGTHS) if length > 50]
-    assert errors == dict.fromkeys(too_long, "not enough memory for this row")
-    assert np.isnan(values[too_long]).all()
+    assert scores.errors == dict.fromkeys(too_long, "not enough memory for this row")
+    assert np.isnan(scores.values[too_long]).all()
     kept = [row for row in range(len(LENGTHS)) if row not in too_long]
-    assert values[kept].tolist() == EXPECTED[kept].tolist()
+    assert scores.values[kept].tolist() == EXPECTED[kept].tolist()
 
 
 def test_memory_that_lacks_for_short_rows_too_is_the_machines_fault_and_loses_no_row() -> None:
@@ -113,46 +114,74 @@ def test_a_row_that_the_model_refuses_is_an_errored_row_and_the_others_keep_thei
     refusal = ValueError("All examples must have the same number of <eos> tokens.")
     backend = MeanOfIds(failing=lambda batch: refusal if 5 in batch.ids else None)
 
-    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
 
-    assert errors == {5: "All examples must have the same number of <eos> tokens."}
-    assert np.delete(values, 5, axis=0).tolist() == np.delete(EXPECTED, 5, axis=0).tolist()
+    assert scores.errors == {5: "All examples must have the same number of <eos> tokens."}
+    assert np.delete(scores.values, 5, axis=0).tolist() == np.delete(EXPECTED, 5, axis=0).tolist()
 
 
 def test_rows_that_the_model_refuses_only_together_are_scored_apart() -> None:
     refusal = ValueError("not these two in one batch")
     backend = MeanOfIds(failing=lambda batch: refusal if {0, 5} <= set(batch.ids.tolist()) else None)
 
-    values, errors = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
 
-    assert values.tolist() == EXPECTED.tolist()
-    assert errors == {}
+    assert scores.values.tolist() == EXPECTED.tolist()
+    assert scores.errors == {}
 
 
 def test_an_error_of_the_device_ends_the_scoring() -> None:
     backend = MeanOfIds(failing=lambda batch: RuntimeError("CUDA error: an illegal memory access was encountered"))
 
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+    with pytest.raises(DeviceFault, match="illegal memory access"):
         forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=1024)
 
 
 def test_an_empty_window_has_the_right_shape() -> None:
-    values, errors = forward(MeanOfIds(), window([]), outputs=OUTPUTS, max_batch_tokens=1024)
+    scores = forward(MeanOfIds(), window([]), outputs=OUTPUTS, max_batch_tokens=1024)
 
-    assert values.shape == (0, OUTPUTS)
-    assert errors == {}
+    assert scores.values.shape == (0, OUTPUTS)
+    assert scores.errors == {}
 
 
 def test_progress_counts_every_row_once() -> None:
     told: list[int] = []
+
+    def go_on(rows: int) -> bool:
+        told.append(rows)
+        return True
 
     forward(
         MeanOfIds(failing=above(100, torch.OutOfMemoryError)),
         window(LENGTHS),
         outputs=OUTPUTS,
         max_batch_tokens=512,
-        on_batch=told.append,
+        go_on=go_on,
     )
 
     assert told == sorted(set(told))
     assert told[-1] == len(LENGTHS)
+
+
+def test_scoring_that_is_ended_gives_what_it_has_and_says_what_is_missing() -> None:
+    scores = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, go_on=lambda rows: rows < 4)
+
+    known = np.flatnonzero(scores.known)
+    assert not scores.complete
+    assert scores.values[known].tolist() == EXPECTED[known].tolist()
+    assert np.isnan(scores.values[scores.missing]).all()
+    assert 4 <= len(known) < len(LENGTHS)
+
+
+def test_only_batches_that_lack_a_score_are_computed_and_always_whole() -> None:
+    backend, undisturbed = MeanOfIds(), MeanOfIds()
+    first = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, go_on=lambda rows: rows < 6)
+    known = first.known
+    known[np.flatnonzero(known)[-1]] = False  # as if another worker's batches had ended elsewhere
+
+    forward(undisturbed, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
+    rest = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, known=known)
+
+    assert set(map(tuple, backend.tried)) < set(map(tuple, undisturbed.tried))
+    assert rest.filled_from(first).values.tolist() == EXPECTED.tolist()
+    assert rest.filled_from(first).complete

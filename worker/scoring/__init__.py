@@ -2,10 +2,25 @@
 
 scorer = load_scorer("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values      # float32, one row a text, one column an output
+
+Torch is imported when `load_scorer` or `Scorer` is first asked for, and not before.
 """
 
-from worker.scoring.errors import ModelError, ParityError
-from worker.scoring.load import load_scorer
-from worker.scoring.scorer import EncodedRows, Scorer, Scores
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["EncodedRows", "ModelError", "ParityError", "Scorer", "Scores", "load_scorer"]
+from worker.scoring.errors import DeviceFault, ModelError, ParityError
+from worker.scoring.rows import EncodedRows, Scores
+
+if TYPE_CHECKING:
+    from worker.scoring.load import load_scorer
+    from worker.scoring.scorer import Scorer
+
+__all__ = ["DeviceFault", "EncodedRows", "ModelError", "ParityError", "Scorer", "Scores", "load_scorer"]
+_NEED_TORCH = {"load_scorer": "worker.scoring.load", "Scorer": "worker.scoring.scorer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_TORCH:
+        return getattr(import_module(_NEED_TORCH[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

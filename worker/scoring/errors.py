@@ -1,4 +1,4 @@
-"""Why a model cannot be served."""
+"""Why a model cannot be served, or not go on."""
 
 
 class ModelError(Exception):
@@ -7,3 +7,7 @@ class ModelError(Exception):
 
 class ParityError(ModelError):
     """The fast way of scoring does not give the model's own scores."""
+
+
+class DeviceFault(RuntimeError):
+    """The device or its driver failed. Its process cannot be trusted any more, and is to be replaced."""

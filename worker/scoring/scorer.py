@@ -1,37 +1,18 @@
 """Score texts with a loaded model."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from worker.scoring.backends import Backend
 from worker.scoring.device import device_name
-from worker.scoring.forward import forward, ignore
+from worker.scoring.forward import Known, forward
 from worker.scoring.parity import Parity
+from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Tokens
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Raw logits, float32, shape (rows, outputs); NaN in the rows that `errors` names with a reason."""
-
-    values: npt.NDArray[np.float32]
-    errors: dict[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodedRows:
-    """The token ids of some rows' texts, but for those that have none."""
-
-    rows: int  # all of them
-    tokens: Tokens
-    row_of_text: npt.NDArray[np.int64]
-    errors: dict[int, str]  # of the rows that are not in `tokens`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +31,12 @@ class Scorer:
     def device_name(self) -> str:
         return device_name(self.device)
 
-    def score(self, texts: Texts, on_batch: Callable[[int], None] = ignore) -> Scores:
+    def score(self, texts: Texts, go_on: GoOn = always) -> Scores:
         """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
 
-        `on_batch` is told the rows given to the model so far, after each batch; what it raises ends the scoring.
+        `go_on` is asked after each batch; where it says no, the rows left are `missing`.
         """
-        return self.score_encoded(self.encode(texts), on_batch)
+        return self.score_encoded(self.encode(texts), go_on)
 
     def encode(self, texts: Texts) -> EncodedRows:
         column = plain_texts(texts)
@@ -68,23 +49,26 @@ class Scorer:
             tokens, present = tokens.take(filled), present[filled]
         return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
 
-    def score_encoded(self, encoded: EncodedRows, on_batch: Callable[[int], None] = ignore) -> Scores:
-        logits, failed = self.forward(encoded.tokens, on_batch)
-        failed |= dict.fromkeys(
-            (set(np.flatnonzero(~np.isfinite(logits).all(axis=1)).tolist()) - set(failed)), "score is not finite"
-        )
-        logits[list(failed)] = np.nan
+    def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
+        """As `score`. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again."""
+        known = None if earlier is None else earlier.known[encoded.row_of_text]
+        texts = self.forward(encoded.tokens, go_on, known)
+        row_of = encoded.row_of_text
         values = np.full((encoded.rows, self.outputs), np.nan, dtype=np.float32)
-        values[encoded.row_of_text] = logits
-        errors = encoded.errors | {int(encoded.row_of_text[text]): reason for text, reason in failed.items()}
-        return Scores(values=values, errors=dict(sorted(errors.items())))
+        values[row_of] = texts.values
+        errors = encoded.errors | {int(row_of[text]): reason for text, reason in texts.errors.items()}
+        scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=row_of[texts.missing])
+        return scores if earlier is None else scores.filled_from(earlier)
 
-    def forward(
-        self, tokens: Tokens, on_batch: Callable[[int], None] = ignore
-    ) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """The logits of tokenised texts, shape (texts, outputs), and the texts that failed, with the reason."""
+    def forward(self, tokens: Tokens, go_on: GoOn = always, known: Known | None = None) -> Scores:
+        """The logits of tokenised texts, in their order; `missing` are those not reached, and batches all `known`."""
         return forward(
-            self.backend, tokens, outputs=self.outputs, max_batch_tokens=self.max_batch_tokens, on_batch=on_batch
+            self.backend,
+            tokens,
+            outputs=self.outputs,
+            max_batch_tokens=self.max_batch_tokens,
+            go_on=go_on,
+            known=known,
         )
 
     def with_parity(self, parity: Parity) -> "Scorer":

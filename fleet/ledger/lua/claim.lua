@@ -1,9 +1,12 @@
 -- Give a shard to a worker for a lease, with a new token. Counts as a crash until the attempt ends in good order.
 -- ARGV: name, owner, lease_ms, max_crashes, nonce. The same nonce again is the same claim, for an answer that was lost.
--- Returns {'claimed', token, attempt, shard JSON, spec JSON} or {reason}.
+-- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON} or {reason}.
 local name, owner, lease_ms, max_crashes, nonce = unpack(ARGV)
-local fields = redis.call('HGET', shards, name)
-if not fields then return {'unknown'} end
+local function claimed(token, attempt)
+  local spilled = redis.call('HEXISTS', attempts, 'spilled')
+  return {'claimed', token, attempt, spilled, redis.call('HGET', shards, name), redis.call('HGET', run, 'spec')}
+end
+if not is_known(name) then return {'unknown'} end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {'cancelled'} end
 if redis.call('HEXISTS', receipts, name) == 1 then return {'done'} end
 if redis.call('SISMEMBER', failed, name) == 1 then return {'failed'} end
@@ -12,7 +15,7 @@ local lease_end = redis.call('ZSCORE', running, name)
 if lease_end then
   local token = redis.call('HGET', attempts, 'token')
   if token and string.sub(token, -#nonce) == nonce then
-    return {'claimed', token, tonumber(redis.call('HGET', attempts, 'attempts')), fields, redis.call('HGET', run, 'spec')}
+    return claimed(token, tonumber(redis.call('HGET', attempts, 'attempts')))
   end
   -- A worker has one child: a claim of the same owner says that the child which held the shard is dead.
   local previous = redis.call('HGET', attempts, 'owner')
@@ -33,4 +36,4 @@ redis.call('HSET', attempts, 'token', token, 'owner', owner, 'rows', 0)
 redis.call('HDEL', attempts, 'spared')
 redis.call('HSETNX', run, 'started_ms', now)
 run_until(name, now + lease_ms)
-return {'claimed', token, attempt, fields, redis.call('HGET', run, 'spec')}
+return claimed(token, attempt)

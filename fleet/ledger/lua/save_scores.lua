@@ -3,7 +3,10 @@
 local name, token, window, blob, limit_bytes = unpack(ARGV)
 if not may_write(name, token) then return 'lost' end
 local more = #blob - redis.call('HSTRLEN', scores, window)
-if tonumber(redis.call('HGET', run, 'checkpoint_bytes') or 0) + more > tonumber(limit_bytes) then return 'full' end
+if tonumber(redis.call('HGET', run, 'checkpoint_bytes') or 0) + more > tonumber(limit_bytes) then
+  redis.call('HSET', attempts, 'spilled', 1)
+  return 'full'
+end
 redis.call('HSET', scores, window, blob)
 redis.call('HINCRBY', attempts, 'checkpoint_bytes', more)
 redis.call('HINCRBY', run, 'checkpoint_bytes', more)

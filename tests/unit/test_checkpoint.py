@@ -1,0 +1,55 @@
+"""What is kept of a window's scores, as bytes and back."""
+
+import numpy as np
+import pytest
+
+from worker.checkpoint import Checkpoint, packed, unpacked
+from worker.scoring import Scores
+
+ROWS = 20
+
+
+def some_scores(*, missing: list[int], outputs: int = 1) -> Scores:
+    values = np.random.default_rng(1).normal(size=(ROWS, outputs)).astype(np.float32)
+    values[[3, *missing]] = np.nan
+    return Scores(values=values, errors={3: "null text"}, missing=np.array(missing, dtype=np.int64))
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("missing", [[], [0], [5, 6, 19], list(range(4, ROWS))])
+def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: list[int], outputs: int) -> None:
+    scores = some_scores(missing=missing, outputs=outputs)
+
+    back = unpacked(packed(scores), ROWS)
+
+    assert back is not None
+    assert back.values.tobytes() == scores.values.tobytes()
+    assert back.errors == scores.errors
+    assert back.missing.tolist() == missing
+
+
+def test_a_row_and_score_costs_four_bytes() -> None:
+    scores = Scores(values=np.zeros((8192, 1), dtype=np.float32))
+
+    assert len(packed(scores)) < 8192 * 4 + 100
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\n", b"[]\n1234", packed(some_scores(missing=[]))[:-3]])
+def test_what_is_no_checkpoint_of_the_window_is_scored_again(content: bytes) -> None:
+    assert unpacked(content, ROWS) is None
+
+
+def test_scores_of_a_window_of_another_size_are_not_used() -> None:
+    assert unpacked(packed(some_scores(missing=[])), ROWS + 1) is None
+
+
+def test_a_window_finds_its_own_scores_and_no_others() -> None:
+    stored: dict[int, bytes] = {}
+    Checkpoint({}, stored.__setitem__).keep(8192, some_scores(missing=[]))
+
+    resumed = Checkpoint(stored, stored.__setitem__)
+
+    assert resumed.scores_of(0, ROWS) is None
+    found = resumed.scores_of(8192, ROWS)
+    assert found is not None
+    assert found.complete
