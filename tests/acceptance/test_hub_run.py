@@ -85,6 +85,14 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     )
     assert again.returncode == 0, again.stderr
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
+    fleet.ledger.redis.flushall()
+    rebuilt = run_command(
+        "producer", "enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", environment=producer
+    )
+    assert "8 shards: 8 new, 8 taken over from receipts, 8 done, 0 to do." in rebuilt.stderr
+    with fleet.finalizer(environment=as_finalizer):
+        wait_until(lambda: fleet.ledger.publication(run_id), description="the publication is found")
+    assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
     read = run_command("python", "-c", READ_BACK, environment={**producer, "HF_HOME": str(tmp_path / "reader-home")})
     assert "read back" in read.stdout, read.stderr
 
@@ -109,3 +117,44 @@ def test_files_that_the_hub_dropped_are_scored_again_when_asked(hub: HubServer, 
     assert f"producer retry {run_id} --all" in status.stdout
     assert fleet.ledger.counts(run_id).rows_in == 24
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
+
+
+@pytest.mark.parametrize("hub", ["lfs"], indirect=True)
+def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
+    hub: HubServer, fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
+    fleet.environment["SHARDSIFT_WAVE_SHARDS"] = "1"
+    hub.add_folder(
+        DATASET, _corrupt(tmp_path / "corrupt" / "data" / CRAWL / "000_00003.parquet"), message="a bad shard"
+    )
+    sent = fleet.producer("enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--limit-shards", "4")
+    run_id = sent.stdout.strip()
+
+    with fleet.finalizer(), fleet.worker(MODEL):
+        wait_until(lambda: fleet.ledger.counts(run_id).failed, description="the bad shard fails", seconds=120)
+        wait_until(
+            lambda: f"data/{CRAWL}/000_00002.parquet" in _branch_files(hub, run_id), description="the others are saved"
+        )
+    hub.forget_unreferenced_blobs()  # as the Hub does after about a day
+    seen_before = hub.files(OUTPUT)
+    published = fleet.producer("finalize", run_id)
+
+    assert "Published: hf://" in published.stdout, published.stderr
+    assert seen_before.keys() == {".gitattributes"}
+    assert len(hub.commits(OUTPUT)) == 2
+    assert f"data/{CRAWL}/000_00002.parquet" in hub.files(OUTPUT)
+    assert hub.branches(OUTPUT).keys() == {"main"}
+
+
+def _corrupt(shard: Path) -> Path:
+    """A shard that nobody can read, in a repository's layout; returns the repository's root."""
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"PAR1 and no more")
+    return shard.parents[2]
+
+
+def _branch_files(hub: HubServer, run_id: str) -> dict[str, int]:
+    branch = f"shardsift/{run_id}"
+    return hub.files(OUTPUT, revision=branch) if branch in hub.branches(OUTPUT) else {}

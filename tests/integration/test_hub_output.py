@@ -6,8 +6,10 @@ The clients are processes of their own, as in a fleet, each with its token; the 
 import hashlib
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +18,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import HfApi
 
+from fleet.broker import make_app
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.receipt import OutputFile, Receipt
@@ -26,6 +30,7 @@ from fleet.spec import RunSpec
 from fleet.storage.hub import HubOutput, repo_id_of
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
 from hubserver import HubServer
+from producer.enqueue import Enqueued, Plan, enqueue
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.local.redis_server import embedded_redis
 from support.records import a_receipt, a_shard, a_spec
@@ -59,17 +64,49 @@ def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path]) -> Receipt:
         for file, path in zip(files, (shard.data_path, shard.scores_path), strict=True)
     )
     receipt = a_receipt(spec.run_id, shard, data=data, scores=scores)
+    receipt = replace(receipt, provenance=replace(receipt.provenance, finished_at=time.time()))
     output.keep_receipt(receipt)
     return receipt
 
 
-def finalize(redis_url: str, run_id: str) -> Publication | NotReady:
-    return finalize_run(Ledger.connect(Settings(redis_url=redis_url)), run_id, without_failed=False)
+def finalize(redis_url: str, run_id: str, without_failed: bool = False) -> Publication | NotReady:
+    return finalize_run(Ledger.connect(Settings(redis_url=redis_url)), run_id, without_failed=without_failed)
 
 
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda _: finalize(redis_url, run_id), range(threads)))
+
+
+def look(redis_url: str, run_id: str, wave_shards: int, wave_seconds: float = 3600) -> str:
+    """What the finalizer does when it is asked to look at a run."""
+    os.environ["REDIS_URL"] = redis_url
+    os.environ["SHARDSIFT_WAVE_SHARDS"] = str(wave_shards)
+    os.environ["SHARDSIFT_WAVE_SECONDS"] = str(wave_seconds)
+    from producer.finalizer.app import finalize_run_task
+
+    return str(finalize_run_task(run_id=run_id))
+
+
+def look_from_threads(redis_url: str, run_id: str, wave_shards: int, threads: int) -> list[str]:
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda _: look(redis_url, run_id, wave_shards), range(threads)))
+
+
+def enqueue_again(redis_url: str, spec: RunSpec, shards: list[Shard]) -> Enqueued:
+    settings = Settings(redis_url=redis_url)
+    with make_app("test", settings) as app:
+        return enqueue(
+            Plan(spec=spec, shards=tuple(shards)), Ledger.connect(settings), app, resend_seconds=settings.resend_seconds
+        )
+
+
+def saved(spec: RunSpec) -> list[Receipt]:
+    return list(HubOutput(spec.output_uri, spec.run_id).receipts())
+
+
+def write_to(repo: str, branch: str, path: str, content: bytes) -> None:
+    HfApi().upload_file(path_or_fileobj=content, path_in_repo=path, repo_id=repo, repo_type="dataset", revision=branch)
 
 
 def published(spec: RunSpec) -> Mark | None:
@@ -102,6 +139,10 @@ class Client:
 
     def call(self, function: Callable[..., T], *arguments: Any, token: str | None = None) -> T:
         return self.start(function, *arguments, token=token).result()
+
+    def kill(self) -> None:
+        (process,) = self._pool._processes.values()
+        process.kill()
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -183,6 +224,32 @@ def titles(hub: HubServer, repo: str) -> list[str]:
 
 def outputs(hub: HubServer, repo: str) -> set[str]:
     return hub.files(repo).keys() - {".gitattributes"}
+
+
+def score(worker: Client, ledger: Ledger, spec: RunSpec, folder: Path, *shards: Shard) -> dict[str, bytes]:
+    """Have shards staged and recorded as done; their files' content by path."""
+    content = {}
+    for shard in shards:
+        files = (noise(folder / "data", 3_000), noise(folder / "scores", 1_000))
+        content |= {shard.data_path: files[0].read_bytes(), shard.scores_path: files[1].read_bytes()}
+        claim = ledger.claim(spec.run_id, shard.name, "w1")
+        assert isinstance(claim, Claim)
+        ledger.complete(claim, worker.call(stage, spec, shard, files))
+    return content
+
+
+def branch_of(spec: RunSpec) -> str:
+    return f"shardsift/{spec.run_id}"
+
+
+def waves(hub: HubServer, repo: str, spec: RunSpec) -> list[set[str]]:
+    """The paths that each commit to the run's branch changed, oldest first."""
+    commits = hub.commits(repo, revision=branch_of(spec))[:-1]
+    return [{operation.path for operation in commit.operations} for commit in reversed(commits)]
+
+
+def data_of(paths: set[str]) -> set[str]:
+    return {path for path in paths if path.startswith(("data/", "scores/"))}
 
 
 class TestPublishing:
@@ -349,6 +416,469 @@ def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
     table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
     pq.write_table(table, folder / "other" / MANIFEST_PATH)
     hub.add_folder(repo, folder / "other", message="Other")
+
+
+A, B, C, D = (a_shard(f"crawl/{name}") for name in "abcd")
+
+
+class TestWaves:
+    """A run that takes longer than the Hub keeps blobs. Its shards are small here, and a wave is two of them."""
+
+    @pytest.fixture
+    def run(self, ledger: Ledger, spec: RunSpec) -> str:
+        ledger.create_run(spec, [A, B, C, D], now=1.0)
+        return spec.run_id
+
+    @pytest.fixture
+    def scored(self, worker: Client, ledger: Ledger, spec: RunSpec, run: str, tmp_path: Path) -> dict[str, bytes]:
+        """Two shards are done and two are not."""
+        return score(worker, ledger, spec, tmp_path, A, B)
+
+    def test_a_wave_is_a_commit_on_a_branch_that_readers_do_not_see(
+        self, hub: HubServer, repo: str, spec: RunSpec, scored: dict[str, bytes], finalizer: Client, redis_url: str
+    ) -> None:
+        said = finalizer.call(look, redis_url, spec.run_id, 2)
+
+        (wave,) = waves(hub, repo, spec)
+        (document,) = wave - data_of(wave)
+        assert said == "not published: 2 shards are not done yet; saved 2 shards"
+        assert data_of(wave) == scored.keys()
+        assert document.startswith(f".shardsift/{spec.run_id}/receipts/")
+        assert {path: hub.read(repo, path, revision=branch_of(spec)) for path in scored} == scored
+        assert titles(hub, repo) == ["initial commit"]
+        assert outputs(hub, repo) == set()
+        assert finalizer.call(published, spec) is None
+
+    def test_a_wave_sends_no_data(
+        self, hub: HubServer, spec: RunSpec, scored: dict[str, bytes], finalizer: Client, redis_url: str
+    ) -> None:
+        finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert [r for r in hub.requests if r.token_name == "finalizer" and ("lfs" in r.path or "xet" in r.path)] == []
+
+    def test_a_run_that_takes_longer_than_the_hub_keeps_blobs_is_published(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        finalizer.call(look, redis_url, spec.run_id, 2)
+        hub.forget_unreferenced_blobs()
+        scored |= score(worker, ledger, spec, tmp_path, C, D)
+
+        finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
+        assert outputs(hub, repo) == {*scored, MANIFEST_PATH, CARD_PATH}
+        assert {path: hub.read(repo, path) for path in scored} == scored
+        assert hub.branches(repo).keys() == {"main"}
+        assert ledger.publication(spec.run_id).commit == hub.commits(repo)[0].oid
+
+    def test_a_run_that_ends_before_its_first_wave_makes_no_branch(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        hub.forget_requests()
+        finalizer.call(look, redis_url, spec.run_id, 100)
+        asked_while_it_ran = [request for request in hub.requests]
+        score(worker, ledger, spec, tmp_path, C, D)
+
+        finalizer.call(look, redis_url, spec.run_id, 100)
+
+        assert asked_while_it_ran == []
+        assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
+        assert [request for request in hub.requests if "/branch/" in request.path] == []
+
+    def test_a_shard_that_is_old_is_not_kept_waiting_for_others(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        run: str,
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        content = score(worker, ledger, spec, tmp_path, A)
+
+        finalizer.call(look, redis_url, run, 100, 0.001)
+
+        assert [data_of(wave) for wave in waves(hub, repo, spec)] == [content.keys()]
+
+    def test_what_is_saved_is_not_saved_again(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        finalizer.call(look, redis_url, spec.run_id, 2)
+        assert "saved" not in finalizer.call(look, redis_url, spec.run_id, 2)
+        third = score(worker, ledger, spec, tmp_path, C)
+
+        finalizer.call(look, redis_url, spec.run_id, 1)
+
+        assert [data_of(wave) for wave in waves(hub, repo, spec)] == [scored.keys(), third.keys()]
+        assert [receipt.shard for receipt in finalizer.call(saved, spec)] == [A.name, B.name, C.name]
+
+    def test_finalizers_that_race_make_one_wave(
+        self, hub: HubServer, repo: str, spec: RunSpec, scored: dict[str, bytes], finalizer: Client, redis_url: str
+    ) -> None:
+        hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit lands
+
+        finalizer.call(look_from_threads, redis_url, spec.run_id, 2, 3)
+
+        assert len(waves(hub, repo, spec)) == 1
+        assert 412 in [request.status for request in hub.requests if "/commit/" in request.path]
+
+    @pytest.mark.parametrize("step", ["/branch/", "/commit/"])
+    @pytest.mark.parametrize("fault", [{"drop": True}, {"drop_after": True}])
+    def test_a_lost_answer_is_no_second_wave(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        step: str,
+        fault: dict[str, bool],
+    ) -> None:
+        hub.fault(step, method="POST", **fault)
+        assert "saved" not in finalizer.call(look, redis_url, spec.run_id, 2)
+
+        finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert [data_of(wave) for wave in waves(hub, repo, spec)] == [scored.keys()]
+        assert titles(hub, repo) == ["initial commit"]
+
+    @pytest.mark.parametrize("step", ["/refs", "/paths-info/", "/branch/", "/commit/"])
+    @pytest.mark.parametrize("status", [409, 412, 429, 503])
+    def test_a_hub_in_trouble_is_asked_again_by_a_later_look(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        step: str,
+        status: int,
+    ) -> None:
+        hub.fault(step, status=status)
+
+        for _ in range(2):
+            finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert [data_of(wave) for wave in waves(hub, repo, spec)] == [scored.keys()]
+
+    @pytest.mark.parametrize(
+        ("method", "step"),
+        [
+            ("POST", "/branch/"),
+            ("POST", "/commit/shardsift"),
+            ("POST", "/commit/main"),
+            ("DELETE", "/branch/"),
+        ],
+    )
+    def test_a_finalizer_killed_at_any_step_is_followed_by_one_that_goes_on(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+        method: str,
+        step: str,
+    ) -> None:
+        hub.fault(step, method=method, status=None, delay_seconds=0.5)
+        victim = Client(hub, tmp_path / "victim-home", "victim")
+
+        def look_as_the_victim() -> None:
+            looking = victim.start(look, redis_url, spec.run_id, 2)
+            wait_until(lambda: hub.faults_left == 0 or looking.done(), description="the victim comes to that step")
+            if hub.faults_left == 0:
+                victim.kill()
+            looking.exception()
+
+        look_as_the_victim()
+        scored |= score(worker, ledger, spec, tmp_path, C, D)
+        if hub.faults_left:
+            look_as_the_victim()
+        wait_until(
+            lambda: any(r.method == method and step in r.path for r in hub.requests),
+            description="the Hub has done what the victim asked for",
+        )
+        victim.close()
+
+        finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
+        assert {path: hub.read(repo, path) for path in scored} == scored
+        assert outputs(hub, repo) == {*scored, MANIFEST_PATH, CARD_PATH}
+        assert hub.branches(repo).keys() == {"main"}
+        assert ledger.publication(spec.run_id).commit == hub.commits(repo)[0].oid
+
+    @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": True}, {"drop_after": True}])
+    def test_a_branch_that_could_not_be_removed_is_removed_by_a_later_look(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+        fault: dict[str, Any],
+    ) -> None:
+        finalizer.call(look, redis_url, spec.run_id, 2)
+        score(worker, ledger, spec, tmp_path, C, D)
+        hub.fault("/branch/", method="DELETE", **fault)
+
+        with pytest.raises(TransientError, match="Removing the branch"):
+            finalizer.call(look, redis_url, spec.run_id, 2)
+        finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
+        assert hub.branches(repo).keys() == {"main"}
+        assert ledger.publication(spec.run_id).shards == 4
+
+    def test_a_wave_that_another_finalizers_publication_overtook_leaves_no_branch(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        hub.fault("/branch/", method="POST", status=None, delay_seconds=2)
+        slow = Client(hub, tmp_path / "slow-home", "slow")
+        looking = slow.start(look, redis_url, spec.run_id, 2)
+        wait_until(lambda: hub.faults_left == 0, description="the slow one makes the branch")
+
+        score(worker, ledger, spec, tmp_path, C, D)
+        finalizer.call(look, redis_url, spec.run_id, 2)
+        looking.result()
+        slow.close()
+
+        assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
+        assert hub.branches(repo).keys() == {"main"}
+
+    def test_blobs_that_the_hub_has_dropped_before_a_wave_are_told_with_what_to_do(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+    ) -> None:
+        hub.forget_unreferenced_blobs()
+
+        with pytest.raises(ShardError, match="the Hub has dropped files .* producer retry .* --all"):
+            finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert "the Hub has dropped files" in ledger.publish_error(spec.run_id)
+        assert titles(hub, repo) == ["initial commit"]
+
+    def test_a_shard_that_is_scored_again_replaces_what_was_saved(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        finalizer.call(look, redis_url, spec.run_id, 2)
+        ledger.retry(spec.run_id, done_too=True)
+        scored |= score(worker, ledger, spec, tmp_path, A)
+
+        finalizer.call(look, redis_url, spec.run_id, 1)
+
+        assert finalizer.call(saved, spec)[0] == next(ledger.receipts(spec.run_id))
+        assert [receipt.shard for receipt in finalizer.call(saved, spec)] == [A.name, B.name]
+        assert {path: hub.read(repo, path, revision=branch_of(spec)) for path in scored} == scored
+
+    def test_what_was_published_without_failed_shards_needs_no_wave(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        scored: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+    ) -> None:
+        for shard in (C, D):
+            claim = ledger.claim(spec.run_id, shard.name, "w1")
+            assert isinstance(claim, Claim)
+            ledger.fail(claim, "corrupt", "")
+        finalizer.call(finalize, redis_url, spec.run_id, True)
+
+        assert "saved" not in finalizer.call(look, redis_url, spec.run_id, 1)
+
+        assert hub.branches(repo).keys() == {"main"}
+
+
+class TestTakingOver:
+    """Redis is gone with all that it held, and the same command is given again."""
+
+    def test_what_the_waves_saved_is_not_scored_again(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        ledger.create_run(spec, [A, B, C, D], now=1.0)
+        content = score(worker, ledger, spec, tmp_path, A, B, C)
+        finalizer.call(look, redis_url, spec.run_id, 3)
+        ledger.redis.flushall()
+        hub.forget_unreferenced_blobs()
+
+        again = finalizer.call(enqueue_again, redis_url, spec, [A, B, C, D])
+        assert (again.added, again.restored, again.sent, again.counts.done) == (4, 3, 1, 3)
+        content |= score(worker, ledger, spec, tmp_path, D)
+        finalizer.call(look, redis_url, spec.run_id, 3)
+
+        assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
+        assert {path: hub.read(repo, path) for path in content} == content
+        assert hub.branches(repo).keys() == {"main"}
+
+    def test_a_published_run_is_not_committed_again(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        staged: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+    ) -> None:
+        first = finalizer.call(finalize, redis_url, spec.run_id)
+        ledger.redis.flushall()
+
+        again = finalizer.call(enqueue_again, redis_url, spec, SHARDS)
+
+        assert (again.restored, again.sent) == (2, 0)
+        assert finalizer.call(finalize, redis_url, spec.run_id) == first
+        assert len(titles(hub, repo)) == 2
+
+    def test_what_was_saved_after_a_publication_counts_beside_it(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        ledger.create_run(spec, [A, B, C], now=1.0)
+        score(worker, ledger, spec, tmp_path, A)
+        for shard in (B, C):
+            claim = ledger.claim(spec.run_id, shard.name, "w1")
+            assert isinstance(claim, Claim)
+            ledger.fail(claim, "corrupt", "")
+        finalizer.call(finalize, redis_url, spec.run_id, True)
+        ledger.retry(spec.run_id)
+        score(worker, ledger, spec, tmp_path, B)
+        finalizer.call(look, redis_url, spec.run_id, 1)
+
+        assert [receipt.shard for receipt in finalizer.call(saved, spec)] == [A.name, B.name]
+        assert [len(data_of(wave)) for wave in waves(hub, repo, spec)[1:]] == [2]  # the first is the publication
+
+    def test_an_output_without_waves_and_publication_has_none(
+        self, spec: RunSpec, staged: dict[str, bytes], finalizer: Client
+    ) -> None:
+        assert finalizer.call(saved, spec) == []
+
+    def test_a_branch_without_a_wave_has_none(
+        self, hub: HubServer, spec: RunSpec, staged: dict[str, bytes], finalizer: Client, redis_url: str, ledger: Ledger
+    ) -> None:
+        ledger.create_run(spec, [A], now=1.0)
+        hub.fault("/commit/", method="POST", status=503)
+        finalizer.call(look, redis_url, spec.run_id, 2)
+
+        assert branch_of(spec) in hub.branches(spec.output_uri.removeprefix("hf://datasets/"))
+        assert finalizer.call(saved, spec) == []
+
+    @pytest.mark.parametrize("content", [b"", b"{\n\xff", a_receipt("other-run", A).to_json()])
+    def test_what_is_no_receipt_of_this_run_is_skipped(
+        self,
+        repo: str,
+        spec: RunSpec,
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+        content: bytes,
+    ) -> None:
+        ledger.create_run(spec, [A, B], now=1.0)
+        score(worker, ledger, spec, tmp_path, A)
+        finalizer.call(look, redis_url, spec.run_id, 1)
+        finalizer.call(write_to, repo, branch_of(spec), f".shardsift/{spec.run_id}/receipts/0.jsonl", content)
+
+        assert [receipt.shard for receipt in finalizer.call(saved, spec)] == [A.name]
+
+    def test_a_file_that_was_changed_on_the_branch_does_not_count(
+        self,
+        repo: str,
+        spec: RunSpec,
+        worker: Client,
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        ledger.create_run(spec, [A, B, C], now=1.0)
+        score(worker, ledger, spec, tmp_path, A, B)
+        finalizer.call(look, redis_url, spec.run_id, 2)
+        finalizer.call(write_to, repo, branch_of(spec), A.data_path, b"theirs")
+
+        assert [receipt.shard for receipt in finalizer.call(saved, spec)] == [B.name]
 
 
 class TestStaging:
