@@ -26,7 +26,7 @@ from fleet.spec import RunSpec
 _SHARD = TypeAdapter(Shard)
 _PUBLICATION = TypeAdapter(Publication)
 _T = TypeVar("_T")
-_BATCH = 1000  # shards in one call to Redis
+_BATCH = 200  # shards in one call to Redis, which answers nobody else meanwhile: some milliseconds
 _BACKOFF_SECONDS = 5.0  # after the first error; four times as long after each further one
 _MAX_BACKOFF_SECONDS = 600.0
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -151,7 +151,10 @@ class Ledger:
         With `done_too` every finished shard is scored again: for outputs that were lost before they were published.
         """
         keys = Keys(run_id)
-        return int(self._run_script("retry", keys.of(), [int(done_too), keys.attempts("")]))
+        self.redis.hdel(keys.run, "cancelled")
+        names = [*self.redis.smembers(keys.failed), *(self.redis.hkeys(keys.receipts) if done_too else ())]
+        prefix = keys.attempts("")
+        return sum(self._run_script("retry", keys.of(), [prefix, *batch]) for batch in _batches(names))
 
     def forget_messages(self, run_id: str) -> None:
         """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone.

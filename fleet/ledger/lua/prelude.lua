@@ -43,7 +43,7 @@ end
 -- Of a shard that is done: what is known of its attempts, and its checkpoint.
 local function forget_attempts(attempts_key, scores_key)
   local bytes = redis.call('HGET', attempts_key, 'checkpoint_bytes')
-  if bytes then redis.call('HINCRBY', run, 'checkpoint_bytes', -bytes) end
+  if bytes then redis.call('HINCRBY', run, 'checkpoint_bytes', 0 - bytes) end
   redis.call('DEL', attempts_key, scores_key)
 end
 

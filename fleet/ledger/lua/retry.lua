@@ -1,20 +1,26 @@
--- Queue the failed shards of a run again, with fresh tries, and lift a cancellation; with '1', the done ones too.
--- ARGV: done ones too (0|1), prefix of attempts keys. Returns how many.
-local done_too, prefix = unpack(ARGV)
-local count = 0
-local function queue(names)
-  for _, name in ipairs(names) do
+-- Queue shards again that failed, with fresh tries, or that are done, whose rows then count no more.
+-- ARGV: prefix of attempts keys, names. Returns how many were queued.
+local prefix = ARGV[1]
+local queued = 0
+
+local function forget_receipt(name)
+  local receipt = redis.call('HGET', receipts, name)
+  if not receipt then return false end
+  local rows = cjson.decode(receipt)
+  for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
+    redis.call('HINCRBY', run, total, 0 - rows[total]) -- not a minus alone: Lua's -0 is no integer to Redis
+  end
+  redis.call('HDEL', receipts, name)
+  redis.call('HDEL', run, 'published')
+  return true
+end
+
+for i = 2, #ARGV do
+  local name = ARGV[i]
+  if redis.call('SREM', failed, name) == 1 or forget_receipt(name) then
     redis.call('HDEL', prefix .. name, 'crashes', 'errors', 'error', 'traceback', 'token')
     redis.call('ZADD', waiting, NEVER_TRIED, name)
-    count = count + 1
+    queued = queued + 1
   end
 end
-redis.call('HDEL', run, 'cancelled')
-queue(redis.call('SMEMBERS', failed))
-redis.call('DEL', failed)
-if done_too == '1' then
-  queue(redis.call('HKEYS', receipts))
-  redis.call('DEL', receipts)
-  redis.call('HDEL', run, 'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored', 'published')
-end
-return count
+return queued
