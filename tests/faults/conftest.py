@@ -1,0 +1,43 @@
+"""A fleet of real processes on a real Redis, with faults to order, and a run cut into many small windows."""
+
+from pathlib import Path
+
+import pytest
+
+from producer.demo.shards import write_shards
+from support.fault_runs import FaultRuns
+from support.faults import Faults
+from support.fleet import Fleet
+
+SHARDS, ROWS = 6, 24
+
+
+@pytest.fixture(scope="session")
+def small_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faults") / "shards"
+    write_shards(folder, shards=SHARDS, rows=ROWS, seed=4)
+    return folder
+
+
+@pytest.fixture
+def faults(tmp_path: Path) -> Faults:
+    faults = Faults(tmp_path / "faults")
+    faults.use_stand_in()
+    return faults
+
+
+@pytest.fixture(scope="session")
+def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a run without any fault publishes: path → sha256."""
+    from support.fleet import new_fleet
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    faults = Faults(folder / "faults")
+    faults.use_stand_in(seconds_a_batch=0)
+    with new_fleet(folder) as fleet:
+        return FaultRuns(fleet, faults, small_shards, tiny_model, folder / "out").undisturbed()
+
+
+@pytest.fixture
+def runs(fleet: Fleet, faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path) -> FaultRuns:
+    return FaultRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")

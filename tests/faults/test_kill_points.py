@@ -1,0 +1,43 @@
+"""A process of a worker may die between any two effects of a shard's life: nothing is lost, nothing is there twice."""
+
+import pytest
+
+from support.fault_runs import FaultRuns
+from support.faults import Faults
+
+CLAIM = "fleet.ledger.ledger:Ledger.claim"
+SAVE = "fleet.ledger.ledger:Ledger.save_scores"
+STAGE = "fleet.storage.folder:FolderOutput.stage"
+RECEIPT = "fleet.storage.folder:FolderOutput.keep_receipt"
+COMPLETE = "fleet.ledger.ledger:Ledger.complete"
+SEND = "fleet.ledger.ledger:Ledger.take_due"
+
+
+@pytest.mark.parametrize("action", ["kill", "kill worker"])
+@pytest.mark.parametrize(
+    ("place", "moment"),
+    [
+        (CLAIM, "before"),
+        (CLAIM, "after"),
+        (SAVE, "before"),
+        (SAVE, "after"),
+        (STAGE, "before"),
+        (STAGE, "after"),
+        (RECEIPT, "before"),
+        (RECEIPT, "after"),
+        (COMPLETE, "before"),
+        (COMPLETE, "after"),
+        (SEND, "after"),
+    ],
+)
+def test_a_worker_may_die_between_any_two_effects(
+    place: str, moment: str, action: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at(place, moment, action, times=2)
+    run_id = runs.enqueue()
+
+    with runs.served(workers=3):
+        runs.wait_until_published(run_id)
+
+    assert faults.fired() == 2
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)

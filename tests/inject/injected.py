@@ -1,0 +1,132 @@
+"""Put faults into a process of the product: a kill before or after an effect, a wrong clock, a scorer without a model."""
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Action = Callable[[], None]
+
+
+def install(orders: str) -> None:
+    """Carry out the orders of `support.faults.Faults`, as JSON."""
+    wanted = json.loads(orders)
+    if wanted["clock_offset_seconds"]:
+        _set_clock(wanted["clock_offset_seconds"])
+    if wanted["scorer"] is not None:
+        _use_stand_in(wanted["scorer"])
+    for point in wanted["points"]:
+        _wrap(point["at"], point["moment"], ACTIONS[point["action"]], Path(point["tickets"]), point["program"])
+
+
+def _set_clock(offset_seconds: float) -> None:
+    """As if this machine's clock were wrong; monotonic time is right on every machine."""
+    real = time.time
+    time.time = lambda: real() + offset_seconds  # type: ignore[assignment]
+
+
+def _use_stand_in(options: dict[str, Any]) -> None:
+    module = types.ModuleType("worker.loading")
+
+    def load_served_model(settings: object) -> object:
+        from stand_in import StandInScorer
+
+        time.sleep(options["load_seconds"])
+        return StandInScorer(Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
+
+    module.load_served_model = load_served_model  # type: ignore[attr-defined]
+    sys.modules["worker.loading"] = module
+
+
+def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> None:
+    """`at` is `module:Class.method` or `module:function`; each firing uses up a ticket, over all processes."""
+
+    def is_due() -> bool:
+        return Path(sys.argv[0]).name == program and _take_ticket(tickets)
+
+    module_name, _, path = at.partition(":")
+    holder: Any = importlib.import_module(module_name)
+    *outer, name = path.split(".")
+    for part in outer:
+        holder = getattr(holder, part)
+    real = getattr(holder, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if moment == "before" and is_due():
+            action()
+        result = real(*args, **kwargs)
+        if moment == "after" and is_due():
+            action()
+        return result
+
+    setattr(holder, name, wrapped)
+
+
+def _take_ticket(tickets: Path) -> bool:
+    for ticket in sorted(tickets.glob("ticket-*")):
+        try:
+            ticket.rename(ticket.with_name(ticket.name.replace("ticket", "used")))
+        except FileNotFoundError:  # another process was faster
+            continue
+        return True
+    return False
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_worker() -> None:
+    """Parent and child: as if the machine had vanished."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _freeze_worker() -> None:
+    """Parent and child, until somebody sends SIGCONT."""
+    os.kill(os.getppid(), signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _hang_with_the_interpreter_locked() -> None:
+    ctypes.PyDLL(None).sleep(3600)
+
+
+def _raise_memory_error() -> None:
+    raise MemoryError("no memory, by order")
+
+
+def _raise_device_fault() -> None:
+    from worker.scoring import DeviceFault
+
+    raise DeviceFault("CUDA error: device-side assert triggered, by order")
+
+
+def _raise_runtime_error() -> None:
+    raise RuntimeError("a fault that nobody foresaw, by order")
+
+
+ACTIONS: dict[str, Action] = {
+    "kill": _kill,
+    "kill worker": _kill_worker,
+    "freeze worker": _freeze_worker,
+    "segfault": _segfault,
+    "exit": lambda: os._exit(3),
+    "sys.exit": lambda: sys.exit(3),
+    "hang": lambda: time.sleep(3600),
+    "hang locked": _hang_with_the_interpreter_locked,
+    "memory error": _raise_memory_error,
+    "device fault": _raise_device_fault,
+    "runtime error": _raise_runtime_error,
+}

@@ -1,0 +1,66 @@
+"""A scorer without a model: the scores of a text are its checksum's, always; each batch takes a set time.
+
+For runs into which thousands of faults are put. It does all that the real scorer does towards a worker: batches, being
+ended between two of them, going on where it was ended. It also notes each batch, so that work done twice can be counted.
+"""
+
+import os
+import time
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from injected import ACTIONS
+
+from worker.scoring.rows import EncodedRows, GoOn, Scores, always
+from worker.scoring.tokenizing.texts import Texts, plain_texts
+from worker.scoring.tokenizing.tokens import Tokens
+
+POISON = "POISON:"  # a text that begins so does what it says, with an action of `injected`
+
+
+class StandInScorer:
+    device_name, dtype, max_batch_tokens, parity = "none", "float32", 0, None
+    backend = SimpleNamespace(name="stand-in")
+
+    def __init__(self, work_log: Path, rows_a_batch: int, seconds_a_batch: float) -> None:
+        self._log = os.open(work_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._rows_a_batch = rows_a_batch
+        self._seconds_a_batch = seconds_a_batch
+
+    def encode(self, texts: Texts) -> EncodedRows:
+        """A text's tokens are its bytes."""
+        column = plain_texts(texts)
+        present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        contents = [text.encode() for text in column.drop_null().to_pylist()]
+        tokens = Tokens(
+            ids=np.frombuffer(b"".join(contents), dtype=np.uint8).astype(np.int32),
+            offsets=np.concatenate([[0], np.cumsum([len(content) for content in contents])]).astype(np.int64),
+        )
+        errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
+        return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
+
+    def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
+        rows = encoded.row_of_text
+        known = np.zeros(len(rows), dtype=np.bool_) if earlier is None else earlier.known[rows]
+        values = np.full((encoded.rows, 1), np.nan, dtype=np.float32)
+        done = np.zeros(len(rows), dtype=np.bool_)
+        for first in range(0, len(rows), self._rows_a_batch):
+            batch = np.arange(first, min(first + self._rows_a_batch, len(rows)))
+            if known[batch].all():
+                continue
+            values[rows[batch], 0] = [self._score(encoded.tokens, text) for text in batch]
+            done[batch] = True
+            time.sleep(self._seconds_a_batch)
+            os.write(self._log, f"{time.time():.3f} {os.getpid()} {len(batch)}\n".encode())
+            if not go_on(int(batch[-1]) + 1):
+                break
+        scores = Scores(values=values, errors=dict(encoded.errors), missing=rows[~done])
+        return scores if earlier is None else scores.filled_from(earlier)
+
+    def _score(self, tokens: Tokens, text: int) -> float:
+        content = bytes(tokens[text].astype(np.uint8))
+        if content.startswith(POISON.encode()):
+            ACTIONS[content.decode().removeprefix(POISON).split("|")[0]]()
+        return (zlib.crc32(content) % 600) / 100

@@ -1,0 +1,113 @@
+"""A run that faults are put into, and what must hold of it afterwards whatever they were."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from fleet.broker import make_app
+from fleet.settings import Settings
+from producer.enqueue import Plan, enqueue, plan_run
+from producer.local.processes import Child
+from producer.options import RunOptions
+from support.faults import Faults
+from support.fleet import Fleet
+from support.outputs import data_digests, manifest_lines
+from support.waiting import wait_until
+
+WINDOW_ROWS = 8
+
+
+@dataclass
+class FaultRuns:
+    """One run over `shards` into `output`, on `fleet`, whose workers have `faults`."""
+
+    fleet: Fleet
+    faults: Faults
+    shards: Path
+    model: Path
+    output: Path
+    lease_seconds: float = 2.0
+
+    def enqueue(self) -> str:
+        """Enqueue the run, or enqueue it again; returns its id."""
+        app = make_app("test", self._settings)
+        try:
+            return enqueue(self._plan(), self.fleet.ledger, app, resend_seconds=1).run_id
+        finally:
+            app.close()
+
+    def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
+        return self.fleet.worker(self.model, name=name, environment=self._environment | environment)
+
+    def finalizer(self, **environment: str) -> AbstractContextManager[Child]:
+        return self.fleet.finalizer(environment=self._environment | environment)
+
+    @contextmanager
+    def served(self, *, workers: int = 1) -> Iterator[None]:
+        """With a finalizer and so many workers."""
+        from contextlib import ExitStack
+
+        with ExitStack() as stack:
+            stack.enter_context(self.finalizer())
+            for number in range(workers):
+                stack.enter_context(self.worker(f"w{number + 1}"))
+            yield
+
+    def undisturbed(self) -> dict[str, str]:
+        run_id = self.enqueue()
+        with self.served():
+            self.wait_until_published(run_id)
+        return data_digests(self.output)
+
+    def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
+        wait_until(lambda: self.fleet.ledger.publication(run_id), description="the run is published", seconds=seconds)
+
+    def wait_for_rows(self, run_id: str, rows: int = 1) -> None:
+        wait_until(lambda: self.faults.rows_scored() >= rows, description=f"{rows} rows are scored", seconds=60)
+
+    def check_nothing_lost_nothing_twice(self, run_id: str, undisturbed: dict[str, str]) -> None:
+        """Every shard is done, once; the bytes are the undisturbed run's; nothing is left running, queued or held."""
+        ledger = self.fleet.ledger
+        counts = ledger.counts(run_id)
+        lines = manifest_lines(self.output)
+        assert (counts.done, counts.open, counts.failed) == (counts.shards, 0, 0)
+        assert sorted(str(line["shard"]) for line in lines) == sorted(
+            path.stem for path in self.shards.glob("*.parquet")
+        )
+        assert data_digests(self.output) == undisturbed
+        assert counts.rows_in == sum(int(str(line["rows_in"])) for line in lines)
+        assert ledger.redis.keys("shardsift:run:*:scores:*") == []
+        assert ledger.redis.keys("shardsift:run:*:attempts:*") == []
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {
+            **self.faults.environment,
+            "SHARDSIFT_DTYPE": "float32",
+            "SHARDSIFT_LEASE_SECONDS": str(self.lease_seconds),
+            "SHARDSIFT_RESEND_SECONDS": "1",
+        }
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(redis_url=self.fleet.redis_url)
+
+    def _plan(self) -> Plan:
+        options = RunOptions(
+            input_uri=str(self.shards), model=str(self.model), dtype="float32", output_uri=str(self.output)
+        )
+        plan = plan_run(options)
+        return replace(plan, spec=replace(plan.spec, window_rows=WINDOW_ROWS))
+
+
+def child_of(worker: Child) -> psutil.Process:
+    """The process that owns the model: the worker's one child by multiprocessing's spawn."""
+
+    def found() -> list[psutil.Process]:
+        children = psutil.Process(worker.pid).children()
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+    return wait_until(found, description="the worker has a child")[0]

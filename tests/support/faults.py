@@ -1,0 +1,63 @@
+"""Orders for `tests/inject`: which faults the processes that get this environment are to have."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_INJECT = Path(__file__).parents[1] / "inject"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Faults:
+    """`folder` holds the tickets and the log of work. Faults are added before the processes start."""
+
+    folder: Path
+    clock_offset_seconds: float = 0.0
+    _scorer: dict[str, object] | None = None
+    _points: list[dict[str, str]] = field(default_factory=list)
+
+    def use_stand_in(self, *, rows_a_batch: int = 4, seconds_a_batch: float = 0.02, load_seconds: float = 0.0) -> None:
+        """Workers score by `tests/inject/stand_in.py`, without torch."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._scorer = {
+            "work_log": str(self.work_log),
+            "rows_a_batch": rows_a_batch,
+            "seconds_a_batch": seconds_a_batch,
+            "load_seconds": load_seconds,
+        }
+
+    def at(self, place: str, moment: str, action: str, *, times: int = 1, program: str = "worker") -> Path:
+        """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, so many times.
+
+        Only in processes of `program`: "worker", parent and child alike, or "producer", the finalizer among them.
+
+        Returns the folder of its tickets: `used-*` are those that were fired.
+        """
+        tickets = self.folder / f"point-{len(self._points)}"
+        tickets.mkdir(parents=True)
+        for number in range(times):
+            (tickets / f"ticket-{number}").touch()
+        self._points.append(
+            {"at": place, "moment": moment, "action": action, "tickets": str(tickets), "program": program}
+        )
+        return tickets
+
+    def fired(self) -> int:
+        """How many of the ordered faults have happened, over all points."""
+        return len(list(self.folder.glob("point-*/used-*")))
+
+    @property
+    def work_log(self) -> Path:
+        return self.folder / "work.log"
+
+    def rows_scored(self) -> int:
+        """Rows that went through the stand-in, those done twice counted twice."""
+        if not self.work_log.exists():
+            return 0
+        return sum(int(line.split()[2]) for line in self.work_log.read_text().splitlines())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        orders = {"clock_offset_seconds": self.clock_offset_seconds, "scorer": self._scorer, "points": self._points}
+        return {"PYTHONPATH": f"{_INJECT}:{ROOT}", "SHARDSIFT_TEST_FAULTS": json.dumps(orders)}
