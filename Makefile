@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-slow check format docs bench
+.PHONY: install demo test test-slow check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -25,6 +25,9 @@ check: install                ## form, types, layers, generated docs, deployment
 
 bench: install                ## the scorer against what it replaces, on this machine's CPU: minutes
 	$(BIN)/python -m benchmarks.scorer --device cpu $(BENCH)
+
+bench-ledger: install         ## the ledger with 100,000 shards and 200 simulated workers: about ten minutes
+	$(BIN)/python -m benchmarks.ledger $(BENCH)
 
 format: install
 	$(BIN)/ruff format .

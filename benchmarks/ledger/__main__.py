@@ -1,0 +1,44 @@
+"""The command `python -m benchmarks.ledger`. Thin: options in, a report out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from benchmarks.ledger.machine import provenance
+from benchmarks.ledger.measure import Plan, measure
+from benchmarks.ledger.report import Report, markdown, write_results
+from benchmarks.ledger.scale import measure_size
+
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@cli.command(epilog="Example: python -m benchmarks.ledger --shards 10000 --workers 1000 --sizes '' --part 1000-workers")
+def ledger(
+    shards: Annotated[int, typer.Option(min=1, help="Of the run that workers do.")] = 100_000,
+    workers: Annotated[int, typer.Option(min=1, help="Simulated ones.")] = 200,
+    processes: Annotated[int, typer.Option(min=1, help="That play the workers.")] = 4,
+    fleet_seconds: Annotated[float, typer.Option(min=0, help="At the pace of a fleet; then as fast as it goes.")] = 90,
+    sizes: Annotated[str, typer.Option(help="Of runs without workers; joined by commas.")] = "10000,100000,1000000",
+    output: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("benchmarks/results"),
+    part: Annotated[str, typer.Option(help="What the results files are named by, beside date and machine.")] = "",
+) -> None:
+    """Measure the ledger with a long run and many workers, on a Redis of its own; write a results file."""
+    found = provenance()
+    plan = Plan(shards=shards, workers=workers, processes=processes, fleet_seconds=fleet_seconds)
+    measured = measure(plan, say=_say)
+    sized = [measure_size(int(size), say=_say) for size in sizes.split(",") if size.strip()]
+    report = Report(provenance=found, measured=measured, sizes=sized)
+    written = write_results(report, output, part=part)
+    Console().print(Markdown(markdown(report)))
+    _say(f"Written: {', '.join(map(str, written))}")
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+if __name__ == "__main__":
+    cli()

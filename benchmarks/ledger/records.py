@@ -1,0 +1,95 @@
+"""Specs, shards and receipts as a run over all of FineWeb would make them, in names and in size."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+from fleet.receipt import OutputFile, Parity, Provenance, Receipt
+from fleet.shard import Shard
+from fleet.spec import Model, RunSpec
+
+ROWS = 1_048_576
+WINDOW_SCORES = bytes(32 << 10)  # of 8,192 rows, 4 bytes each
+_FILES_OF_A_CRAWL = 250
+_REVISION = "9bb295ddab0e05d785b879661af7260fed5140fc"
+
+
+def fineweb_spec(number: int) -> RunSpec:
+    """A run for itself for each `number`."""
+    return RunSpec(
+        input_uri=f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/*/*.parquet",
+        input_revision=_REVISION,
+        crawl=None,
+        columns=(
+            *((name, "string") for name in ("text", "id", "dump", "url", "date", "file_path", "language")),
+            ("language_score", "double"),
+            ("token_count", "int64"),
+        ),
+        text_column="text",
+        model=Model(
+            name="HuggingFaceFW/fineweb-edu-classifier",
+            revision="284663d0d1b1f1ee8d3b6f9d4f0e1d6f0a5e0c88",
+            labels=("LABEL_0",),
+        ),
+        dtype="float16",
+        score_column="score",
+        int_score=True,
+        where='"score" >= 3.0',
+        output_uri=f"hf://datasets/somebody/fineweb-edu-{number}",
+    )
+
+
+def fineweb_shards(count: int) -> Iterator[Shard]:
+    """250 files a crawl, of 2 GB each, named as FineWeb's are."""
+    for number in range(count):
+        crawl, file = divmod(number, _FILES_OF_A_CRAWL)
+        year, week = divmod(crawl, 52)
+        name = f"CC-MAIN-{2013 + year}-{week:02}/{file // 10:03}_{file % 10:05}"
+        uri = f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/{name}.parquet"
+        yield Shard(name=name, uri=uri, size_bytes=2_147_509_487)
+
+
+def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worker: str = "gpu-000") -> Receipt:
+    """What a worker hands in: a folder's receipt, whose staged paths are the longest; all digests and times differ."""
+    digest = sha256(shard.name.encode())
+    spread = int.from_bytes(digest.digest()[:4])
+    kept = ROWS // 10 + spread % 9_973
+    staged_path = f".shardsift/{run_id}/staged/{{}}/{token}"
+    data = OutputFile(
+        path=shard.data_path,
+        staged_path=staged_path.format(shard.data_path),
+        size_bytes=200_000_000 + spread % 9_999_991,
+        sha256=digest.hexdigest(),
+        rows=kept,
+    )
+    scores = OutputFile(
+        path=shard.scores_path,
+        staged_path=staged_path.format(shard.scores_path),
+        size_bytes=12_000_000 + spread % 999_983,
+        sha256=sha256(digest.digest()).hexdigest(),
+        rows=ROWS,
+    )
+    errored = spread % 7
+    return Receipt(
+        run_id=run_id,
+        shard=shard.name,
+        source_uri=shard.uri,
+        data=data,
+        scores=scores,
+        rows_in=ROWS,
+        rows_kept=kept,
+        rows_dropped=ROWS - kept - errored,
+        rows_errored=errored,
+        errors={"the text is null": errored} if errored else {},
+        provenance=Provenance(
+            worker=f"gpu@{worker}.europe-west4-a.c.fleet.internal/4711",
+            attempt=attempt,
+            device="NVIDIA H100 80GB HBM3",
+            dtype="float16",
+            backend="packed",
+            max_batch_tokens=131_072,
+            parity=Parity(rows=1024, max_error=0.0048828125, p999_error=0.003234863281250, flipped_share=0.0009765625),
+            versions={"shardsift": "0.1.0", "torch": "2.11.0+cu128", "transformers": "5.17.0", "pyarrow": "26.0.1"},
+            started_at=1_763_000_000.123456 + spread,
+            finished_at=1_763_000_214.654321 + spread,
+        ),
+    )

@@ -1,0 +1,155 @@
+"""Simulated workers: the calls to Redis that a real one makes for a shard, in their order, with pauses instead of a GPU.
+
+A process plays many of them in one thread, so that a call's time is Redis' answer and not a wait for Python's lock.
+"""
+
+import heapq
+import random
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ParamSpec, TypeVar
+
+from celery import Celery
+from kombu.entity import Queue
+from kombu.message import Message
+
+from benchmarks.ledger.clock import timed
+from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
+from fleet.broker import make_app
+from fleet.dispatch import send_due_shards, send_finalize
+from fleet.ledger import Claim, Ledger
+from fleet.settings import Settings
+
+RESEND_SECONDS = 60.0
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Call(StrEnum):
+    """What a worker asks of Redis, in the order of a shard's life."""
+
+    PING = "ping"  # the control: what the machine and the connection cost
+    TAKE = "take a message"
+    CLAIM = "claim"
+    RENEW = "renew"
+    SAVE = "save_scores"
+    COMPLETE = "complete"
+    TOP_UP = "send_due_shards"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How a worker goes through a shard. Its scores are saved after each window, its lease renewed after so many."""
+
+    windows: int
+    window_seconds: float  # 0: as fast as Redis answers
+    windows_per_renewal: int
+
+
+@dataclass(kw_only=True)
+class Played:
+    """What the workers of a process saw."""
+
+    seconds: dict[Call, list[float]] = field(default_factory=lambda: {call: [] for call in Call})
+    last_completion: float = 0.0  # time.monotonic, which all processes of a machine share
+
+    def timed(self, call: Call, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        answer, seconds = timed(function, *args, **kwargs)
+        self.seconds[call].append(seconds)
+        return answer
+
+
+def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: float) -> Played:
+    """Play these workers until no shard is due any more, or for so many seconds; then they give their shards back."""
+    settings = Settings(redis_url=redis_url)
+    app, played = make_app("simulated worker", settings), Played()
+    with ExitStack() as stack:
+        stack.callback(app.close)
+        connection = stack.enter_context(app.connection_for_read())
+        lives = []
+        for name in workers:
+            ledger = Ledger.connect(settings)
+            stack.callback(ledger.redis.close)
+            messages = Queue(ledger.spec(run_id).queue)(connection.channel())
+            messages.queue_declare()
+            send_due_shards(app, ledger, run_id, resend_seconds=RESEND_SECONDS)  # a first call connects
+            lives.append(_Worker(name, run_id, ledger, app, messages, pace, played).life())
+        _live(lives, until=time.monotonic() + seconds)
+    return played
+
+
+def _live(lives: list[Generator[float, None, None]], *, until: float) -> None:
+    """Each worker's next step when its pause is over."""
+    turns = [(0.0, number) for number in range(len(lives))]
+    while turns:
+        due, number = heapq.heappop(turns)
+        time.sleep(max(0.0, min(due, until) - time.monotonic()))
+        if time.monotonic() >= until:
+            break
+        pause = next(lives[number], None)
+        if pause is not None:
+            heapq.heappush(turns, (time.monotonic() + pause, number))
+    for life in lives:
+        life.close()
+
+
+class _Worker:
+    def __init__(
+        self,
+        name: str,
+        run_id: str,
+        ledger: Ledger,
+        app: Celery,
+        messages: Queue,
+        pace: Pace,
+        played: Played,
+    ) -> None:
+        self._name, self._run_id = name, run_id
+        self._ledger, self._app, self._messages = ledger, app, messages
+        self._pace, self._played = pace, played
+
+    def life(self) -> Generator[float, None, None]:
+        """Shard after shard; yields its pauses in seconds."""
+        yield random.uniform(0, self._pace.windows * self._pace.window_seconds)  # they did not all start at once
+        while message := self._next_message():
+            self._timed(Call.PING, self._ledger.redis.ping)
+            claim = self._timed(
+                Call.CLAIM, self._ledger.claim, self._run_id, message.decode()[1]["shard"], owner=self._name
+            )
+            if isinstance(claim, Claim):
+                yield from self._score(claim)
+            message.ack()
+
+    def _next_message(self) -> Message | None:
+        message: Message | None = self._timed(Call.TAKE, self._messages.get, accept=["json"])
+        if message is None and self._top_up():
+            message = self._messages.get(accept=["json"])
+        return message
+
+    def _score(self, claim: Claim) -> Generator[float, None, None]:
+        try:
+            for window in range(self._pace.windows):
+                yield random.uniform(0.5, 1.5) * self._pace.window_seconds
+                self._timed(Call.SAVE, self._ledger.save_scores, claim, window * 8192, WINDOW_SCORES)
+                if (window + 1) % self._pace.windows_per_renewal == 0:
+                    self._timed(Call.RENEW, self._ledger.renew, claim, rows=(window + 1) * 8192)
+        except GeneratorExit:
+            self._ledger.release(claim)
+            raise
+        receipt = receipt_of(self._run_id, claim.shard, token=claim.token, worker=self._name)
+        still_open = self._timed(Call.COMPLETE, self._ledger.complete, claim, receipt)
+        self._played.last_completion = time.monotonic()
+        if not still_open:
+            send_finalize(self._app, self._run_id)
+        self._top_up()
+
+    def _top_up(self) -> int:
+        return self._timed(
+            Call.TOP_UP, send_due_shards, self._app, self._ledger, self._run_id, resend_seconds=RESEND_SECONDS
+        )
+
+    def _timed(self, call: Call, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return self._played.timed(call, function, *args, **kwargs)
