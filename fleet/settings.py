@@ -81,10 +81,14 @@ class Settings(BaseSettings):
         8, gt=0, description="Errors of network, disk or service before a shard is failed: after 5, 20, 80, … s each."
     )
     checkpoint_mib: int = Field(
-        512, ge=0, description="Scores of unfinished shards that a run may keep in Redis; more go to the output's storage."
+        512,
+        ge=0,
+        description="Scores of unfinished shards that a run may keep in Redis; more go to the output's storage.",
     )
     stop_seconds: float = Field(
-        8.0, gt=0, description="How long a worker that is told to stop may take for its batch or upload before it is ended."
+        8.0,
+        gt=0,
+        description="How long a worker that is told to stop may take for its batch or upload before it is ended.",
     )
     stall_seconds: float = Field(
         900.0, gt=0, description="How long a shard may make no progress before its process is replaced: a hung device."
