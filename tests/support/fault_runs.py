@@ -10,11 +10,12 @@ import psutil
 from fleet.broker import make_app
 from fleet.settings import Settings
 from producer.enqueue import Plan, enqueue, plan_run
-from producer.local.processes import Child
+from producer.local.processes import Child, running
 from producer.options import RunOptions
 from support.faults import Faults
 from support.fleet import Fleet
 from support.outputs import data_digests, manifest_lines
+from support.processes import BIN
 from support.waiting import wait_until
 
 WINDOW_ROWS = 8
@@ -42,6 +43,16 @@ class FaultRuns:
     def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
         return self.fleet.worker(self.model, name=name, environment=self._environment | environment)
 
+    def worker_in_a_container(self) -> AbstractContextManager[Child]:
+        """A worker that is process 1 of a PID namespace, with a /proc of its own."""
+        worker = [BIN / "worker", "start", "--model", self.model, "--threads", "1"]
+        return running(
+            ["unshare", "--pid", "--fork", "--mount-proc", *map(str, worker)],
+            log=self.fleet.log("container"),
+            stop_seconds=20,
+            environment={**self.fleet.environment, **self._environment},
+        )
+
     def finalizer(self, **environment: str) -> AbstractContextManager[Child]:
         return self.fleet.finalizer(environment=self._environment | environment)
 
@@ -67,6 +78,9 @@ class FaultRuns:
 
     def wait_for_rows(self, run_id: str, rows: int = 1) -> None:
         wait_until(lambda: self.faults.rows_scored() >= rows, description=f"{rows} rows are scored", seconds=60)
+
+    def manifest(self) -> list[dict[str, object]]:
+        return manifest_lines(self.output)
 
     def check_nothing_lost_nothing_twice(self, run_id: str, undisturbed: dict[str, str]) -> None:
         """Every shard is done, once; the bytes are the undisturbed run's; nothing is left running, queued or held."""

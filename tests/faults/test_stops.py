@@ -1,0 +1,226 @@
+"""A worker that is told to leave is gone in ten seconds, has lost at most a batch, and its attempt counts as nothing."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from producer.local.processes import Child
+from support.fault_runs import FaultRuns, child_of
+from support.faults import Faults
+from support.waiting import wait_until
+
+ROWS_A_BATCH = 4
+ALL_ROWS = 6 * 24
+SECONDS = 10
+
+
+def terminate(worker: Child) -> None:
+    worker.send_signal(signal.SIGTERM)
+
+
+def terminate_group(worker: Child) -> None:
+    os.killpg(worker.pid, signal.SIGTERM)
+
+
+def interrupt_group(worker: Child) -> None:
+    """Ctrl-C in a shell."""
+    os.killpg(worker.pid, signal.SIGINT)
+
+
+def gone_in_time(worker: Child, end: Callable[[Child], None]) -> float:
+    """Seconds until the worker and all of its children are gone."""
+    children = psutil.Process(worker.pid).children(recursive=True)
+    began = time.monotonic()
+    end(worker)
+    worker.wait(timeout=2 * SECONDS)
+    seconds = time.monotonic() - began
+    wait_until(lambda: not any(is_alive(child) for child in children), description="the children are gone", seconds=1)
+    return seconds
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """A zombie is dead; who should bury it is the machine's init."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@contextmanager
+def metadata_service(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
+    """A cloud's, on this machine; yields its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers.get(self.path, (404, ""))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def do_PUT(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"token")
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("end", [terminate, terminate_group, interrupt_group])
+def test_a_worker_told_to_leave_loses_at_most_a_batch(
+    end: Callable[[Child], None], runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        runs.wait_for_rows(run_id, 10)
+        seconds = gone_in_time(worker, end)
+    counts = runs.fleet.ledger.counts(run_id)
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert seconds < SECONDS
+    assert counts.running == 0
+    assert runs.fleet.ledger.redis.hlen("unacked") == 0
+    assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+
+
+def test_a_spot_notice_stops_the_worker_in_good_order(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
+    answers: dict[str, tuple[int, str]] = {}
+    run_id = runs.enqueue()
+
+    with metadata_service(answers) as address:
+        notice = {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
+        with runs.worker(**notice) as worker:
+            runs.wait_for_rows(run_id, 10)
+            in_two_minutes = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
+            answers["/latest/meta-data/spot/instance-action"] = (
+                200,
+                json.dumps({"action": "terminate", "time": in_two_minutes}),
+            )
+            worker.wait(timeout=SECONDS)
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.parametrize("place", ["worker.shard:_scored", "fleet.storage.folder:FolderOutput.stage"])
+def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_given_back(
+    place: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    tickets = faults.at(place, "before", "hang")
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+        seconds = gone_in_time(worker, terminate)
+    counts = runs.fleet.ledger.counts(run_id)
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert seconds < SECONDS
+    assert counts.running == 0
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+
+
+def test_a_worker_whose_process_cannot_even_listen_is_killed_in_time(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    tickets = faults.at("worker.shard:_scored", "before", "hang locked")
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+        seconds = gone_in_time(worker, terminate)
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert seconds < SECONDS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+def test_a_worker_told_to_leave_while_its_model_loads_is_gone_at_once(runs: FaultRuns, faults: Faults) -> None:
+    faults.use_stand_in(load_seconds=60)
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        child_of(worker)
+        wait_until(lambda: "ready." in runs.fleet.log("w1").read_text(), description="the parent is up")
+        seconds = gone_in_time(worker, terminate)
+
+    assert seconds < SECONDS
+    assert runs.fleet.ledger.counts(run_id).queued == 6
+
+
+def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
+    runs: FaultRuns, faults: Faults
+) -> None:
+    tickets = faults.at("worker.shard:_scored", "before", "hang")
+    answers: dict[str, tuple[int, str]] = {}
+    run_id = runs.enqueue()
+
+    with metadata_service(answers) as address:
+        notice = {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
+        with runs.worker(**notice) as worker:
+            wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+            in_five_seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 6))
+            answers["/latest/meta-data/spot/instance-action"] = (
+                200,
+                json.dumps({"action": "terminate", "time": in_five_seconds}),
+            )
+            worker.wait(timeout=7)
+
+    assert runs.fleet.ledger.counts(run_id).queued == 6
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
+    reason="this machine lets nobody make a PID namespace",
+)
+def test_a_container_that_is_stopped_gives_its_shard_back(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    """As `docker stop` does it to a container without an init: SIGTERM to its process 1, which is the worker."""
+    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
+    run_id = runs.enqueue()
+
+    with runs.worker_in_a_container() as container:
+        runs.wait_for_rows(run_id, 10)
+        (process_1,) = psutil.Process(container.pid).children()
+        began = time.monotonic()
+        process_1.send_signal(signal.SIGTERM)
+        container.wait(timeout=2 * SECONDS)
+        seconds = time.monotonic() - began
+    counts = runs.fleet.ledger.counts(run_id)
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert seconds < SECONDS
+    assert counts.running == 0
+    assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
