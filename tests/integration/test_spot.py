@@ -112,14 +112,13 @@ class AwsService(Service):
 
 class GcpService(Service):
     preempted = "FALSE"
-    maintenance = "NONE"
 
     def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
         if method != "GET" or headers.get("metadata-flavor") != "Google":
             return Reply(403)
-        values = {"preempted": self.preempted, "maintenance-event": self.maintenance}
-        key = path.removeprefix("/computeMetadata/v1/instance/")
-        return Reply(body=values[key]) if key in values else Reply(404)
+        if path == "/computeMetadata/v1/instance/maintenance-event":
+            return Reply(body="TERMINATE_ON_HOST_MAINTENANCE")
+        return Reply(body=self.preempted) if path == "/computeMetadata/v1/instance/preempted" else Reply(404)
 
     def give_notice(self, **about: str) -> None:
         self.preempted = "TRUE"
@@ -320,15 +319,7 @@ class TestAws:
 
 
 class TestGcp:
-    def test_maintenance_stops_a_machine_with_a_gpu_at_a_time_that_is_not_told(self, gcp: GcpService) -> None:
-        gcp.maintenance = "TERMINATE_ON_HOST_MAINTENANCE"
-
-        with watching("gcp", gcp.address) as watched:
-            assert watched.notice() == Notice(cloud="gcp", action="terminate", seconds_left=None)
-
-    def test_a_migration_is_no_notice(self, gcp: GcpService) -> None:
-        gcp.maintenance = "MIGRATE_ON_HOST_MAINTENANCE"
-
+    def test_maintenance_an_hour_ahead_is_no_notice(self, gcp: GcpService) -> None:
         with watching("gcp", gcp.address) as watched:
             polled(gcp, times=6)
 

@@ -1,9 +1,8 @@
-"""Compute Engine's two notices: preemption, and maintenance, for which a machine with a GPU is stopped too.
+"""Compute Engine's notice of preemption.
 
 https://cloud.google.com/compute/docs/instances/create-use-spot: `preempted` turns from FALSE to TRUE.
 https://cloud.google.com/compute/docs/instances/spot: the machine is off 30 s later, at best.
-https://cloud.google.com/compute/docs/gpus/gpu-host-maintenance: `maintenance-event` says TERMINATE_ON_HOST_MAINTENANCE
-an hour before a machine with a GPU is stopped, 60 s before any other. It does not say since when it says so.
+`maintenance-event` is not looked at: it says so up to an hour before the machine is stopped, and that stop is a SIGTERM.
 """
 
 from worker.spot.metadata import Answer, MetadataService
@@ -18,17 +17,12 @@ class Gcp:
         self._service = MetadataService(address or _ADDRESS)
 
     def ask(self) -> Notice | None:
-        if self._is_preempted():
-            return Notice(cloud="gcp", action="preempt", seconds_left=_PROMISED_SECONDS)
-        if self._get("maintenance-event").text == "TERMINATE_ON_HOST_MAINTENANCE":
-            return Notice(cloud="gcp", action="terminate", seconds_left=None)
-        return None
-
-    def _is_preempted(self) -> bool:
         answer = self._get("preempted")
         if answer.text not in ("TRUE", "FALSE"):
             raise answer.unexpected()
-        return answer.text == "TRUE"
+        if answer.text == "FALSE":
+            return None
+        return Notice(cloud="gcp", action="preempt", seconds_left=_PROMISED_SECONDS)
 
     def _get(self, key: str) -> Answer:
         return self._service.ask(f"/computeMetadata/v1/instance/{key}", {"Metadata-Flavor": "Google"})
