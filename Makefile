@@ -2,14 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-slow check format docs bench bench-ledger
+.PHONY: install demo test test-faults test-slow check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
 test: install                 ## all tests, two at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+
+test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
+	$(BIN)/python -m pytest tests/faults --numprocesses 2 -m faults
 
 test-slow: install            ## what is too long for every day: each family of models on 2,000 texts
 	$(BIN)/python -m pytest -m slow --timeout 1200
