@@ -28,10 +28,11 @@ def ledger(
     """Measure the ledger with a long run and many workers, on a Redis of its own; write a results file."""
     found = provenance()
     plan = Plan(shards=shards, workers=workers, processes=processes, fleet_seconds=fleet_seconds)
-    measured = measure(plan, say=_say)
-    sized = [measure_size(int(size), say=_say) for size in sizes.split(",") if size.strip()]
-    report = Report(provenance=found, measured=measured, sizes=sized)
+    report = Report(provenance=found, measured=measure(plan, say=_say), sizes=[])
     written = write_results(report, output, part=part)
+    for size in filter(None, sizes.split(",")):
+        report.sizes.append(measure_size(int(size), say=_say))
+        written = write_results(report, output, part=part)  # a run that is stopped leaves what it has
     Console().print(Markdown(markdown(report)))
     _say(f"Written: {', '.join(map(str, written))}")
 
