@@ -36,6 +36,7 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         broker_use_ssl=_tls(settings.broker_url),
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # a Redis that is full or a replica for now ends no process
         # JSON only: a message can name a task and its arguments, never carry code.
         accept_content=["json"],
         task_serializer="json",

@@ -4,7 +4,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,8 @@ import redis
 
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger, Refusal
-from producer.local.processes import running
-from producer.local.redis_server import find_redis_server
 from support.records import a_shard, a_spec
+from support.redis_servers import redis_server
 from support.waiting import wait_until
 from worker.lease import Lease
 from worker.watchdog import Watchdog
@@ -23,29 +22,10 @@ LEASE_SECONDS = 1.0
 _numbers = itertools.count()
 
 
-@contextmanager
-def redis_server(folder: Path) -> Iterator[Path]:
-    """A Redis that keeps its data and its socket's path, so that it can come back."""
-    folder.mkdir(exist_ok=True)
-    socket = folder / "s"
-    options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder), "--appendonly", "yes", "--save", ""]
-    with running([find_redis_server(), *options], log=folder / "log", stop_seconds=10):
-        with redis.Redis(unix_socket_path=str(socket)) as client:
-            wait_until(lambda: answers(client), description="Redis answers", seconds=10)
-        yield socket
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
-
-
 @pytest.fixture(scope="module")
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with redis_server(tmp_path_factory.mktemp("r")) as socket:
-        yield socket
+    with redis_server(tmp_path_factory.mktemp("r")) as server:
+        yield server.socket
 
 
 @contextmanager
@@ -201,22 +181,19 @@ def test_progress_is_told_in_rows_and_no_more_often_than_asked(ledger: Ledger) -
 def test_the_work_goes_on_while_redis_is_away_and_the_lease_is_still_ours_when_it_is_back(
     tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = tmp_path_factory.mktemp("r")
-    with ExitStack() as first_life:
-        socket = first_life.enter_context(redis_server(folder))
-        ledger = first_life.enter_context(connected(socket))
+    with redis_server(tmp_path_factory.mktemp("r")) as server, connected(server.socket) as ledger:
         claim = claimed(ledger)
         with lease_of(ledger, claim) as lease:
             lease.on_batch(10)
 
-            first_life.close()
+            server.stop()
             wait_until(lambda: "Shard a goes on without the ledger" in caplog.text, description="a warning")
             lease.on_batch(25)
 
-            with redis_server(folder), connected(socket) as ledger_again:
-                wait_until(
-                    lambda: ledger_again.counts(claim.run_id).rows_running == 25,
-                    description="the lease is renewed, with the rows of the time between",
-                    seconds=20,
-                )
-                lease.on_batch(30)
+            server.start()
+            wait_until(
+                lambda: ledger.counts(claim.run_id).rows_running == 25,
+                description="the lease is renewed, with the rows of the time between",
+                seconds=20,
+            )
+            lease.on_batch(30)

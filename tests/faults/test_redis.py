@@ -1,0 +1,211 @@
+"""Redis may die, lose everything, fill up, turn read-only, freeze or change its password: the run goes on, or is taken up."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.fault_runs import WINDOW_ROWS, FaultRuns
+from support.faults import Faults
+from support.fleet import Fleet
+from support.outputs import data_digests
+from support.redis_servers import RedisServer, moved, redis_server
+from support.waiting import wait_until
+
+ALL_ROWS, SHARD_ROWS = 6 * 24, 24
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "own-redis") as server:
+        yield server
+
+
+@pytest.fixture
+def fleet(fleet: Fleet, server: RedisServer) -> Fleet:
+    return moved(fleet, server.url)
+
+
+@pytest.fixture
+def faults(faults: Faults) -> Faults:
+    """A shard takes longer than it takes to make trouble."""
+    faults.use_stand_in(seconds_a_batch=0.15)
+    return faults
+
+
+def kept_receipts(runs: FaultRuns, run_id: str) -> int:
+    return len(list((runs.output / ".shardsift" / run_id / "receipts").rglob("*.json")))
+
+
+def wait_until_idle(runs: FaultRuns) -> None:
+    """Every task that a worker took has ended."""
+
+    def ended() -> bool:
+        text = "".join(runs.fleet.log(name).read_text() for name in ("w1", "w2"))
+        return text.count(" received\n") == text.count(" succeeded in ")
+
+    wait_until(ended, description="the workers end what they have", seconds=60)
+
+
+@pytest.mark.parametrize(
+    "seconds_down", [pytest.param(0.0, marks=pytest.mark.faults), 3.0], ids=["at-once", "longer-than-a-lease"]
+)
+def test_shards_go_on_while_redis_is_killed_and_started_again_and_nothing_is_scored_twice(
+    seconds_down: float, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+
+    with runs.served(workers=2):
+        runs.wait_for_rows(run_id, 8)
+        server.kill()
+        rows, killed = runs.faults.rows_scored(), time.monotonic()
+        runs.wait_for_rows(run_id, rows + 4)
+        wait_until(lambda: time.monotonic() > killed + seconds_down, description="Redis is down for a while")
+        server.start()
+        runs.wait_until_published(run_id)
+
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.parametrize("loss", ["flushed", pytest.param("no-persistence", marks=pytest.mark.faults)])
+def test_after_a_total_loss_of_redis_the_same_enqueue_scores_nothing_again_whose_receipt_was_kept(
+    loss: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+
+    with runs.served(workers=2):
+        wait_until(lambda: kept_receipts(runs, run_id), description="a shard is done")
+        if loss == "flushed":
+            server.client.flushall()
+        else:
+            server.kill()
+            server.lose_data()
+            server.start()
+        wait_until_idle(runs)
+        done_before = kept_receipts(runs, run_id)
+        rows_before = runs.faults.rows_scored()
+        assert runs.fleet.ledger.run_ids() == []
+
+        assert runs.enqueue() == run_id
+        runs.wait_until_published(run_id)
+
+    assert 0 < done_before < 6
+    assert rows_before == done_before * SHARD_ROWS
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_shard_at_work_when_redis_lost_everything_is_taken_back_by_its_worker(
+    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+
+    with runs.served(workers=2):
+        runs.wait_for_rows(run_id, SHARD_ROWS + 8)
+        server.client.flushall()
+        runs.enqueue()
+        runs.wait_until_published(run_id)
+
+    assert runs.faults.rows_scored() <= ALL_ROWS + 2 * SHARD_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_published_run_is_not_published_again_after_a_total_loss(
+    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    runs.faults.use_stand_in(seconds_a_batch=0)
+    run_id = runs.enqueue()
+    with runs.served():
+        runs.wait_until_published(run_id)
+        manifest = (runs.output / "manifest.parquet").stat()
+        server.client.flushall()
+
+        runs.enqueue()
+        runs.wait_until_published(run_id)
+
+    after = (runs.output / "manifest.parquet").stat()
+    assert (after.st_mtime_ns, after.st_ino) == (manifest.st_mtime_ns, manifest.st_ino)
+    assert runs.faults.rows_scored() == ALL_ROWS
+    assert data_digests(runs.output) == undisturbed
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("trouble", ["full", "replica", "password"])
+def test_a_redis_that_takes_nothing_for_a_while_costs_no_row_and_no_worker(
+    trouble: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+    operator = server.client
+
+    with runs.finalizer() as finalizer, runs.worker("w1") as first, runs.worker("w2") as second:
+        runs.wait_for_rows(run_id, 8)
+        match trouble:
+            case "full":
+                operator.config_set("maxmemory", 1)
+            case "replica":
+                operator.replicaof("127.0.0.1", "1")
+            case "password":
+                operator.config_set("requirepass", "another")
+                operator.execute_command("CLIENT", "KILL", "TYPE", "normal")
+        since = time.monotonic()
+        wait_until(
+            lambda: "Redis does not answer" in runs.fleet.log("finalizer").read_text(), description="a sweep meets it"
+        )
+        wait_until(lambda: time.monotonic() > since + 2 * runs.lease_seconds, description="leases run out")
+        match trouble:
+            case "full":
+                operator.config_set("maxmemory", 0)
+            case "replica":
+                operator.replicaof("NO", "ONE")
+            case "password":
+                operator.config_set("requirepass", "")
+        runs.wait_until_published(run_id, seconds=90)
+        assert [process.poll() for process in (finalizer, first, second)] == [None, None, None]
+
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_nobody_loses_a_shard_to_a_redis_that_was_frozen_for_longer_than_a_lease(
+    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    runs.faults.use_stand_in(seconds_a_batch=1.2)
+    run_id = runs.enqueue()
+
+    with runs.served(workers=2):
+        runs.wait_for_rows(run_id, 8)
+        with server.frozen():
+            since = time.monotonic()
+            wait_until(lambda: time.monotonic() > since + 2.5 * runs.lease_seconds, description="leases run out")
+        runs.wait_until_published(run_id, seconds=120)
+
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_scores_without_room_in_redis_go_beside_the_output_and_save_a_killed_workers_work(
+    runs: FaultRuns, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+    checkpoints = runs.output / ".shardsift" / run_id / "checkpoints"
+
+    with runs.finalizer():
+        with runs.worker("w1", SHARDSIFT_CHECKPOINT_MIB="0") as worker:
+            wait_until(
+                lambda: list(checkpoints.rglob("8")), description="a second window's scores are beside the output"
+            )
+            worker.kill()
+            worker.wait()
+        with runs.worker("w2", SHARDSIFT_CHECKPOINT_MIB="0"):
+            runs.wait_until_published(run_id)
+
+    assert runs.faults.rows_scored() <= ALL_ROWS + WINDOW_ROWS
+    assert not checkpoints.exists()
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
