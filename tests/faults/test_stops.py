@@ -82,7 +82,9 @@ def metadata_service(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("end", [terminate, terminate_group, interrupt_group])
+@pytest.mark.parametrize(
+    "end", [terminate_group, *(pytest.param(end, marks=pytest.mark.faults) for end in (terminate, interrupt_group))]
+)
 def test_a_worker_told_to_leave_loses_at_most_a_batch(
     end: Callable[[Child], None], runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_spot_notice_stops_the_worker_in_good_order(
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("place", ["worker.shard:_scored", "fleet.storage.folder:FolderOutput.stage"])
 def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_given_back(
     place: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
@@ -148,6 +151,7 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
     assert {line["attempt"] for line in runs.manifest()} == {1}
 
 
+@pytest.mark.faults
 def test_a_worker_whose_process_cannot_even_listen_is_killed_in_time(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
@@ -164,6 +168,7 @@ def test_a_worker_whose_process_cannot_even_listen_is_killed_in_time(
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+@pytest.mark.faults
 def test_a_worker_told_to_leave_while_its_model_loads_is_gone_at_once(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(load_seconds=60)
     run_id = runs.enqueue()
@@ -177,6 +182,7 @@ def test_a_worker_told_to_leave_while_its_model_loads_is_gone_at_once(runs: Faul
     assert runs.fleet.ledger.counts(run_id).queued == 6
 
 
+@pytest.mark.faults
 def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
     runs: FaultRuns, faults: Faults
 ) -> None:
@@ -198,6 +204,7 @@ def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goe
     assert runs.fleet.ledger.counts(run_id).queued == 6
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(
     subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
     reason="this machine lets nobody make a PID namespace",

@@ -2,14 +2,15 @@
 -- ARGV: name, 'token' or 'owner', that token or owner, outcome, error, traceback, backoff_ms, max_backoff_ms,
 -- max_crashes, max_errors. Returns {'queued', 'failed' or 'lost', open}.
 local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms, max_crashes, max_errors = unpack(ARGV)
-local ours = redis.call('HGET', attempts, by) == whose and redis.call('SISMEMBER', failed, name) == 0
-if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
-if not ours then return {'lost', open_shards()} end
-end_token(attempts)
-if error ~= '' then
+local ours = redis.call('HGET', attempts, by) == whose
+if ours and error ~= '' then -- also where the sweep was faster, which did not know why
   local owner = redis.call('HGET', attempts, 'owner') or ''
   redis.call('HSET', attempts, 'error', error, 'traceback', traceback, 'worker', owner)
 end
+ours = ours and redis.call('SISMEMBER', failed, name) == 0
+if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
+if not ours then return {'lost', open_shards()} end
+end_token(attempts)
 
 local tries, limit = 1, 1 -- for a hopeless shard
 if outcome == 'stopped' then

@@ -1,0 +1,197 @@
+"""What kills a worker's process takes that process alone: its shard goes on, and a shard that kills all of them is set aside."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from support.fault_runs import FaultRuns, child_of
+from support.faults import Faults
+from support.waiting import wait_until
+from worker.child_signal import EXIT_NO_MODEL
+
+ALL_ROWS = 6 * 24
+WINDOW_ROWS = 8
+
+
+def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
+    """The same shards, but a text of the third does what it says to the process that scores it."""
+    folder.mkdir()
+    for number, file in enumerate(sorted(shards.glob("*.parquet"))):
+        rows = pq.read_table(file)
+        if number == 2:
+            texts = rows["text"].to_pylist()
+            texts[row] = f"POISON:{action}|"
+            rows = rows.set_column(
+                rows.schema.get_field_index("text"), "text", pa.array(texts, rows.schema.field("text").type)
+            )
+        pq.write_table(rows, folder / file.name)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("segfault", "signal 11 (SIGSEGV)"),
+        *(
+            pytest.param(*case, marks=pytest.mark.faults)
+            for case in (
+                ("kill", "signal 9 (SIGKILL)"),
+                ("exit", "exitcode 3"),
+                ("sys.exit", "exitcode 3"),
+                ("device fault", "device-side assert triggered, by order"),
+                ("runtime error", "a fault that nobody foresaw, by order"),
+                ("hang", "exitcode 1"),
+                ("hang locked", "exitcode 1"),
+            )
+        ),
+    ],
+)
+def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_others_are_done(
+    action: str, said: str, runs: FaultRuns, small_shards: Path, tmp_path: Path
+) -> None:
+    runs.shards = poisoned(small_shards, tmp_path / "in", action)
+    runs.lease_seconds = 30  # so that it is not the lease that frees it
+    ledger = runs.fleet.ledger
+    stall = {"SHARDSIFT_STALL_SECONDS": "2"} if action.startswith("hang") else {}
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker(**stall) as worker:
+        wait_until(lambda: ledger.counts(run_id).failed, description="the shard is failed", seconds=90)
+        wait_until(lambda: not ledger.counts(run_id).open, description="the others are done")
+        assert worker.poll() is None
+
+    (failure,) = ledger.failures(run_id)
+    assert failure.shard == "000_00002"
+    assert failure.attempts == 3
+    assert said in failure.error
+    assert failure.worker.startswith("w1@")
+    assert ledger.counts(run_id).done == 5
+    if action in ("segfault", "hang", "hang locked"):
+        assert "stand_in.py" in failure.traceback  # where it died
+    status = json.loads(runs.fleet.producer("status", run_id, "--json").stdout)
+    assert said in status["failures"][0]["error"]
+
+
+@pytest.mark.faults
+def test_a_failed_shard_is_tried_again_when_asked_and_goes_on_where_it_died(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at("fleet.storage.folder:FolderOutput.stage", "before", "kill", times=3)
+    ledger = runs.fleet.ledger
+    run_id = runs.enqueue()
+
+    with runs.served():
+        wait_until(lambda: not ledger.counts(run_id).open, description="all shards are done or failed")
+        failed = ledger.counts(run_id).failed
+        assert runs.fleet.producer("retry", run_id).returncode == 0
+        runs.wait_until_published(run_id)
+
+    assert failed == 1
+    assert faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.faults)])
+def test_a_killed_process_loses_at_most_a_window_and_its_shard_goes_on_within_five_seconds(
+    number: signal.Signals, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(rows_a_batch=4, seconds_a_batch=0.1)
+    runs.lease_seconds = 30  # so that it is not the lease that frees it
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        runs.wait_for_rows(run_id, 18)
+        victim = child_of(worker)
+        victim.send_signal(number)
+        died = time.monotonic()
+        before = faults.rows_scored()
+        wait_until(lambda: faults.rows_scored() > before + 4, description="another process goes on")
+        recovery = time.monotonic() - died
+        runs.wait_until_published(run_id)
+
+    assert recovery < 5 + process_start_seconds(runs)
+    assert faults.rows_scored() <= ALL_ROWS + WINDOW_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert max(int(str(line["attempt"])) for line in runs.manifest()) == 2
+
+
+def process_start_seconds(runs: FaultRuns) -> float:
+    """What a process of a worker takes to load, here and now."""
+    began = time.monotonic()
+    with runs.worker("another") as worker:
+        child_of(worker)
+        wait_until(lambda: "is loaded" in runs.fleet.log("another").read_text(), description="a model is loaded")
+    return time.monotonic() - began
+
+
+@pytest.mark.faults
+def test_a_fresh_process_comes_up_however_long_its_model_takes_to_load(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    """Celery by itself kills a process that is not up after four seconds, again and again."""
+    faults.use_stand_in(load_seconds=6)
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        runs.wait_for_rows(run_id)
+        child_of(worker).kill()
+        runs.wait_until_published(run_id, seconds=90)
+
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_worker_whose_model_does_not_load_leaves_with_the_reason_and_eats_no_shard(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at("worker.child:_load", "before", "device fault")
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker("broken") as broken:
+        broken.wait(timeout=60)
+        with runs.worker("w2"):
+            runs.wait_until_published(run_id)
+
+    assert broken.returncode == EXIT_NO_MODEL
+    assert "worker: CUDA error: device-side assert triggered, by order" in runs.fleet.log("broken").read_text()
+    assert faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_after_a_fault_of_the_device_another_process_goes_on(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at("worker.shard:_scored", "before", "device fault")
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        first = child_of(worker)
+        runs.wait_until_published(run_id)
+        second = child_of(worker)
+
+    assert first.pid != second.pid
+    assert not psutil.pid_exists(first.pid) or psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_lack_of_memory_is_tried_again_later_and_ends_no_process(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at("worker.shard:_scored", "before", "memory error")
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        first = child_of(worker)
+        runs.wait_until_published(run_id)
+        assert child_of(worker).pid == first.pid
+
+    assert "will be tried again: No memory left" in runs.fleet.log("w1").read_text()
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
