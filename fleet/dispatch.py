@@ -30,13 +30,13 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str, *, resend_seconds:
         length = queue_length(ledger.redis, queue)
         room = max(0, _MESSAGES_AHEAD - length)
         due = ledger.take_due(run_id, room=room, queue_is_empty=length == 0, resend_seconds=resend_seconds)
-        if not due:
-            return total
         with app.producer_or_acquire() as producer:
             for priority, names in ((FIRST, due.again), (LATER, due.fresh)):
                 for name in names:
                     _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, priority)
         total += len(due)
+        if not due.more:  # and not: none is due, which in a busy fleet would never come
+            return total
 
 
 def queue_length(client: redis.Redis, queue: str) -> int:

@@ -91,5 +91,5 @@ def _longest_pause_ms(ledger: Ledger) -> float:
 
 def _read_anew(redis_url: str) -> None:
     """What a restart does before it answers; Redis 7 and later refuse it unless told otherwise."""
-    with redis.Redis.from_url(redis_url) as patient:
+    with redis.Redis.from_url(redis_url, socket_timeout=600) as patient:
         patient.execute_command("DEBUG", "LOADAOF")

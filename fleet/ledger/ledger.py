@@ -27,6 +27,7 @@ _SHARD = TypeAdapter(Shard)
 _PUBLICATION = TypeAdapter(Publication)
 _T = TypeVar("_T")
 _BATCH = 200  # shards in one call to Redis, which answers nobody else meanwhile: some milliseconds
+_DUE_LIMIT = 1000  # shards of each kind in one answer
 _BACKOFF_SECONDS = 5.0  # after the first error; four times as long after each further one
 _MAX_BACKOFF_SECONDS = 600.0
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -171,9 +172,17 @@ class Ledger:
         """
         keys = Keys(run_id)
         resend_ms = int(resend_seconds * 1000) if queue_is_empty else -1
-        arguments = [room, resend_ms, self._lease_ms, self._outage_ms, self._max_attempts, keys.attempts("")]
+        arguments = [
+            room,
+            resend_ms,
+            _DUE_LIMIT,
+            self._lease_ms,
+            self._outage_ms,
+            self._max_attempts,
+            keys.attempts(""),
+        ]
         again, fresh = self._run_script("take_due", keys.of(), arguments)
-        return Due(again=again, fresh=fresh)
+        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     # --- one shard --------------------------------------------------------------------------------------------------
 
@@ -240,6 +249,9 @@ class Ledger:
         if answer == "lost":
             raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} was finished by another attempt.")
         return int(still_open)
+
+    def is_done(self, claim: Claim) -> bool:
+        return bool(self.redis.hexists(Keys(claim.run_id).receipts, claim.shard.name))
 
     def release(self, claim: Claim) -> None:
         """Give a shard back: a stop, not a failure; the attempt is not counted."""

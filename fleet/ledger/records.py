@@ -77,10 +77,14 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """Shards to send messages for: those that were begun or tried before, which go first, and fresh ones."""
+    """Shards to send messages for: those that were begun or tried before, which go first, and fresh ones.
+
+    `more` says that there may be others, beyond what one answer holds.
+    """
 
     again: list[str]
     fresh: list[str]
+    more: bool
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)

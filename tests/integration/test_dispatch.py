@@ -10,7 +10,7 @@ from typing import Any
 
 import kombu
 import pytest
-from celery import Celery
+from celery import Celery, signals
 
 from fleet.broker import make_app, queue_lists
 from fleet.dispatch import queue_length, send_due_shards, send_finalize
@@ -129,6 +129,24 @@ def test_a_queue_holds_so_many_fresh_messages_and_is_filled_up_as_it_empties(
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD - 7
     assert send(app, ledger, long_run) == 7
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD
+
+
+def test_whoever_fills_the_queue_up_is_not_kept_by_those_who_empty_it(
+    app: Celery, ledger: Ledger, long_run: RunSpec
+) -> None:
+    send(app, ledger, long_run)
+    workers = taken(app, long_run.queue)
+    for _ in range(10):
+        next(workers)
+
+    def take_one(**_: object) -> None:
+        next(workers)
+
+    signals.before_task_publish.connect(take_one)
+    try:
+        assert send(app, ledger, long_run) == 10
+    finally:
+        signals.before_task_publish.disconnect(take_one)
 
 
 def test_all_shards_of_a_long_run_get_their_message_as_workers_take_them(

@@ -1,9 +1,9 @@
 -- The shards to send a message for now; they become `sent`. Also puts right what died: running shards whose lease ran
 -- out wait again, or are failed after their last crash; and, if the broker's queue is empty, shards sent long ago.
--- ARGV: room, resend_ms (-1: the queue is not empty), lease_ms, outage_ms, max_crashes, prefix of attempts keys.
+-- ARGV: room, resend_ms (-1: the queue is not empty), limit of each kind, lease_ms, outage_ms, max_crashes, prefix of
+-- attempts keys.
 -- Returns {names of shards begun before, names of fresh ones}; of fresh ones no more than there is room for.
-local room, resend_ms, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
-local LIMIT = 1000 -- of each kind, so that Redis serves others meanwhile
+local room, resend_ms, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
@@ -26,17 +26,17 @@ for i = 1, #expired, 2 do
   end
 end
 
-local function take(key, from, upto, limit)
-  local names = redis.call('ZRANGEBYSCORE', key, from, upto, 'LIMIT', 0, limit)
+local function take(key, from, upto, at_most)
+  local names = redis.call('ZRANGEBYSCORE', key, from, upto, 'LIMIT', 0, at_most)
   for _, name in ipairs(names) do
     redis.call('ZREM', key, name)
     redis.call('ZADD', sent, now, name)
   end
   return names
 end
-local again = take(waiting, '(' .. NEVER_TRIED, now, LIMIT)
-local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(tonumber(room), LIMIT))
+local again = take(waiting, '(' .. NEVER_TRIED, now, limit)
+local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit))
 if tonumber(resend_ms) >= 0 then
-  for _, name in ipairs(take(sent, '-inf', now - resend_ms - 1, LIMIT)) do again[#again + 1] = name end
+  for _, name in ipairs(take(sent, '-inf', now - resend_ms - 1, limit)) do again[#again + 1] = name end
 end
 return {again, fresh}
