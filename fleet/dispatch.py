@@ -4,6 +4,8 @@ Used wherever shards become due or messages were used up: by enqueue and retry, 
 finalizer's sweep. Dying between the ledger and the broker loses a message, not a shard: it is sent again by a later sweep.
 """
 
+import json
+from collections.abc import Iterator
 from uuid import uuid4
 
 import redis
@@ -14,12 +16,10 @@ from fleet.broker import FIRST, LATER, queue_lists
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD, FinalizeRun, ScoreShard
 
-_MESSAGES_AHEAD = (
-    2_000  # in a queue: enough for any fleet between two sweeps, and 2 MB of Redis however many shards wait
-)
+_MESSAGES_AHEAD = 2_000  # in a queue: enough for a fleet between two sweeps, and 2 MB of Redis however many shards wait
 
 
-def send_due_shards(app: Celery, ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
+def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     """Send due shards of a run to its scorer's queue; returns how many. May run twice, in many places at once.
 
     Shards that were begun before go all and first; fresh ones follow as far as the queue has room.
@@ -27,9 +27,8 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str, *, resend_seconds:
     queue = ledger.spec(run_id).queue
     total = 0
     while True:
-        length = queue_length(ledger.redis, queue)
-        room = max(0, _MESSAGES_AHEAD - length)
-        due = ledger.take_due(run_id, room=room, queue_is_empty=length == 0, resend_seconds=resend_seconds)
+        room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
+        due = ledger.take_due(run_id, room=room)
         with app.producer_or_acquire() as producer:
             for priority, names in ((FIRST, due.again), (LATER, due.fresh)):
                 for name in names:
@@ -37,6 +36,31 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str, *, resend_seconds:
         total += len(due)
         if not due.more:  # and not: none is due, which in a busy fleet would never come
             return total
+
+
+def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
+    """Have shards wait anew whose message was sent so long ago and lies in no queue; returns how many. May run twice.
+
+    Popped by a worker that died at that moment, or lost with Redis. One that a worker holds while its model loads looks
+    the same; the claim refuses the second.
+    """
+    overdue = ledger.sent_before(run_id, seconds=resend_seconds)
+    if not overdue:
+        return 0
+    waiting = set(_shards_in(ledger.redis, ledger.spec(run_id).queue, run_id))
+    return ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
+
+
+def _shards_in(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
+    """The shards of a run that have a message in the queue, read from the messages' ids."""
+    for name in queue_lists(queue):
+        for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
+            try:
+                task_id = str(json.loads(message)["headers"]["id"])
+            except (ValueError, KeyError, TypeError):  # none of ours
+                continue
+            if task_id.startswith(f"{run_id}:"):
+                yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
 
 
 def queue_length(client: redis.Redis, queue: str) -> int:

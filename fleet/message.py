@@ -15,6 +15,7 @@ from fleet.spec import is_run_id
 SCORE_SHARD = "shardsift.score_shard"
 FINALIZE_RUN = "shardsift.finalize_run"
 FINALIZE_QUEUE = "finalize"
+NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
 _VERSION = 1
 
 

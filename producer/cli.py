@@ -145,7 +145,7 @@ def retry(
 
         ledger.spec(run_id)
         queued = ledger.retry(run_id, done_too=every)
-        send_due_shards(make_app("producer", settings), ledger, run_id, resend_seconds=settings.resend_seconds)
+        send_due_shards(make_app("producer", settings), ledger, run_id)
         _say(f"{queued} shards are queued again.")
 
     _with_ledger(do)

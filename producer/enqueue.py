@@ -8,7 +8,7 @@ import pyarrow as pa
 from celery import Celery
 
 from fleet.columns import describe_columns, is_text, kept_schema
-from fleet.dispatch import send_due_shards
+from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
@@ -91,7 +91,8 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -
     receipts = [] if ledger.is_complete(spec.run_id) else list(output.receipts())
     added = ledger.create_run(spec, plan.shards, now=time.time())
     restored = ledger.restore(spec.run_id, receipts)
-    sent = send_due_shards(app, ledger, spec.run_id, resend_seconds=resend_seconds)
+    queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
+    sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(
         run_id=spec.run_id,
         queue=spec.queue,

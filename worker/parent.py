@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
-from fleet.message import ScoreShard
+from fleet.message import NOT_OURS, ScoreShard
 from fleet.settings import Settings
 from worker.child_signal import EXIT_STOPPED, FOLDER, STOP_SIGNAL, owner_name, take_crash_reports
 from worker.spot.watch import start_watching
@@ -75,6 +75,12 @@ class Parent:
             if process.pid:
                 os.kill(process.pid, number)
 
+    def count_refused(self) -> None:
+        try:
+            self._ledger.count_refused(NOT_OURS)
+        except redis.RedisError as problem:
+            logger.warning("Not counted: %s", problem)
+
     def report_crash(self, exception: BaseException | None, fields: dict[str, Any]) -> None:
         """Have the shard of a dead child sent anew at once. If this fails, the end of its lease does the same."""
         if not isinstance(exception, WorkerLostError):
@@ -86,6 +92,6 @@ class Parent:
             owner = owner_name(self._hostname, os.getpid())
             logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace)
             self._ledger.report_crash(message.run_id, message.shard, owner, error, trace)
-            send_due_shards(self._app, self._ledger, message.run_id, resend_seconds=self._settings.resend_seconds)
+            send_due_shards(self._app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
             logger.warning("Left to the sweep: %s", problem)

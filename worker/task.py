@@ -13,10 +13,11 @@ from celery.exceptions import Reject
 from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
+from fleet.broker import LATER
 from fleet.dispatch import send_due_shards, send_finalize
 from fleet.errors import LeaseLost, NewerVersion, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from fleet.ledger import Claim, Refusal
-from fleet.message import SCORE_SHARD, ScoreShard
+from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
 from fleet.receipt import Receipt
 from fleet.storage.opening import open_output
 from worker.app import app
@@ -33,11 +34,18 @@ logger = logging.getLogger(__name__)
 
 
 @app.task(bind=True, name=SCORE_SHARD)
-def score_shard_task(self: Task, **fields: object) -> str:
+def score_shard_task(self: Task, *by_place: object, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises what made the shard fail, for its traceback."""
     child: Child = app.child
     child.heed_signals()
-    message = _understood(child, fields)
+    try:
+        message = ScoreShard.understood({**fields, **{str(place): value for place, value in enumerate(by_place)}})
+    except NewerVersion as newer:
+        return _leave_to_others(child, self, fields, newer)
+    except ValidationError as error:
+        logger.warning("Refused a message that is not one of ours: %s", error)
+        _count_refused(child, NOT_OURS)
+        raise
     worker = owner_name(self.request.hostname, os.getppid())
     try:
         if child.stopping.is_set():
@@ -53,19 +61,15 @@ def score_shard_task(self: Task, **fields: object) -> str:
     return outcome
 
 
-def _understood(child: Child, fields: dict[str, object]) -> ScoreShard:
-    """Raises Reject for what another worker may understand, ValidationError for what none of ours sent."""
-    try:
-        return ScoreShard.understood(fields)
-    except NewerVersion as newer:
-        logger.warning("Left to others: %s", newer)
-        _count_refused(child, "messages of a newer version, left to other workers")
-        child.stopping.wait(_NEWER_PAUSE_SECONDS)
-        raise Reject(str(newer), requeue=True) from newer
-    except ValidationError as error:
-        logger.warning("Refused a message that is not one of ours: %s", error)
-        _count_refused(child, "messages that are not ours")
-        raise
+def _leave_to_others(child: Child, task: Task, fields: dict[str, object], newer: NewerVersion) -> str:
+    """Behind all other messages: put back where it was, one of high priority would come again before all of them."""
+    logger.warning("Left to others: %s", newer)
+    _count_refused(child, NEWER)
+    child.stopping.wait(_NEWER_PAUSE_SECONDS)
+    queue = task.request.delivery_info["routing_key"]
+    with _redis_may_be_away():
+        app.send_task(SCORE_SHARD, kwargs=fields, task_id=task.request.id, queue=queue, priority=LATER)
+    return str(newer)
 
 
 def _work_on(claim: Claim, child: Child, task: Task, worker: str) -> str:
@@ -118,7 +122,8 @@ def _scored_and_recorded(claim: Claim, child: Child, task: Task, worker: str) ->
         try:
             still_open = patiently(lambda: child.ledger.complete(claim, receipt), child.stopping)
         except LeaseLost:
-            output.discard(receipt)
+            if child.ledger.is_done(claim):  # else ours may be the only one, and `enqueue` be about to take it over
+                output.discard(receipt)
             raise
     if claim.spilled:
         output.drop_checkpoints(claim.shard.name)
@@ -165,7 +170,7 @@ def _give_back(child: Child, claim: Claim) -> None:
 def _send_due(child: Child, claim: Claim) -> None:
     """This shard's message is used up: others may follow it into the queue."""
     with _redis_may_be_away():
-        send_due_shards(app, child.ledger, claim.run_id, resend_seconds=child.settings.resend_seconds)
+        send_due_shards(app, child.ledger, claim.run_id)
 
 
 def _count_refused(child: Child, what: str) -> None:

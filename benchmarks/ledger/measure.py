@@ -18,9 +18,9 @@ from kombu.message import Message
 
 from benchmarks.ledger.clock import timed
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec
-from benchmarks.ledger.simulate import RESEND_SECONDS, Call, Pace, Played, play
+from benchmarks.ledger.simulate import Call, Pace, Played, play
 from fleet.broker import make_app
-from fleet.dispatch import send_due_shards
+from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE
 from fleet.settings import Settings
@@ -31,6 +31,7 @@ from producer.local.redis_server import embedded_redis
 FLEET_PACE = Pace(windows=12, window_seconds=1.6, windows_per_renewal=3)
 FULL_SPEED = Pace(windows=1, window_seconds=0, windows_per_renewal=1)
 _SWEEP_SECONDS = 5.0
+_RESEND_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ def _enqueue(shards: int, ledger: Ledger, app: Celery, folder: Path) -> tuple[st
     spec = fineweb_spec(0)
     _, listing = timed(list_input, str(folder))
     _, create = timed(ledger.create_run, spec, fineweb_shards(shards), now=time.time())
-    messages, sending = timed(send_due_shards, app, ledger, spec.run_id, resend_seconds=RESEND_SECONDS)
+    messages, sending = timed(send_due_shards, app, ledger, spec.run_id)
     return spec.run_id, Enqueue(
         listing_seconds=listing, create_seconds=create, messages=messages, messages_seconds=sending
     )
@@ -181,7 +182,8 @@ def _phase(
 
 
 def _sweep(ledger: Ledger, app: Celery, run_id: str) -> None:
-    send_due_shards(app, ledger, run_id, resend_seconds=RESEND_SECONDS)
+    queue_lost_shards(ledger, run_id, resend_seconds=_RESEND_SECONDS)
+    send_due_shards(app, ledger, run_id)
     ledger.counts(run_id)
 
 

@@ -74,7 +74,7 @@ def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
 
 
 def _sweep(ledger: Ledger, run_id: str) -> None:
-    ledger.take_due(run_id, room=1, queue_is_empty=False, resend_seconds=60)
+    ledger.take_due(run_id, room=1)
     ledger.counts(run_id)
 
 

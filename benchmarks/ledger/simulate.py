@@ -23,7 +23,6 @@ from fleet.dispatch import send_due_shards, send_finalize
 from fleet.ledger import Claim, Ledger
 from fleet.settings import Settings
 
-RESEND_SECONDS = 60.0
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -75,7 +74,7 @@ def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: f
             stack.callback(ledger.redis.close)
             messages = Queue(ledger.spec(run_id).queue)(connection.channel())
             messages.queue_declare()
-            send_due_shards(app, ledger, run_id, resend_seconds=RESEND_SECONDS)  # a first call connects
+            send_due_shards(app, ledger, run_id)  # a first call connects
             lives.append(_Worker(name, run_id, ledger, app, messages, pace, played).life())
         _live(lives, until=time.monotonic() + seconds)
     return played
@@ -148,7 +147,7 @@ class _Worker:
 
     def _top_up(self) -> int:
         return self._timed(
-            Call.TOP_UP, send_due_shards, self._app, self._ledger, self._run_id, resend_seconds=RESEND_SECONDS
+            Call.TOP_UP, send_due_shards, self._app, self._ledger, self._run_id
         )
 
     def _timed(self, call: Call, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -33,7 +33,7 @@ _MAX_BACKOFF_SECONDS = 600.0
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "forget_messages", "retry", "restore"),
+    *("take_due", "queue_again", "forget_messages", "retry", "restore"),
 )
 
 
@@ -165,16 +165,11 @@ class Ledger:
         keys = Keys(run_id)
         self._run_script("forget_messages", keys.of(), [keys.attempts("")])
 
-    def take_due(self, run_id: str, *, room: int, queue_is_empty: bool, resend_seconds: float) -> Due:
-        """The shards to send messages for now; they count as sent from here on. `room` limits those never tried.
-
-        A message lost after this is sent anew once the queue is empty and `resend_seconds` have passed.
-        """
+    def take_due(self, run_id: str, *, room: int) -> Due:
+        """The shards to send messages for now; they count as sent from here on. `room` limits those never tried."""
         keys = Keys(run_id)
-        resend_ms = int(resend_seconds * 1000) if queue_is_empty else -1
         arguments = [
             room,
-            resend_ms,
             _DUE_LIMIT,
             self._lease_ms,
             self._outage_ms,
@@ -183,6 +178,19 @@ class Ledger:
         ]
         again, fresh = self._run_script("take_due", keys.of(), arguments)
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
+
+    def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
+        """Shards whose message was sent so many seconds ago, or earlier, and that nobody has claimed since."""
+        (now, microseconds) = self.redis.time()
+        age_ms = now * 1000 + microseconds // 1000 - int(seconds * 1000)
+        return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
+
+    def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> int:
+        """Have shards wait anew whose message is lost, if it was sent so many seconds ago; returns how many."""
+        arguments = [int(seconds * 1000)]
+        return sum(
+            int(self._run_script("queue_again", Keys(run_id).of(), [*arguments, *batch])) for batch in _batches(shards)
+        )
 
     # --- one shard --------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from fleet.dispatch import send_due_shards, send_finalize
+from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.ledger import Ledger
-from fleet.message import FINALIZE_QUEUE
+from fleet.message import FINALIZE_QUEUE, NOT_OURS
 from fleet.settings import Settings
 from fleet.storage.opening import staged_files_stay
 from producer.finalizer.waves import WaveRule, WaveWatch
@@ -39,9 +39,16 @@ class Sweeper:
     def stop(self) -> None:
         self._stopped.set()
 
+    def count_refused(self) -> None:
+        """Note a message that Celery refused."""
+        self._survive(lambda: self._ledger.count_refused(NOT_OURS))
+
     def sweep(self) -> None:
-        """Look at all runs once. Raises what Redis raises; anything else that is wrong with a run stops no other."""
-        for run_id in [self._only_run] if self._only_run else self._ledger.run_ids():
+        """Look at all runs once, the oldest first, whose shards so go first where queues are full.
+
+        Raises what Redis raises; anything else that is wrong with a run stops no other.
+        """
+        for run_id in [self._only_run] if self._only_run else reversed(self._ledger.run_ids()):
             try:
                 self._sweep_run(run_id)
             except (redis.RedisError, OperationalError):
@@ -53,7 +60,8 @@ class Sweeper:
         self._ask_for_waves(run_id)  # of a cancelled run, too: it may be taken up again
         if self._ledger.is_cancelled(run_id):
             return
-        sent = send_due_shards(self._app, self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
+        queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
+        sent = send_due_shards(self._app, self._ledger, run_id)
         if sent:
             logger.info("Run %s: sent %d shards that were due", run_id, sent)
         self._ask_for_publishing(run_id)

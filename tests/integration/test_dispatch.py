@@ -13,7 +13,7 @@ import pytest
 from celery import Celery, signals
 
 from fleet.broker import make_app, queue_lists
-from fleet.dispatch import queue_length, send_due_shards, send_finalize
+from fleet.dispatch import queue_length, queue_lost_shards, send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
@@ -32,8 +32,10 @@ def spec(ledger: Ledger) -> RunSpec:
     return spec
 
 
-def send(app: Celery, ledger: Ledger, spec: RunSpec, *, resend_seconds: float = 60.0) -> int:
-    return send_due_shards(app, ledger, spec.run_id, resend_seconds=resend_seconds)
+def send(app: Celery, ledger: Ledger, spec: RunSpec) -> int:
+    """As a sweep does it."""
+    queue_lost_shards(ledger, spec.run_id, resend_seconds=60)
+    return send_due_shards(app, ledger, spec.run_id)
 
 
 def messages(ledger: Ledger, queue: str) -> list[dict[str, Any]]:
@@ -185,7 +187,7 @@ def test_a_queues_length_is_that_of_all_its_lists(app: Celery, ledger: Ledger, s
     assert queue_length(ledger.redis, spec.queue) == 0
 
 
-def test_a_lost_message_is_sent_again_once_the_queue_is_empty(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+def test_lost_messages_are_sent_again(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
     lose_messages(ledger, spec.queue)
     young = send(app, ledger, spec)
@@ -195,15 +197,15 @@ def test_a_lost_message_is_sent_again_once_the_queue_is_empty(app: Celery, ledge
     assert sorted(taken(app, spec.queue)) == [A.name, B.name]
 
 
-def test_a_message_is_not_sent_again_while_others_wait(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+def test_a_lost_message_is_sent_again_while_others_wait(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     send(app, ledger, spec)
     assert next(taken(app, spec.queue)) == A.name  # and lost
+    ledger.redis.rpush(spec.queue, b"\xff none of ours", "{}", '{"headers": 7}')
     age_messages(ledger, spec)
 
+    assert send(app, ledger, spec) == 1
     assert send(app, ledger, spec) == 0
-
-    lose_messages(ledger, spec.queue)
-    assert send(app, ledger, spec) == 2
+    assert queue_length(ledger.redis, spec.queue) == 2 + 3
 
 
 def test_a_message_that_comes_twice_finds_the_shard_taken_or_done(app: Celery, ledger: Ledger, spec: RunSpec) -> None:

@@ -82,17 +82,20 @@ def claimed(ledger: Ledger, run_id: str, shard: Shard = A, *, owner: str = "w1")
     return claim
 
 
-def again(ledger: Ledger, run_id: str, *, room: int = 0, queue_is_empty: bool = False) -> list[str]:
+def again(ledger: Ledger, run_id: str, *, room: int = 0) -> list[str]:
     """The shards that are due once more, though there is no room for fresh ones."""
-    return ledger.take_due(run_id, room=room, queue_is_empty=queue_is_empty, resend_seconds=60).again
+    return ledger.take_due(run_id, room=room).again
 
 
 def fresh(ledger: Ledger, run_id: str, *, room: int = 2_000) -> list[str]:
-    return ledger.take_due(run_id, room=room, queue_is_empty=False, resend_seconds=60).fresh
+    return ledger.take_due(run_id, room=room).fresh
 
 
-def resent(ledger: Ledger, run_id: str, *, queue_is_empty: bool = True, resend_seconds: float = 60.0) -> list[str]:
-    return ledger.take_due(run_id, room=0, queue_is_empty=queue_is_empty, resend_seconds=resend_seconds).again
+def resent(ledger: Ledger, run_id: str, *, resend_seconds: float = 60.0) -> list[str]:
+    """Due once more because their messages, of this age, are in no queue."""
+    lost = ledger.sent_before(run_id, seconds=resend_seconds)
+    assert ledger.queue_again(run_id, lost, seconds=resend_seconds) == len(lost)
+    return again(ledger, run_id)
 
 
 def redis_ms(client: redis.Redis) -> int:
@@ -859,7 +862,7 @@ class TestDue:
         ledger.retry_later(claimed(ledger, run, C), "network", "")
         end_back_off(client, run, C)
 
-        due = ledger.take_due(run, room=0, queue_is_empty=False, resend_seconds=60)
+        due = ledger.take_due(run, room=0)
 
         assert sorted(due.again) == [A.name, B.name, C.name]
         assert (due.fresh, len(due)) == ([], 3)
@@ -878,14 +881,19 @@ class TestDue:
         assert sorted(resent(ledger, run)) == [B.name, C.name]
         assert ledger.counts(run).running == 1
 
-    def test_an_old_message_is_sent_again_only_when_the_queue_is_empty(
+    def test_a_shard_that_was_claimed_or_sent_again_meanwhile_is_not_lost(
         self, ledger: Ledger, client: redis.Redis, run: str
     ) -> None:
         fresh(ledger, run)
         age_messages(client, run)
+        lost = ledger.sent_before(run, seconds=60)
+        claimed(ledger, run, A)
+        ledger.queue_again(run, [B.name], seconds=60)
+        again(ledger, run)
 
-        assert resent(ledger, run, queue_is_empty=False) == []
-        assert sorted(resent(ledger, run, queue_is_empty=True)) == [A.name, B.name, C.name]
+        assert sorted(lost) == [A.name, B.name, C.name]
+        assert ledger.queue_again(run, lost, seconds=60) == 1
+        assert again(ledger, run) == [C.name]
 
     def test_a_young_message_is_not_sent_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         fresh(ledger, run)
@@ -897,7 +905,7 @@ class TestDue:
         ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
         ledger.fail(claimed(ledger, run, B), "broken", "")
 
-        due = ledger.take_due(run, room=10, queue_is_empty=True, resend_seconds=0)
+        due = ledger.take_due(run, room=10)
 
         assert (due.again, due.fresh) == ([], [C.name])
 
@@ -909,7 +917,7 @@ class TestDue:
             ledger.release(claimed(ledger, spec.run_id, shard))
 
         def sweep(_: int) -> list[str]:
-            due = ledger.take_due(spec.run_id, room=1_000, queue_is_empty=False, resend_seconds=60)
+            due = ledger.take_due(spec.run_id, room=1_000)
             return due.again + due.fresh
 
         with ThreadPoolExecutor(6) as threads:
@@ -925,7 +933,7 @@ class TestDue:
 
         ledger.forget_messages(run)
 
-        due = ledger.take_due(run, room=10, queue_is_empty=True, resend_seconds=60)
+        due = ledger.take_due(run, room=10)
         assert (sorted(due.again), due.fresh) == ([A.name, B.name], [C.name])
         with pytest.raises(LeaseLost):
             ledger.complete(claim, a_receipt(run, A))
@@ -1163,7 +1171,7 @@ class TestCancelAndRetry:
         with pytest.raises(LeaseLost, match="the run was cancelled"):
             ledger.renew(claim, rows=1)
         assert ledger.claim(run, B.name, "w2") is Refusal.CANCELLED
-        assert len(ledger.take_due(run, room=10, queue_is_empty=True, resend_seconds=0)) == 0
+        assert len(ledger.take_due(run, room=10)) == 0
 
     def test_a_shard_that_was_done_when_its_run_was_cancelled_counts(self, ledger: Ledger, run: str) -> None:
         claim = claimed(ledger, run)

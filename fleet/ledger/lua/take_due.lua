@@ -1,9 +1,8 @@
 -- The shards to send a message for now; they become `sent`. Also puts right what died: running shards whose lease ran
--- out wait again, or are failed after their last crash; and, if the broker's queue is empty, shards sent long ago.
--- ARGV: room, resend_ms (-1: the queue is not empty), limit of each kind, lease_ms, outage_ms, max_crashes, prefix of
--- attempts keys.
+-- out wait again, or are failed after their last crash.
+-- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes, prefix of attempts keys.
 -- Returns {names of shards begun before, names of fresh ones}; of fresh ones no more than there is room for.
-local room, resend_ms, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
+local room, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
@@ -36,7 +35,4 @@ local function take(key, from, upto, at_most)
 end
 local again = take(waiting, '(' .. NEVER_TRIED, now, limit)
 local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit))
-if tonumber(resend_ms) >= 0 then
-  for _, name in ipairs(take(sent, '-inf', now - resend_ms - 1, limit)) do again[#again + 1] = name end
-end
 return {again, fresh}
