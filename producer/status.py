@@ -30,6 +30,7 @@ class RunStatus:
     failures: tuple[Failure, ...]
     publication: Publication | None
     publish_error: str | None
+    refused: dict[str, int]  # what nobody of ours in good order sends, over all runs, and how often it came
 
     @property
     def is_published(self) -> bool:
@@ -77,6 +78,7 @@ def run_status(ledger: Ledger, run_id: str) -> RunStatus:
         failures=tuple(ledger.failures(run_id)),
         publication=ledger.publication(run_id),
         publish_error=ledger.publish_error(run_id),
+        refused=ledger.refused(),
     )
 
 
@@ -130,6 +132,9 @@ def what_next(status: RunStatus) -> list[str]:
         lines.append(
             f"No worker has a shard of it now. Its queue is {status.queue}; `worker start` with its model serves it."
         )
+    if status.refused:
+        refused = "; ".join(f"{times:,} {what}" for what, times in status.refused.items())
+        lines.append(f"Refused so far, over all runs: {refused}.")
     if status.is_published and status.publication:
         lines.append(f"Published: {status.publication.uri} {status.publication.commit}".rstrip())
     return lines

@@ -76,6 +76,14 @@ def _report_crash(exception: BaseException | None = None, kwargs: Any = None, **
         parent.report_crash(exception, kwargs or {})
 
 
+@signals.task_unknown.connect
+@signals.task_rejected.connect
+def _count_refused(**_: Any) -> None:
+    """What Celery itself refuses: another's task, or no task at all."""
+    if parent := getattr(app, "parent", None):
+        parent.count_refused()
+
+
 @signals.worker_shutting_down.connect
 def _stop_child(**_: Any) -> None:
     if parent := getattr(app, "parent", None):

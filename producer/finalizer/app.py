@@ -7,11 +7,12 @@ from typing import Any
 
 from celery import Task, signals
 from kombu.entity import Queue
+from pydantic import ValidationError
 
 from fleet.broker import make_app
-from fleet.errors import PublishConflict, ShardsiftError, TransientError, UsageError
+from fleet.errors import NewerVersion, PublishConflict, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, FinalizeRun
+from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, NEWER, NOT_OURS, FinalizeRun
 from fleet.settings import Settings, read_settings
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
@@ -34,11 +35,18 @@ app = make_app(
 def finalize_run_task(self: Task, **fields: object) -> str:
     """Publish a run if it is ready, else save what waits for that too long. Returns a sentence for Flower.
 
-    Raises what kept it from landing.
+    Raises what kept it from landing, and ValidationError for what none of ours sent.
     """
-    run_id = FinalizeRun.model_validate(fields).run_id
     settings = read_settings()
     ledger = Ledger.connect(settings)
+    try:
+        run_id = FinalizeRun.understood(fields).run_id
+    except NewerVersion as newer:  # a finalizer that understands it asks for the same again when it sweeps
+        ledger.count_refused(NEWER)
+        return str(newer)
+    except ValidationError:
+        ledger.count_refused(NOT_OURS)
+        raise
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)
         saved = _save_waves(ledger, run_id, settings) if isinstance(outcome, NotReady) else 0
@@ -58,6 +66,14 @@ def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     except (TransientError, PublishConflict) as error:
         logger.warning("%s A later sweep tries again.", error)
         return 0
+
+
+@signals.task_unknown.connect
+@signals.task_rejected.connect
+def _count_refused(**_: Any) -> None:
+    """What Celery itself refuses: another's task, or no task at all."""
+    if sweeper := getattr(app, "sweeper", None):
+        sweeper.count_refused()
 
 
 @signals.celeryd_init.connect

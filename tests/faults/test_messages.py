@@ -1,0 +1,228 @@
+"""Messages are hints: tripled, lost, taken by the dead, forged or of another release, they cost no row and no worker."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from fleet.broker import make_app, queue_lists
+from fleet.dispatch import queue_length
+from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.settings import Settings
+from producer.demo.shards import write_shards
+from producer.local.processes import Child
+from support.fault_runs import FaultRuns, child_of
+from support.waiting import wait_until
+
+ALL_ROWS = 6 * 24
+LOG_LIMIT_BYTES = 1_000_000
+
+
+@pytest.fixture
+def app(runs: FaultRuns) -> Iterator[Celery]:
+    """Somebody who may write to the fleet's Redis."""
+    app = make_app("anybody", Settings(redis_url=runs.fleet.redis_url))
+    yield app
+    app.close()
+
+
+def taken_out(runs: FaultRuns, run_id: str) -> list[tuple[str, str]]:
+    """The messages of a run's queue, with their lists; the queue is empty then."""
+    client, lists = runs.fleet.ledger.redis, queue_lists(runs.fleet.ledger.spec(run_id).queue)
+    messages = [(name, str(message)) for name in lists for message in client.lrange(name, 0, -1)]
+    client.delete(*lists)
+    return messages
+
+
+def put_in(runs: FaultRuns, messages: list[tuple[str, str]]) -> None:
+    pipeline = runs.fleet.ledger.redis.pipeline()
+    for name, message in messages:
+        pipeline.lpush(name, message)
+    pipeline.execute()
+
+
+def test_messages_that_come_three_times_score_no_row_twice(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+    run_id = runs.enqueue()
+    put_in(runs, 3 * taken_out(runs, run_id))
+
+    with runs.served(workers=2):
+        runs.wait_until_published(run_id)
+        queue = runs.fleet.ledger.spec(run_id).queue
+        wait_until(lambda: not queue_length(runs.fleet.ledger.redis, queue), description="the copies are used up")
+
+    assert runs.faults.rows_scored() == ALL_ROWS
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_message_that_celery_delivers_again_while_its_shard_runs_starts_nothing(
+    runs: FaultRuns, tmp_path: Path
+) -> None:
+    runs.shards = tmp_path / "one"
+    write_shards(runs.shards, shards=1, rows=120, seed=4)
+    runs.faults.use_stand_in(seconds_a_batch=0.15)
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker("w1"), runs.worker("w2"):
+        runs.wait_for_rows(run_id)
+        client = runs.fleet.ledger.redis
+        (held,) = client.hvals("unacked")
+        message, _, queue = json.loads(str(held))
+        put_in(runs, [(queue, json.dumps(message))])
+        runs.wait_until_published(run_id)
+
+    assert "nothing to do: running" in runs.fleet.log("w1").read_text() + runs.fleet.log("w2").read_text()
+    assert runs.faults.rows_scored() == 120
+    assert [line["attempt"] for line in runs.manifest()] == [1]
+
+
+def test_lost_messages_are_sent_again(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+    run_id = runs.enqueue()
+    lost = taken_out(runs, run_id)
+
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert len(lost) == 6
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_message_that_a_frozen_worker_took_to_its_grave_is_sent_again(
+    runs: FaultRuns, undisturbed: dict[str, str]
+) -> None:
+    """Redis hands a message to a worker that waits in BRPOP; if that never reads it, plain Celery has lost it."""
+    run_id = runs.enqueue()
+    client, queue = runs.fleet.ledger.redis, runs.fleet.ledger.spec(run_id).queue
+    messages = taken_out(runs, run_id)
+
+    with runs.worker("w1") as victim:
+        child_of(victim)
+        wait_until(lambda: frozen_in_brpop(runs, victim), description="the worker is frozen while it waits")
+        put_in(runs, messages)
+        assert queue_length(client, queue) == 5
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+    unacked = client.hlen("unacked")
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert unacked == 0
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+def frozen_in_brpop(runs: FaultRuns, worker: Child) -> bool:
+    """Redis lets a client wait for a second at a time; between two of them it would take nothing."""
+    os.kill(worker.pid, signal.SIGSTOP)
+    waiting = [client for client in runs.fleet.ledger.redis.client_list() if "b" in client["flags"]]
+    if waiting and min(int(client["idle"]) for client in waiting) == 0:
+        return True
+    os.kill(worker.pid, signal.SIGCONT)
+    return False
+
+
+def forged(app: Celery, runs: FaultRuns, run_id: str) -> dict[str, dict[str, Any]]:
+    """Arguments of `send_task` for messages that no part of ours would send."""
+    right = {"version": 1, "run_id": run_id, "shard": "000_00000"}
+    return {
+        "unknown field": {"kwargs": right | {"path": "/etc/passwd"}},
+        "no shard": {"kwargs": {"version": 1, "run_id": run_id}},
+        "shard outside the output": {"kwargs": right | {"shard": "../../000_00000"}},
+        "run id with control characters": {"kwargs": right | {"run_id": f"{run_id}\r\nDEL *\x1b[2J"}},
+        "run id of another kind": {"kwargs": right | {"run_id": ["a", "b"]}},
+        "version of another kind": {"kwargs": right | {"version": "1"}},
+        "ten megabytes": {"kwargs": right | {"shard": "x" * 10_000_000}},
+        "arguments by place": {"args": [run_id, "000_00000"]},
+        "pickled": {"kwargs": right, "serializer": "pickle"},
+        "unknown task": {"name": "os.system", "kwargs": {"command": "true"}},
+        "no task": {},
+    }
+
+
+@pytest.mark.faults
+def test_forged_messages_are_refused_and_counted_and_the_worker_finishes_its_run(
+    runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+    ours, queue = taken_out(runs, run_id), runs.fleet.ledger.spec(run_id).queue
+    messages = forged(app, runs, run_id)
+    for name, arguments in messages.items():
+        send_forged(runs, app, name, arguments, queue)
+    put_in(runs, ours)
+
+    with runs.finalizer(), runs.worker() as worker:
+        child = child_of(worker).pid
+        runs.wait_until_published(run_id, seconds=90)
+        wait_until(lambda: not queue_length(runs.fleet.ledger.redis, queue), description="all messages are answered")
+        wait_until(
+            lambda: sum(runs.fleet.ledger.refused().values()) >= len(messages), description="all are counted", seconds=5
+        )
+        assert worker.poll() is None
+        assert child_of(worker).pid == child
+
+    assert runs.fleet.ledger.refused() == {"messages that are not ours": len(messages)}
+    assert runs.fleet.ledger.redis.hlen("unacked") == 0
+    assert runs.fleet.log("w1").stat().st_size < LOG_LIMIT_BYTES
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    status = runs.fleet.producer("status", run_id)
+    assert f"Refused so far, over all runs: {len(messages)} messages that are not ours." in status.stdout
+
+
+def send_forged(runs: FaultRuns, app: Celery, name: str, arguments: dict[str, Any], queue: str) -> None:
+    if name != "no task":
+        app.send_task(**({"name": SCORE_SHARD, "queue": queue} | arguments))
+        return
+    app.send_task(SCORE_SHARD, queue=queue)
+    client = runs.fleet.ledger.redis
+    message = json.loads(str(client.lpop(queue)))
+    client.lpush(queue, json.dumps(message | {"headers": {}}))
+
+
+@pytest.mark.faults
+def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_goes_on(
+    runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+    queue = runs.fleet.ledger.spec(run_id).queue
+    newer = {"version": 2, "run_id": run_id, "shard": "000_00000", "half": 1}
+    app.send_task(SCORE_SHARD, kwargs=newer, queue=queue, task_id="newer", priority=0)
+
+    with runs.served():
+        runs.wait_until_published(run_id, seconds=90)
+
+    left = [message for _, message in taken_out(runs, run_id)]
+    assert [json.loads(message)["headers"]["id"] for message in left] == ["newer"]
+    assert set(runs.fleet.ledger.refused()) == {"messages of a newer version"}
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_forged_messages_to_the_finalizer_are_refused_and_counted_and_it_publishes(
+    runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+    for fields in (
+        {"version": 1, "run_id": "../../else"},
+        {"version": 1, "run_id": run_id, "uri": "/"},
+        {"version": 2, "run_id": run_id},
+    ):
+        app.send_task(FINALIZE_RUN, kwargs=fields, queue=FINALIZE_QUEUE)
+
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert runs.fleet.ledger.refused() == {
+        "messages of a newer version": 1,
+        "messages that are not ours": 2,
+    }
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
