@@ -146,9 +146,7 @@ class _Worker:
         self._top_up()
 
     def _top_up(self) -> int:
-        return self._timed(
-            Call.TOP_UP, send_due_shards, self._app, self._ledger, self._run_id
-        )
+        return self._timed(Call.TOP_UP, send_due_shards, self._app, self._ledger, self._run_id)
 
     def _timed(self, call: Call, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return self._played.timed(call, function, *args, **kwargs)
