@@ -1,0 +1,146 @@
+"""The way to Redis may be cut, go silent or be long, for a worker, a producer or the finalizer: the run goes on."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.fault_runs import FaultRuns
+from support.faults import Faults
+from support.fleet import Fleet
+from support.proxy import Proxy, proxied
+from support.redis_servers import RedisServer, moved, redis_server
+from support.waiting import wait_until
+
+ALL_ROWS = 6 * 24
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "own-redis") as server:
+        yield server
+
+
+@pytest.fixture
+def fleet(fleet: Fleet, server: RedisServer) -> Fleet:
+    """Without a proxy between."""
+    return moved(fleet, server.url)
+
+
+@pytest.fixture
+def way(server: RedisServer) -> Iterator[tuple[Proxy, str]]:
+    with proxied(server.socket) as (proxy, address):
+        yield proxy, f"redis://{address}/0"
+
+
+@pytest.fixture
+def faults(faults: Faults) -> Faults:
+    faults.use_stand_in(seconds_a_batch=0.15)
+    return faults
+
+
+def cut_every_second(proxy: Proxy, *, seconds: float) -> None:
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
+        next_cut = time.monotonic() + 1
+        wait_until(lambda next_cut=next_cut: time.monotonic() > next_cut, description="a second passes")
+        proxy.cut()
+
+
+@pytest.mark.faults
+def test_workers_whose_connections_are_cut_every_second_score_each_row_once(
+    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+) -> None:
+    proxy, url = way
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker("w1", REDIS_URL=url) as first, runs.worker("w2", REDIS_URL=url) as second:
+        runs.wait_for_rows(run_id)
+        cut_every_second(proxy, seconds=6)
+        runs.wait_until_published(run_id, seconds=90)
+        assert [first.poll(), second.poll()] == [None, None]
+
+    assert proxy.cuts >= 6
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_finalizer_whose_connections_are_cut_every_second_publishes(
+    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+) -> None:
+    proxy, url = way
+    run_id = runs.enqueue()
+
+    with runs.finalizer(REDIS_URL=url) as finalizer, runs.worker():
+        wait_until(proxy.cut, description="the finalizer is there")
+        cut_every_second(proxy, seconds=6)
+        runs.wait_until_published(run_id, seconds=90)
+        assert finalizer.poll() is None
+
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("requests", [0, 6, 12])
+def test_a_producer_that_is_cut_off_says_so_in_a_line_and_does_the_rest_when_it_is_called_again(
+    requests: int, runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+) -> None:
+    proxy, url = way
+    options = ["--input", runs.shards, "--model", runs.model, "--output", runs.output, "--dtype", "float32"]
+    through_proxy = replace(runs.fleet, environment={**runs.fleet.environment, "REDIS_URL": url})
+
+    with proxy.going_away(after=requests):
+        cut_off = through_proxy.producer("enqueue", *options)
+    again = through_proxy.producer("enqueue", *options)
+    with runs.served():
+        runs.wait_until_published(again.stdout.strip())
+
+    assert cut_off.returncode == 2
+    assert len(cut_off.stderr.splitlines()) == 1
+    assert "Redis" in cut_off.stderr
+    assert again.returncode == 0
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(again.stdout.strip(), undisturbed)
+
+
+@pytest.mark.faults
+def test_three_hundred_milliseconds_to_redis_cost_no_lease(
+    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+) -> None:
+    proxy, url = way
+    proxy.delay(0.15)
+    run_id = runs.enqueue()
+
+    with runs.finalizer(REDIS_URL=url), runs.worker("w1", REDIS_URL=url), runs.worker("w2", REDIS_URL=url):
+        runs.wait_until_published(run_id, seconds=120)
+
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_worker_whose_connections_went_silent_goes_on_and_has_others_within_a_minute(
+    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+) -> None:
+    proxy, url = way
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker(REDIS_URL=url) as worker:
+        runs.wait_for_rows(run_id, 4)
+        with proxy.silent():
+            rows, since = runs.faults.rows_scored(), time.monotonic()
+            runs.wait_for_rows(run_id, rows + 8)
+            wait_until(lambda: time.monotonic() > since + 5, description="five seconds pass")
+        recovery = time.monotonic()
+        done = runs.fleet.ledger.counts(run_id).done
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).done > done, description="a shard is done", seconds=60)
+        runs.wait_until_published(run_id, seconds=90)
+        assert worker.poll() is None
+
+    assert time.monotonic() - recovery < 120
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
