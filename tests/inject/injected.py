@@ -12,18 +12,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from noted import note_events
+
 Action = Callable[[], None]
 
 
 def install(orders: str) -> None:
     """Carry out the orders of `support.faults.Faults`, as JSON."""
-    wanted = json.loads(orders)
+    wanted, born = json.loads(orders), time.monotonic()
     if wanted["clock_offset_seconds"]:
         _set_clock(wanted["clock_offset_seconds"])
+    note = note_events(Path(wanted["events"])) if wanted["events"] is not None else _note_nothing
+    if wanted["window_rows"] is not None:
+        _cut_windows(wanted["window_rows"])
     if wanted["scorer"] is not None:
-        _use_stand_in(wanted["scorer"])
+        _use_stand_in(wanted["scorer"], lambda: note("loaded", seconds=time.monotonic() - born))
     for point in wanted["points"]:
         _wrap(point["at"], point["moment"], ACTIONS[point["action"]], Path(point["tickets"]), point["program"])
+
+
+def _note_nothing(what: str, **fields: Any) -> None:
+    pass
 
 
 def _set_clock(offset_seconds: float) -> None:
@@ -32,14 +41,23 @@ def _set_clock(offset_seconds: float) -> None:
     time.time = lambda: real() + offset_seconds  # type: ignore[assignment]
 
 
-def _use_stand_in(options: dict[str, Any]) -> None:
+def _cut_windows(rows: int) -> None:
+    """In runs that this process enqueues: no option of the command line says it, for it is no user's concern."""
+    from fleet.spec import RunSpec
+
+    RunSpec.__init__.__kwdefaults__["window_rows"] = rows
+
+
+def _use_stand_in(options: dict[str, Any], on_load: Action) -> None:
     module = types.ModuleType("worker.loading")
 
     def load_served_model(settings: object) -> object:
         from stand_in import StandInScorer
 
         time.sleep(options["load_seconds"])
-        return StandInScorer(Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
+        scorer = StandInScorer(Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
+        on_load()
+        return scorer
 
     module.load_served_model = load_served_model  # type: ignore[attr-defined]
     sys.modules["worker.loading"] = module
@@ -89,6 +107,11 @@ def _kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _freeze() -> None:
+    """Until somebody sends SIGCONT."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def _freeze_worker() -> None:
     """Parent and child, until somebody sends SIGCONT."""
     os.kill(os.getppid(), signal.SIGSTOP)
@@ -120,6 +143,7 @@ def _raise_runtime_error() -> None:
 ACTIONS: dict[str, Action] = {
     "kill": _kill,
     "kill worker": _kill_worker,
+    "freeze": _freeze,
     "freeze worker": _freeze_worker,
     "segfault": _segfault,
     "exit": lambda: os._exit(3),

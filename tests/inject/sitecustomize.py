@@ -4,8 +4,11 @@
 """
 
 import os
+import sys
 
-if orders := os.environ.get("SHARDSIFT_TEST_FAULTS"):
+_IS_A_HELPER = any("semaphore_tracker" in argument for argument in sys.orig_argv)  # of billiard's: nothing of ours
+
+if (orders := os.environ.get("SHARDSIFT_TEST_FAULTS")) and not _IS_A_HELPER:
     from injected import install
 
     install(orders)

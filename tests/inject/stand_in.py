@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import numpy.typing as npt
 from injected import ACTIONS
 
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
@@ -53,14 +54,23 @@ class StandInScorer:
             values[rows[batch], 0] = [self._score(encoded.tokens, text) for text in batch]
             done[batch] = True
             time.sleep(self._seconds_a_batch)
-            os.write(self._log, f"{time.time():.3f} {os.getpid()} {len(batch)}\n".encode())
+            os.write(self._log, self._line(encoded.tokens, batch))
             if not go_on(int(batch[-1]) + 1):
                 break
         scores = Scores(values=values, errors=dict(encoded.errors), missing=rows[~done])
         return scores if earlier is None else scores.filled_from(earlier)
 
+    def _line(self, tokens: Tokens, batch: npt.NDArray[np.int64]) -> bytes:
+        """When, who, how many rows, and the checksum of each text, so that a text that is scored twice shows."""
+        checksums = ",".join(f"{zlib.crc32(_content(tokens, text)):x}" for text in batch)
+        return f"{time.time():.4f} {os.getpid()} {len(batch)} {checksums}\n".encode()
+
     def _score(self, tokens: Tokens, text: int) -> float:
-        content = bytes(tokens[text].astype(np.uint8))
+        content = _content(tokens, text)
         if content.startswith(POISON.encode()):
             ACTIONS[content.decode().removeprefix(POISON).split("|")[0]]()
         return (zlib.crc32(content) % 600) / 100
+
+
+def _content(tokens: Tokens, text: int) -> bytes:
+    return bytes(tokens[text].astype(np.uint8))

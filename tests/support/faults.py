@@ -14,6 +14,8 @@ class Faults:
 
     folder: Path
     clock_offset_seconds: float = 0.0
+    window_rows: int | None = None  # of runs that processes with these orders enqueue
+    notes_events: bool = False
     _scorer: dict[str, object] | None = None
     _points: list[dict[str, str]] = field(default_factory=list)
 
@@ -48,6 +50,11 @@ class Faults:
         return len(list(self.folder.glob("point-*/used-*")))
 
     @property
+    def event_log(self) -> Path:
+        """With `notes_events`, what was done to the ledger and to outputs; see `tests/inject/noted.py`."""
+        return self.folder / "events.jsonl"
+
+    @property
     def work_log(self) -> Path:
         return self.folder / "work.log"
 
@@ -59,5 +66,11 @@ class Faults:
 
     @property
     def environment(self) -> dict[str, str]:
-        orders = {"clock_offset_seconds": self.clock_offset_seconds, "scorer": self._scorer, "points": self._points}
+        orders = {
+            "clock_offset_seconds": self.clock_offset_seconds,
+            "window_rows": self.window_rows,
+            "events": str(self.event_log) if self.notes_events else None,
+            "scorer": self._scorer,
+            "points": self._points,
+        }
         return {"PYTHONPATH": f"{_INJECT}:{ROOT}", "SHARDSIFT_TEST_FAULTS": json.dumps(orders)}

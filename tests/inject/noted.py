@@ -1,0 +1,77 @@
+"""Note what a process does to the ledger and to outputs: a line of JSON for each effect, in a file that all share.
+
+A line is written right after its effect: a process that is killed between the two leaves an effect without a line, never a
+line without an effect.
+"""
+
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_LEDGER = "fleet.ledger.ledger:Ledger"
+_OUTPUTS = ("fleet.storage.folder:FolderOutput", "fleet.storage.hub:HubOutput")
+_ENDS = ("release", "retry_later", "crashed", "fail")
+
+Note = Callable[..., None]
+
+
+def note_events(log: Path) -> Note:
+    """From here on, note claims, their ends, what became due, and publications. Returns what notes something more."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(what: str, **fields: Any) -> None:
+        line = {"at": round(time.time(), 4), "what": what, "pid": os.getpid(), "parent": os.getppid(), **fields}
+        os.write(file, f"{json.dumps(line)}\n".encode())
+
+    _after(
+        _LEDGER, "claim", lambda result, _self, run_id, shard, owner: _note_claim(note, result, run_id, shard, owner)
+    )
+    _after(_LEDGER, "complete", lambda _result, _self, claim, *_: _note_end(note, "complete", claim))
+    for end in _ENDS:
+        _after(_LEDGER, end, lambda _result, _self, claim, *_, end=end: _note_end(note, end, claim))
+    _after(_LEDGER, "take_due", lambda result, _self, run_id, **_: note("due", run=run_id, shards=result.again))
+    for output in _OUTPUTS:
+        _before(output, "publish", lambda self, *_, **__: note("publishing", run=self._run_id))
+        _after(output, "publish", lambda _result, self, *_, **__: note("publish", run=self._run_id))
+    return note
+
+
+def _before(at: str, method: str, look: Callable[..., None]) -> None:
+    """Have `look` see the arguments of each call."""
+
+    def looked_at(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        look(*args, **kwargs)
+        return real(*args, **kwargs)
+
+    _put_around(at, method, looked_at)
+
+
+def _after(at: str, method: str, look: Callable[..., None]) -> None:
+    """Have `look` see the result and the arguments of each call that returns."""
+
+    def looked_at(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = real(*args, **kwargs)
+        look(result, *args, **kwargs)
+        return result
+
+    _put_around(at, method, looked_at)
+
+
+def _put_around(at: str, method: str, wrapper: Callable[..., Any]) -> None:
+    module, _, name = at.partition(":")
+    holder = getattr(importlib.import_module(module), name)
+    real = getattr(holder, method)
+    setattr(holder, method, lambda *args, **kwargs: wrapper(real, *args, **kwargs))
+
+
+def _note_claim(note: Note, claim: Any, run_id: str, shard: str, owner: str) -> None:
+    if hasattr(claim, "token"):  # a Refusal has none
+        note("claim", run=run_id, shard=shard, token=claim.token, owner=owner)
+
+
+def _note_end(note: Note, what: str, claim: Any) -> None:
+    note(what, run=claim.run_id, shard=claim.shard.name, token=claim.token)
