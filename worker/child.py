@@ -10,10 +10,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, NoReturn
 
+import redis
+
+from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
 from fleet.settings import Settings, read_settings
 from worker.child_signal import EXIT_NO_MODEL, EXIT_STOPPED, STOP_SIGNAL, crash_report_path, leave_failure
@@ -23,20 +27,22 @@ from worker.watchdog import Watchdog
 if TYPE_CHECKING:
     from worker.scoring import Scorer
 
+_PAUSE_SECONDS = 1.0  # before Redis is asked again
 logger = logging.getLogger(__name__)
 
 
 class Child:
     """What tasks need: settings, ledger, model, the shard at hand, and whether the worker is to stop."""
 
-    def __init__(self, settings: Settings, scorer: "Scorer", crash_report: IO[str]) -> None:
+    def __init__(self, settings: Settings, scorer: "Scorer", ledger: Ledger, crash_report: IO[str]) -> None:
         self.settings = settings
         self.scorer = scorer
         self.stopping = threading.Event()
-        self.ledger = Ledger.connect(settings)
+        self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self._claim: Claim | None = None
         self._give_back: Callable[[Claim], None] = lambda claim: None
+        self._parent_spoke = False
 
     @contextmanager
     def holding(self, claim: Claim, *, give_back: Callable[[Claim], None]) -> Iterator[None]:
@@ -48,14 +54,20 @@ class Child:
             self._claim = None
 
     def stop(self) -> None:
-        """Stop at the next batch, or when that takes too long, without it. The second call: at once."""
+        """Stop at the next batch, or when that takes too long, without it. Further calls change nothing."""
         if self.stopping.is_set():
-            threading.Thread(target=self.end_now, name="end now").start()
             return
         self.stopping.set()
         timer = threading.Timer(self.settings.stop_seconds, self.end_now)
         timer.daemon = True
         timer.start()
+
+    def hear_parent(self) -> None:
+        """Its first word is to stop, its second to end at once. A SIGTERM to the whole group is neither of them."""
+        if self._parent_spoke:
+            threading.Thread(target=self.end_now, name="end now").start()
+        self._parent_spoke = True
+        self.stop()
 
     def end_now(self) -> NoReturn:
         """Give the shard back and exit, whatever the other threads are at: its finished windows are kept."""
@@ -69,8 +81,8 @@ class Child:
 
     def heed_signals(self) -> None:
         """Celery sets its own handler of SIGTERM after `start_child`: one that ends a task wherever it is."""
-        for number in (STOP_SIGNAL, signal.SIGTERM):
-            signal.signal(number, lambda _signal, _frame: self.stop())
+        signal.signal(signal.SIGTERM, lambda _signal, _frame: self.stop())
+        signal.signal(STOP_SIGNAL, lambda _signal, _frame: self.hear_parent())
 
 
 def start_child() -> Child:
@@ -81,7 +93,7 @@ def start_child() -> Child:
     settings = read_settings()
     remove_abandoned(settings.scratch_dir)
     try:
-        child = Child(settings, _load(settings), crash_report)
+        child = Child(settings, _load(settings), _ledger(settings), crash_report)
     except Exception as error:
         _give_up(str(error))
         raise
@@ -103,6 +115,20 @@ def _load(settings: Settings) -> "Scorer":
             scorer.parity.max_error,
         )
     return scorer
+
+
+def _ledger(settings: Settings) -> Ledger:
+    """The parent has found Redis: if it is away now, it comes back, and a worker that left over it might not."""
+    while True:
+        try:
+            return Ledger.connect(settings)
+        except UsageError as error:
+            if not isinstance(error.__cause__, redis.RedisError) or isinstance(
+                error.__cause__, redis.AuthenticationError
+            ):
+                raise
+            logger.warning("Waiting for Redis: %s", error)
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _give_up(reason: str) -> None:
