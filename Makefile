@@ -2,7 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test test-faults test-slow check format docs bench bench-ledger
+# of `make faults`
+SECONDS := 60
+SEED := 1
+
+.PHONY: install demo test test-faults test-slow faults check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -16,6 +20,9 @@ test-faults: install          ## the faults that `make test` leaves out: each of
 
 test-slow: install            ## what is too long for every day: each family of models on 2,000 texts
 	$(BIN)/python -m pytest -m slow --timeout 1200
+
+faults: install               ## run after run in a storm of kills: make faults SECONDS=2700 SEED=2 CHAOS='--min-faults 300'
+	PYTHONPATH=tests:. $(BIN)/python -m chaos --seconds $(SECONDS) --seed $(SEED) $(CHAOS)
 
 check: install                ## form, types, layers, generated docs, deployment files
 	$(BIN)/ruff format --check .

@@ -1,0 +1,56 @@
+"""What a fault may cost at most, in time and in work. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from chaos.faults import NOTICES, Kind
+from chaos.fleet import FleetPlan
+from chaos.recovery import Recovery
+
+_CHILD_SECONDS = 5.0  # beside the load of the model: the parent waits a second for a dead child's last word
+_BUSY_SECONDS = 1.0  # that processes of this machine may wait for a core, on the way through three of them
+_KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP)
+_VANISHED = (Kind.PARENT, Kind.GROUP, Kind.FREEZE)
+
+
+def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load_seconds: float) -> Iterator[str]:
+    """Of recoveries in calm alone: while Redis is away nobody can claim, and no checkpoint is stored."""
+    for recovery, rows in lost:
+        if recovery.is_calm:
+            yield from _too_slow(recovery, plan, load_seconds)
+            yield from _too_much_lost(recovery, rows, plan)
+
+
+def longest_wait(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> float | None:
+    """From the fault until the shard is sent anew, at most; for a killed child, until it is claimed."""
+    if recovery.kind == Kind.CHILD:
+        return load_seconds + _CHILD_SECONDS
+    if recovery.kind in _VANISHED:
+        lived_on = 0.0 if recovery.kind == Kind.FREEZE else recovery.ended_seconds
+        return lived_on + plan.lease_seconds + plan.sweep_seconds + _BUSY_SECONDS
+    return None
+
+
+def most_rows(kind: Kind, plan: FleetPlan) -> int | None:
+    """That are scored again: for a kill those of one window, for a notice those of one batch."""
+    if kind in _KILLS_OF_WORKERS:
+        return plan.window_rows
+    return plan.rows_a_batch if kind in NOTICES else None
+
+
+def _too_slow(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> Iterator[str]:
+    wait = recovery.seconds
+    if recovery.kind in _VANISHED and recovery.due_seconds is not None:
+        wait = recovery.due_seconds
+    longest = longest_wait(recovery, plan, load_seconds)
+    if longest is not None and wait > longest:
+        yield f"{_name(recovery)} took {wait:.1f} s, and may take {longest:.1f} s"
+
+
+def _too_much_lost(recovery: Recovery, rows: int, plan: FleetPlan) -> Iterator[str]:
+    most = most_rows(recovery.kind, plan)
+    if most is not None and rows > most:
+        yield f"{_name(recovery)} lost {rows} rows, and may lose {most}"
+
+
+def _name(recovery: Recovery) -> str:
+    return f"{recovery.kind} of {recovery.victim} at {recovery.at:.3f} ({recovery.shard}, token {recovery.token})"

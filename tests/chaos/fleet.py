@@ -1,0 +1,203 @@
+"""The fleet of a storm: a Redis that may be killed, workers behind a proxy each, and finalizers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from chaos.events import Event
+from chaos.faults import Fault
+from chaos.place import Variant
+from chaos.proxy import Network
+from chaos.runs import Run, enqueue_command
+from chaos.schedule import Schedule
+from chaos.server import RedisServer
+from chaos.service import Service
+from chaos.victims import Finalizer, RedisVictim, Worker
+from fleet.ledger import Ledger
+from hubserver import HubServer
+from support.faults import Faults
+from support.processes import BIN
+
+_MARK = "SHARDSIFT_CHAOS"  # in the environment of every process of a storm, and so of what they start
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetPlan:
+    """Leases are short, and a shard may crash often: at this rate of kills every shard would be failed by the third."""
+
+    workers: int = 4
+    finalizers: int = 2
+    lease_seconds: float = 2.0
+    sweep_seconds: float = 0.5
+    resend_seconds: float = 1.0
+    max_attempts: int = 1000
+    window_rows: int = 8
+    rows_a_batch: int = 4
+    seconds_a_batch: float = 0.03
+    stand_in: bool = True
+
+
+class ChaosFleet:
+    def __init__(
+        self, folder: Path, plan: FleetPlan, model: Path, hub: HubServer, server: RedisServer, schedule: Schedule
+    ) -> None:
+        self.folder = folder
+        self.plan = plan
+        self._model = model
+        self._hub = hub
+        self._server = server
+        self.faults = Faults(folder / "faults", notes_events=True)
+        if plan.stand_in:
+            self.faults.use_stand_in(rows_a_batch=plan.rows_a_batch, seconds_a_batch=plan.seconds_a_batch)
+        client = redis.Redis(
+            unix_socket_path=str(server.socket),
+            decode_responses=True,
+            socket_timeout=1.0,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.ledger = Ledger(client)
+        self.redis = RedisVictim(server, schedule.of_redis(), schedule.is_rough)
+        self.workers: list[Worker] = []
+        self.finalizers: list[Finalizer] = []
+        self._last_words: dict[int, Service] = {}  # number of a run → its `producer finalize`
+
+    @classmethod
+    @contextmanager
+    def started(cls, folder: Path, plan: FleetPlan, model: Path, hub: HubServer, schedule: Schedule) -> Iterator[Self]:
+        folder.mkdir()
+        with ExitStack() as stack:
+            server = stack.enter_context(RedisServer(folder / "redis"))
+            network = stack.enter_context(Network())
+            fleet = cls(folder, plan, model, hub, server, schedule)
+            stack.callback(fleet.ledger.redis.close)
+            stack.callback(fleet._stop_producers)
+            for number in range(1, plan.finalizers + 1):
+                fleet._start_finalizer(f"finalizer-{number}", schedule, stack)
+            for number in range(1, plan.workers + 1):
+                fleet._start_worker(f"w{number}", network, schedule, stack)
+            yield fleet
+
+    def see(self, event: Event) -> None:
+        for victim in (*self.workers, *self.finalizers, self.redis):
+            victim.see(event)
+
+    def tick(self, now: float) -> Iterator[Fault]:
+        for victim in (self.redis, *self.finalizers, *self.workers):
+            yield from victim.tick(now)
+
+    def run_ends(self, now: float) -> None:
+        for finalizer in self.finalizers:
+            finalizer.victim.run_ends(now)
+
+    def calm_down(self) -> None:
+        for victim in (*self.workers, *self.finalizers, self.redis):
+            victim.victim.calm_down()
+
+    @property
+    def finalizer_pids(self) -> set[int]:
+        return {pid for finalizer in self.finalizers for pid in finalizer.pids}
+
+    @property
+    def unasked_ends(self) -> Counter[str]:
+        """How often what ended with which exit code, and no fault was the cause."""
+        workers = [f"worker with {code}" for worker in self.workers for _, code in worker.unasked_ends]
+        return Counter(
+            [*workers, *(f"finalizer with {code}" for one in self.finalizers for _, code in one.unasked_ends)]
+        )
+
+    def problems(self) -> list[str]:
+        """Those of workers since the last call."""
+        found = [problem for worker in self.workers for problem in worker.problems]
+        for worker in self.workers:
+            worker.problems.clear()
+        return found
+
+    def producer(self, variant: Variant, output_uri: str, number: int) -> Service:
+        """The enqueue of a run, not yet started."""
+        orders = Faults(self.folder / "faults", window_rows=self.plan.window_rows)
+        return Service(
+            enqueue_command(variant, self._model, output_uri),
+            environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
+            log=self.folder / "logs" / f"enqueue-{number}.log",
+        )
+
+    def publish_without_failed(self, run: Run) -> None:
+        """As an operator would once nothing is open: `producer finalize`, again if Redis was away."""
+        if self.ledger.counts(run.run_id).open:
+            return
+        service = self._last_words.get(run.number)
+        if service is None:
+            service = self._last_words[run.number] = Service(
+                [str(BIN / "producer"), "finalize", run.run_id],
+                environment=self._environment(self._server.url, f"producer-{run.number}"),
+                log=self.folder / "logs" / f"finalize-{run.number}.log",
+            )
+            service.start()
+        elif not service.is_running and service.process.returncode != 0:
+            service.start_again()
+
+    def _stop_producers(self) -> None:
+        for service in self._last_words.values():
+            service.stop()
+
+    def processes(self) -> list[psutil.Process]:
+        """All that live of this storm, whoever started them."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(_MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def _start_worker(self, name: str, network: Network, schedule: Schedule, stack: ExitStack) -> None:
+        proxy = network.proxy_to(self._server.socket)
+        command = [str(BIN / "worker"), "start", "--model", str(self._model), "--name", name, "--threads", "1"]
+        environment = self._environment(f"redis://127.0.0.1:{proxy.port}/0", name) | self.faults.environment
+        worker = Worker(
+            name, self._service(command, environment, name), proxy, schedule.of_worker(name), self._redis_is_up
+        )
+        self.workers.append(worker)
+        stack.callback(worker.stop)
+        worker.service.start()
+
+    def _start_finalizer(self, name: str, schedule: Schedule, stack: ExitStack) -> None:
+        command = [str(BIN / "producer"), "finalizer"]
+        environment = self._environment(self._server.url, name) | self.faults.environment
+        finalizer = Finalizer(
+            name, self._service(command, environment, name), schedule.of_finalizer(name), self._redis_is_up
+        )
+        self.finalizers.append(finalizer)
+        stack.callback(finalizer.stop)
+        finalizer.service.start()
+
+    def _redis_is_up(self) -> bool:
+        return self.redis.is_up
+
+    def _service(self, command: list[str], environment: dict[str, str], name: str) -> Service:
+        return Service(command, environment=environment, log=self.folder / "logs" / f"{name}.log")
+
+    def _environment(self, redis_url: str, name: str) -> dict[str, str]:
+        plan, scratch = self.plan, self.folder / "scratch" / name
+        scratch.mkdir(parents=True, exist_ok=True)
+        return {
+            **self._hub.client_env(self.folder / "hub-homes" / name, self._hub.token(name)),
+            "REDIS_URL": redis_url,
+            "SHARDSIFT_STATE_DIR": str(self.folder / "state"),
+            "SHARDSIFT_SCRATCH_DIR": str(scratch),
+            "SHARDSIFT_DTYPE": "float32",
+            "SHARDSIFT_PARITY_ROWS": "0",
+            "SHARDSIFT_LEASE_SECONDS": str(plan.lease_seconds),
+            "SHARDSIFT_SWEEP_SECONDS": str(plan.sweep_seconds),
+            "SHARDSIFT_RESEND_SECONDS": str(plan.resend_seconds),
+            "SHARDSIFT_MAX_ATTEMPTS": str(plan.max_attempts),
+            _MARK: str(self.folder),
+        }

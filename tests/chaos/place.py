@@ -1,0 +1,86 @@
+"""Where a storm takes place: a folder with the inputs, the model's name, and what runs without faults give."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from producer.demo.shards import write_shards
+
+_POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}  # shard → what its text does
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A kind of run: what is read, and which rows are kept. The output is each run's own."""
+
+    name: str
+    shards: Path
+    min_score: float
+    poison: frozenset[str] = frozenset()
+
+    @property
+    def shard_names(self) -> set[str]:
+        return {path.stem for path in self.shards.glob("*.parquet")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    folder: Path
+    model: Path
+    variants: tuple[Variant, ...]
+    poisoned: tuple[Variant, ...]
+    rows_a_shard: int
+
+
+def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
+    """Write real Parquet, with texts of which no two are alike, and a folder that passes for a model."""
+    clean = folder / "shards"
+    _write_shards(clean, shards=shards, rows=rows, seed=seed)
+    poisoned = folder / "poisoned"
+    shutil.copytree(clean, poisoned)
+    template = sorted(clean.glob("*.parquet"))[0]
+    for name, action in _POISON.items():
+        _write_poison(template, poisoned / f"{name}.parquet", action)
+    return Place(
+        folder=folder,
+        model=_model(folder / "model"),
+        variants=tuple(Variant(name=f"min-{score}", shards=clean, min_score=score) for score in (1.5, 3.0, 4.5)),
+        poisoned=(Variant(name="poisoned", shards=poisoned, min_score=3.0, poison=frozenset(_POISON)),),
+        rows_a_shard=rows,
+    )
+
+
+def _write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> None:
+    write_shards(folder, shards=shards, rows=rows, seed=seed)
+    for path in folder.glob("*.parquet"):
+        table = pq.read_table(path)
+        texts = [f"{path.stem} {row}: {text}" for row, text in enumerate(table["text"].to_pylist())]
+        pq.write_table(_with_texts(table, texts), path)
+
+
+def _write_poison(template: Path, path: Path, action: str) -> None:
+    """In the midst of a shard, so that some windows are scored before."""
+    table = pq.read_table(template)
+    texts = [f"{path.stem} {row}" for row in range(len(table))]
+    texts[len(texts) // 2] = f"POISON:{action}|{path.stem}"
+    pq.write_table(_with_texts(table, texts), path)
+
+
+def _with_texts(table: pa.Table, texts: list[str]) -> pa.Table:
+    return table.set_column(table.schema.get_field_index("text"), "text", pa.array(texts, pa.string()))
+
+
+def _model(folder: Path) -> Path:
+    """All that the light side looks at; the stand-in scorer needs no weights."""
+    folder.mkdir()
+    config: Mapping[str, object] = {
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {"0": "LABEL_0"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

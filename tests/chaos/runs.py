@@ -1,0 +1,92 @@
+"""One run of a storm, from `producer enqueue` to its publication; the command may be killed, and is run again."""
+
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.events import Event
+from chaos.faults import Fault, Kind, Planned
+from chaos.place import Variant
+from chaos.service import Service
+from support.processes import BIN
+
+_TRIES = 60  # of one command, each of which meets another Redis that is away
+
+
+@dataclass(kw_only=True)
+class Run:
+    """`hub_repo` is empty for an output in a folder."""
+
+    number: int
+    variant: Variant
+    output_uri: str
+    hub_repo: str
+    service: Service
+    kill: Planned | None
+    first_event: int  # how much was noted before it began
+    is_enqueued_again: bool
+    started_at: float = field(default_factory=time.time)
+    run_id: str = ""
+    open_shards: set[str] = field(default_factory=set)
+    published_at: float | None = None
+    manifest_digest: str = ""  # when it was published
+    problems: list[str] = field(default_factory=list)
+    enqueues: int = 1
+
+    def __post_init__(self) -> None:
+        self.open_shards = set(self.variant.shard_names)
+        self.service.start()
+        self._began_at = time.time()
+
+    @property
+    def is_enqueued(self) -> bool:
+        return bool(self.run_id)
+
+    def see(self, event: Event) -> bool:
+        """Whether this was the last of the run's shards that can be done."""
+        if event.what != "complete" or event.run != self.run_id or event.shard not in self.open_shards:
+            return False
+        self.open_shards.discard(event.shard)
+        return self.open_shards == self.variant.poison
+
+    def tick(self, now: float) -> Iterator[Fault]:
+        """Until the run is enqueued."""
+        if self.is_enqueued:
+            return
+        if self.service.is_running:
+            if self.kill and now - self._began_at >= self.kill.after_seconds:
+                self.kill = None
+                self.service.signal_group(signal.SIGKILL)
+                yield Fault(kind=Kind.PRODUCER, at=now, victim=f"run {self.number}", pid=self.service.pid)
+            return
+        if self.service.process.returncode == 0:
+            if self.is_enqueued_again:  # while the run is under way: it must change nothing
+                self.is_enqueued_again = False
+                self._run_again()
+            else:
+                self.run_id = self.service.log.read_text().splitlines()[-1].strip()
+            return
+        self._run_again()
+
+    def stop(self) -> None:
+        self.service.stop()
+
+    def _run_again(self) -> None:
+        self.enqueues += 1
+        self._began_at = time.time()
+        if self.enqueues > _TRIES:
+            raise AssertionError(f"Run {self.number} cannot be enqueued:\n{self.service.log.read_text()[-2000:]}")
+        self.service.start_again()
+
+
+def enqueue_command(variant: Variant, model: Path, output_uri: str) -> list[str]:
+    options: Mapping[str, object] = {
+        "--input": variant.shards,
+        "--model": model,
+        "--dtype": "float32",
+        "--min-score": variant.min_score,
+        "--output": output_uri,
+    }
+    return [str(BIN / "producer"), "enqueue", *(str(part) for option in options.items() for part in option)]

@@ -1,0 +1,93 @@
+"""When which fault: for each victim an endless sequence that its name and the seed decide. Knows no processes.
+
+A victim is hit some time after it is seen at work, so the faults come as fast as the fleet can still make progress.
+"""
+
+import random
+from collections.abc import Collection, Iterator
+
+from chaos.faults import Kind, Planned
+
+_WORKER_DECK = {
+    Kind.CHILD: 4,
+    Kind.PARENT: 4,
+    Kind.GROUP: 4,
+    Kind.NOTICE_PARENT: 1,
+    Kind.NOTICE_GROUP: 1,
+    Kind.FREEZE: 1,
+    Kind.CUT: 1,
+    Kind.HALF_OPEN: 1,
+    Kind.DELAY: 1,
+}
+_REDIS_DECK = {Kind.REDIS: 5, Kind.FREEZE_REDIS: 1}
+_FINALIZER_DECK = {Kind.FINALIZER: 1}
+_PRODUCER_DECK = {Kind.PRODUCER: 1}
+_WORKER_PAUSE_SECONDS = 1.2  # at most, from its first claim to the fault: it may be in any part of a shard
+_REDIS_PAUSE_SECONDS = (0.2, 1.5)
+_ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 30.0  # faults of Redis come in bursts: else no other fault would be met in calm
+_FINALIZER_PAUSE_SECONDS = 9.0
+_END_OF_RUN_SECONDS = 0.4  # in which a finalizer has published, from the last shard on
+_PRODUCER_SECONDS = 2.0  # that an enqueue takes
+_KILLED_PRODUCERS = 0.25
+
+
+class Schedule:
+    """`only` names the kinds to put in; the others, and those there were enough of, are left out of every sequence."""
+
+    def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
+        self._seed = seed
+        self._lease_seconds = lease_seconds
+        self._only = only
+        self.enough: set[Kind] = set()
+
+    def is_rough(self, seconds: float) -> bool:
+        """Whether Redis has faults so long after the storm began."""
+        return seconds % _ROUND_SECONDS < _ROUGH_SECONDS
+
+    def of_worker(self, name: str) -> Iterator[Planned]:
+        rng = self._rng(name)
+        for kind in self._kinds(_WORKER_DECK, rng):
+            yield Planned(
+                kind=kind, after_seconds=rng.uniform(0, _WORKER_PAUSE_SECONDS), lasts_seconds=self._lasts(kind, rng)
+            )
+
+    def of_redis(self) -> Iterator[Planned]:
+        rng = self._rng("redis")
+        for kind in self._kinds(_REDIS_DECK, rng):
+            seconds = 3 * rng.random() ** 2 if kind == Kind.REDIS else rng.uniform(1, 3)  # mostly short
+            yield Planned(kind=kind, after_seconds=rng.uniform(*_REDIS_PAUSE_SECONDS), lasts_seconds=seconds)
+
+    def of_finalizer(self, name: str) -> Iterator[Planned]:
+        """Every other kill while a run is being published."""
+        rng = self._rng(name)
+        for kind in self._kinds(_FINALIZER_DECK, rng):
+            if rng.random() < 0.5:
+                yield Planned(kind=kind, after_seconds=rng.uniform(0, _END_OF_RUN_SECONDS), at_the_end_of_a_run=True)
+            else:
+                yield Planned(kind=kind, after_seconds=rng.uniform(0, _FINALIZER_PAUSE_SECONDS))
+
+    def of_producers(self) -> Iterator[Planned | None]:
+        """For each call of `producer enqueue`, whether and when it is killed."""
+        rng = self._rng("producer")
+        while True:
+            is_killed = Kind.PRODUCER in self._only and rng.random() < _KILLED_PRODUCERS
+            yield Planned(kind=Kind.PRODUCER, after_seconds=rng.uniform(0, _PRODUCER_SECONDS)) if is_killed else None
+
+    def _rng(self, victim: str) -> random.Random:
+        return random.Random(f"{self._seed} {victim}")
+
+    def _kinds(self, deck: dict[Kind, int], rng: random.Random) -> Iterator[Kind]:
+        """Deck after deck, each shuffled: every kind comes as often as it should."""
+        cards = [kind for kind, times in deck.items() for _ in range(times) if kind in self._only]
+        while not self.enough.issuperset(cards):
+            rng.shuffle(cards)
+            for kind in cards:
+                if kind not in self.enough:
+                    yield kind
+
+    def _lasts(self, kind: Kind, rng: random.Random) -> float:
+        if kind == Kind.FREEZE:
+            return self._lease_seconds * rng.uniform(1.1, 2.0)
+        if kind in (Kind.HALF_OPEN, Kind.DELAY):
+            return self._lease_seconds * rng.uniform(0.3, 2.0)
+        return 0.0

@@ -1,0 +1,76 @@
+"""A Redis that may be killed: it comes back on the same socket with what its append-only file holds, which is all."""
+
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from chaos.service import Service
+from producer.local.processes import Child
+from producer.local.redis_server import find_redis_server
+
+
+class RedisServer:
+    """Every write is on disk before it is answered: `appendfsync always`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._socket_folder = Path(tempfile.mkdtemp(prefix="chaos-redis-"))  # a socket's path may have 107 characters
+        self.socket = self._socket_folder / "redis.sock"
+        options = {
+            "port": "0",
+            "unixsocket": str(self.socket),
+            "dir": str(folder),
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "maxmemory-policy": "noeviction",
+            "save": "",
+        }
+        command = [find_redis_server(), *(part for name, value in options.items() for part in (f"--{name}", value))]
+        self._service = Service(command, environment={}, log=folder / "redis.log")
+        self._client = redis.Redis(unix_socket_path=str(self.socket), socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._service.stop()
+        shutil.rmtree(self._socket_folder)
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def process(self) -> Child:
+        return self._service.process
+
+    def start(self) -> None:
+        self._service.start()
+
+    def start_again(self) -> None:
+        self._service.start_again()
+
+    def kill(self) -> None:
+        self._service.process.kill()
+        self._service.process.wait()
+
+    def freeze(self) -> None:
+        self._service.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._service.process.send_signal(signal.SIGCONT)
+
+    @property
+    def answers(self) -> bool:
+        try:
+            return bool(self._client.ping())
+        except redis.RedisError:
+            return False

@@ -1,0 +1,51 @@
+"""A process of the fleet that is started again when it is gone, as a group of virtual machines would."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from producer.local.processes import Child, running
+
+_STOP_SECONDS = 20.0
+
+
+class Service:
+    """One command. Each process it had is the leader of a session and group of its own; `past_pids` are those before."""
+
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        self._command = list(command)
+        self._environment = environment
+        self._running = ExitStack()
+        self.log = log
+        self.past_pids: list[int] = []
+        self.process: Child
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def start(self) -> None:
+        """To be called in the main thread: the kernel ends what a thread started when that thread ends."""
+        self.process = self._running.enter_context(
+            running(self._command, log=self.log, stop_seconds=_STOP_SECONDS, environment=self._environment)
+        )
+
+    def start_again(self) -> None:
+        """After the process is gone."""
+        self.past_pids.append(self.pid)
+        self._running.close()
+        self.start()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def stop(self) -> None:
+        """In good order; by force if that takes too long."""
+        self._running.close()

@@ -1,0 +1,49 @@
+"""What runs give into which no fault is put: the bytes that all others are held against."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from chaos.fleet import ChaosFleet, FleetPlan
+from chaos.invariants import Digests, published_digests
+from chaos.place import Place, Variant
+from chaos.schedule import Schedule
+from hubserver import HubServer
+from support.waiting import wait_until
+
+
+def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
+    """Of each variant. A poisoned one is published without its poison: as the clean one that keeps the same rows."""
+    calm = replace(plan, workers=1, finalizers=1, seconds_a_batch=0.0)
+    schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
+    digests = {}
+    with ChaosFleet.started(place.folder / "undisturbed", calm, place.model, hub, schedule) as fleet:
+        for number, variant in enumerate(place.variants):
+            output = fleet.folder / "out" / variant.name
+            _publish(fleet, variant, output, number)
+            _check_each_row_is_there_once(variant, output)
+            digests[variant.name] = published_digests(str(output), "", hub)
+    for poisoned in place.poisoned:
+        clean = next(variant for variant in place.variants if variant.min_score == poisoned.min_score)
+        digests[poisoned.name] = digests[clean.name]
+    return digests
+
+
+def _publish(fleet: ChaosFleet, variant: Variant, output: Path, number: int) -> None:
+    service = fleet.producer(variant, str(output), number)
+    service.start()
+    assert service.process.wait() == 0, service.log.read_text()
+    run_id = service.log.read_text().splitlines()[-1].strip()
+    wait_until(lambda: fleet.ledger.publication(run_id), description=f"{variant.name} is published", seconds=180)
+
+
+def _check_each_row_is_there_once(variant: Variant, output: Path) -> None:
+    for shard in sorted(variant.shard_names):
+        rows = pq.read_table(variant.shards / f"{shard}.parquet")
+        scores = pq.read_table(output / "scores" / f"{shard}.parquet")
+        assert scores["row"].to_pylist() == list(range(len(rows)))
+        kept = rows.filter(pc.greater_equal(scores["score"], variant.min_score))
+        assert 0 < len(kept) < len(rows), "a filter that keeps all or nothing shows little"
+        assert pq.read_table(output / "data" / f"{shard}.parquet")["id"].equals(kept["id"])

@@ -1,0 +1,77 @@
+"""A short storm, and what longer ones have found. The long form is `make faults`."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from chaos.campaign import CampaignPlan, campaign
+from chaos.faults import KILLS
+from chaos.report import figures_of
+from chaos.server import RedisServer
+from support.fault_runs import FaultRuns, child_of
+from support.faults import Faults
+from support.fleet import Fleet
+from support.waiting import wait_until
+
+SECONDS, SEED = 20, 7
+ALL_ROWS = 6 * 24
+
+
+@pytest.mark.timeout(600)
+def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path) -> None:
+    plan = CampaignPlan(seed=SEED, seconds=SECONDS, workers=2, poison_runs=0)
+
+    (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
+
+    figures = figures_of(outcome)
+    kinds = Counter(fault.kind for fault in outcome.faults)
+    assert figures.broken == []
+    assert figures.runs >= 1
+    assert all(kinds[kind] for kind in KILLS), kinds
+
+
+def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(rows_a_batch=1, seconds_a_batch=0.15)
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        runs.wait_for_rows(run_id, 5)  # of the 8 of a window
+        os.killpg(worker.pid, signal.SIGTERM)
+        worker.wait(timeout=20)
+    faults.use_stand_in(rows_a_batch=1, seconds_a_batch=0)
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert faults.rows_scored() <= ALL_ROWS + 1
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+def test_a_child_that_starts_while_redis_is_away_waits_for_it(
+    faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(load_seconds=3, seconds_a_batch=0.1)
+    with RedisServer(tmp_path / "redis") as server:
+        wait_until(lambda: server.answers, description="Redis answers")
+        fleet = Fleet(folder=tmp_path, redis_url=server.url, environment={"REDIS_URL": server.url})
+        fleet.environment |= {"SHARDSIFT_SWEEP_SECONDS": "0.5", "SHARDSIFT_PARITY_ROWS": "0"}
+        runs = FaultRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
+        run_id = runs.enqueue()
+        with runs.finalizer(), runs.worker() as worker:
+            runs.wait_for_rows(run_id)
+            killed = child_of(worker)
+            killed.kill()
+            wait_until(lambda: not psutil.pid_exists(killed.pid), description="its parent has noticed")
+            child_of(worker)  # the next one
+            server.kill()
+            wait_until(lambda: "Waiting for Redis: No Redis" in fleet.log("w1").read_text(), description="it waits")
+            server.start_again()
+            runs.wait_until_published(run_id)
+            assert worker.poll() is None
+
+        runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
