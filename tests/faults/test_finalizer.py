@@ -1,0 +1,183 @@
+"""The finalizer may die, freeze or meet another at any point of publishing: a run is published once, with the same bytes."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from support.fault_runs import FaultRuns
+from support.faults import Faults
+from support.fleet import new_fleet
+from support.waiting import wait_until
+
+PUBLISH = "fleet.storage.folder:FolderOutput.publish"
+MOVE = "fleet.storage.folder:FolderOutput._move_into_place"
+WRITE = "fleet.storage.folder:FolderOutput._write"
+REMOVE_STAGED = "fleet.storage.folder:FolderOutput._remove_staged"
+TIDY = "fleet.storage.folder:FolderOutput.tidy"
+RECORD = "fleet.ledger.ledger:Ledger.record_publication"
+
+
+@dataclass
+class DoneRun:
+    """A run whose shards are all done and that no finalizer saw yet, to be had anew for each test."""
+
+    runs: FaultRuns
+    run_id: str
+    files: Path
+    keys: dict[bytes, bytes]
+
+    def restore(self) -> None:
+        with redis.Redis.from_url(self.runs.fleet.redis_url) as client:
+            client.flushall()
+            for key, value in self.keys.items():
+                client.restore(key, 0, value)
+        shutil.rmtree(self.runs.output)
+        shutil.copytree(self.files, self.runs.output)
+
+
+@pytest.fixture(scope="module")
+def done_run(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneRun]:
+    folder = tmp_path_factory.mktemp("done")
+    faults = Faults(folder / "faults")
+    faults.use_stand_in(seconds_a_batch=0)
+    with new_fleet(folder) as fleet:
+        runs = FaultRuns(fleet, faults, small_shards, tiny_model, folder / "out")
+        run_id = runs.enqueue()
+        with runs.worker():
+            wait_until(lambda: fleet.ledger.counts(run_id).done == 6, description="all shards are done")
+        shutil.copytree(runs.output, folder / "kept")
+        with redis.Redis.from_url(fleet.redis_url) as client:
+            keys = {key: client.dump(key) for key in client.keys("shardsift:*")}
+        yield DoneRun(runs, run_id, folder / "kept", keys)
+
+
+@pytest.fixture
+def run_id(done_run: DoneRun) -> str:
+    done_run.restore()
+    return done_run.run_id
+
+
+@pytest.fixture
+def runs(done_run: DoneRun, faults: Faults) -> FaultRuns:
+    return replace(done_run.runs, faults=faults)
+
+
+def check_published_once(runs: FaultRuns, run_id: str, undisturbed: dict[str, str]) -> None:
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert [path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "moment"),
+    [
+        pytest.param(place, moment, marks=() if (place, moment) == (MOVE, "after") else pytest.mark.faults)
+        for place in (PUBLISH, MOVE, WRITE, REMOVE_STAGED, TIDY, RECORD)
+        for moment in ("before", "after")
+    ],
+)
+def test_a_finalizer_may_die_between_any_two_effects_of_publishing(
+    place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+) -> None:
+    faults.at(place, moment, "kill", program="producer")
+
+    with runs.finalizer() as killed:
+        killed.wait(timeout=60)
+    with runs.finalizer():
+        runs.wait_until_published(run_id)
+
+    assert killed.returncode == -signal.SIGKILL
+    check_published_once(runs, run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_finalizers_that_die_one_after_another_come_to_an_end(
+    runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+) -> None:
+    """Each moves one file more, then each dies before it can put a document into place."""
+    for place in (MOVE, WRITE):
+        faults.at(place, "after", "kill", times=2, program="producer")
+
+    for _ in range(4):
+        with runs.finalizer() as killed:
+            killed.wait(timeout=60)
+    with runs.finalizer():
+        runs.wait_until_published(run_id)
+
+    assert faults.fired() == 4
+    check_published_once(runs, run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_two_finalizers_at_once_publish_a_run_once(runs: FaultRuns, run_id: str, undisturbed: dict[str, str]) -> None:
+    with runs.finalizer() as first, runs.finalizer() as second:
+        runs.wait_until_published(run_id)
+        assert [first.poll(), second.poll()] == [None, None]
+
+    assert runs.fleet.ledger.publish_error(run_id) is None
+    check_published_once(runs, run_id, undisturbed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("place", "moment"), [(PUBLISH, "before"), (MOVE, "after"), (WRITE, "after")])
+def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
+    place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+) -> None:
+    faults.at(place, moment, "freeze", program="producer")
+    log = runs.fleet.log("finalizer")
+    log.unlink(missing_ok=True)
+
+    with runs.finalizer() as zombie:
+        wait_until(faults.fired, description="it is frozen in the midst of publishing")
+        with runs.finalizer():
+            runs.wait_until_published(run_id)
+        manifest = (runs.output / "manifest.parquet").read_bytes()
+        os.kill(zombie.pid, signal.SIGCONT)
+        wait_until(lambda: log.read_text().count("published 6 shards") == 2, description="it comes to its end")
+        assert zombie.poll() is None
+
+    assert (runs.output / "manifest.parquet").read_bytes() == manifest
+    assert runs.fleet.ledger.publish_error(run_id) is None
+    check_published_once(runs, run_id, undisturbed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("place", "moment"), [(MOVE, "after"), (WRITE, "before"), (REMOVE_STAGED, "before")])
+def test_a_publication_that_died_midway_is_ended_without_scoring_when_redis_is_lost_too(
+    place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+) -> None:
+    faults.at(place, moment, "kill", program="producer")
+    with runs.finalizer() as killed:
+        killed.wait(timeout=60)
+    runs.fleet.ledger.redis.flushall()
+
+    assert runs.enqueue() == run_id
+    with runs.finalizer():
+        runs.wait_until_published(run_id)
+
+    assert runs.faults.rows_scored() == 0
+    check_published_once(runs, run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_an_output_that_lost_a_staged_file_says_so_and_retry_all_mends_it(
+    runs: FaultRuns, run_id: str, undisturbed: dict[str, str]
+) -> None:
+    lost = next(path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file())
+    lost.unlink()
+
+    with runs.finalizer():
+        wait_until(lambda: runs.fleet.ledger.publish_error(run_id), description="publishing does not land")
+        told = runs.fleet.producer("status", run_id)
+        retried = runs.fleet.producer("retry", run_id, "--all")
+        with runs.worker():
+            runs.wait_until_published(run_id)
+
+    assert f"Score the run again: producer retry {run_id} --all" in told.stdout
+    assert retried.returncode == 0
+    check_published_once(runs, run_id, undisturbed)
