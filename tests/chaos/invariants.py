@@ -46,7 +46,7 @@ def problems_of_what_is_left(
     fleet: "ChaosFleet", outcome: "Outcome", hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[str]:
     """After all runs are published and before the fleet is stopped: late writers may have done harm since."""
-    queues = {list_ for run in outcome.runs for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
+    queues = {list_ for run in outcome.runs if run.run_id for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
     queues.add(FINALIZE_QUEUE)
     deadline = time.time() + _CALM_SECONDS
     while any(fleet.ledger.redis.llen(queue) for queue in queues) and time.time() < deadline:
@@ -60,7 +60,7 @@ def problems_of_what_is_left(
         "refused": sum(fleet.ledger.refused().values()),
     }
     problems = [f"{len_} messages are left in {queue}" for queue in sorted(queues) if (len_ := redis.llen(queue))]
-    for run in outcome.runs:
+    for run in filter(lambda run: run.published_at, outcome.runs):
         late = (
             *_of_ledger(run, fleet),
             *_of_output(run, hub, undisturbed[run.variant.name]),

@@ -24,6 +24,7 @@ _LOOK_SECONDS = 0.25  # at whether runs are published
 _RUN_SECONDS = 240.0  # in which a run must be published, whatever happens to it
 _ENQUEUED_AGAIN = 0.15  # of runs, while they are under way
 _HUB_EVERY = 3  # runs: one goes to the Hub, the others to folders
+_MOST_PROBLEMS = 10
 _SWEPT_RUNS = 4  # verified ones that sweeps still see; a sweep that went through hundreds would take as many cores
 
 
@@ -139,8 +140,8 @@ class _Storm:
 
     @property
     def _is_hopeless(self) -> bool:
-        """One broken promise is enough: what follows from it says little, and the logs are best as they are now."""
-        return bool(self.outcome.problems)
+        """A storm outlives a few broken promises, to show how often they break; but not all."""
+        return len(self.outcome.problems) >= _MOST_PROBLEMS
 
     def _tick(self, *, begins_runs: bool) -> None:
         now = time.time()
@@ -213,6 +214,7 @@ class _Storm:
                 return
             if now - run.started_at > _RUN_SECONDS:
                 self.outcome.problems.append(self._why_not_over(run))
+                self._active.remove(run)
 
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
