@@ -112,11 +112,6 @@ def _freeze() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _freeze() -> None:
-    """Until somebody sends SIGCONT."""
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def _freeze_worker() -> None:
     """Parent and child, until somebody sends SIGCONT."""
     os.kill(os.getppid(), signal.SIGSTOP)
@@ -148,7 +143,6 @@ def _raise_runtime_error() -> None:
 ACTIONS: dict[str, Action] = {
     "kill": _kill,
     "kill worker": _kill_worker,
-    "freeze": _freeze,
     "freeze": _freeze,
     "freeze worker": _freeze_worker,
     "segfault": _segfault,
