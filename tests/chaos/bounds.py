@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from chaos.faults import NOTICES, Kind
 from chaos.fleet import FleetPlan
+from chaos.promises import Broken, Promise
 from chaos.recovery import Recovery
 
 _CHILD_SECONDS = 5.0  # beside the load of the model: the parent waits a second for a dead child's last word
@@ -12,12 +13,12 @@ _KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP)
 _VANISHED = (Kind.PARENT, Kind.GROUP, Kind.FREEZE)
 
 
-def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load_seconds: float) -> Iterator[str]:
+def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load_seconds: float) -> Iterator[Broken]:
     """Of recoveries in calm alone: while Redis is away nobody can claim, and no checkpoint is stored."""
     for recovery, rows in lost:
         if recovery.is_calm:
-            yield from _too_slow(recovery, plan, load_seconds)
-            yield from _too_much_lost(recovery, rows, plan)
+            for what in (*_too_slow(recovery, plan, load_seconds), *_too_much_lost(recovery, rows, plan)):
+                yield Broken(Promise.TOO_DEAR, what)
 
 
 def longest_wait(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> float | None:

@@ -1,12 +1,12 @@
 """The storms of one call: the main one, one with poison shards, one with a real model."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chaos.faults import Kind
+from chaos.faults import NOTICES, Kind
 from chaos.fleet import FleetPlan
-from chaos.place import prepare
+from chaos.place import Place, prepare
 from chaos.storm import Outcome, StormPlan, storm
 from chaos.undisturbed import undisturbed
 from hubserver import HubServer
@@ -14,7 +14,9 @@ from hubserver import HubServer
 _SHARDS, _ROWS = 12, 48
 _POISON_ATTEMPTS = 3  # so that these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
-_NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.CUT)
+_NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
+_REAL_SECONDS = 120.0
+_OF_REAL_WORKERS = (Kind.CHILD, Kind.PARENT, *NOTICES)  # a start takes some ten seconds: a few will do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,40 +31,59 @@ class CampaignPlan:
 
 
 def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> list[Outcome]:
-    """Ends with the first storm that broke a promise."""
-    folder.mkdir(parents=True, exist_ok=True)
-    fleet = FleetPlan(workers=plan.workers)
+    """One storm after the other, each held against runs without faults."""
+    place = prepare(folder, shards=_SHARDS, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=False) as hub:
         say("What runs without faults give")
-        place = prepare(folder, shards=_SHARDS, rows=_ROWS, seed=plan.seed)
-        digests = undisturbed(place, fleet, hub)
-        storms = [
-            StormPlan(
-                name="storm",
-                seed=plan.seed,
-                seconds=plan.seconds,
-                fleet=fleet,
-                variants=place.variants,
-                kinds=plan.kinds,
-                min_faults=plan.min_faults,
-            )
-        ]
-        if plan.poison_runs:
-            storms.append(
-                StormPlan(
-                    name="poison",
-                    seed=plan.seed,
-                    seconds=_POISON_SECONDS,
-                    fleet=replace(fleet, max_attempts=_POISON_ATTEMPTS, lease_seconds=2 * fleet.lease_seconds),
-                    variants=place.poisoned,
-                    kinds=[kind for kind in plan.kinds if kind in _NO_CRASHES],
-                    runs=plan.poison_runs,
-                    on_hub=False,
-                )
-            )
-        outcomes: list[Outcome] = []
-        for one in storms:
-            outcomes.append(storm(one, place, hub, digests, say))
-            if outcomes[-1].problems:
-                break
+        digests = undisturbed(place, FleetPlan(), hub)
+        outcomes = [storm(one, place, hub, digests, say) for one in _storms(plan, place)]
+        if plan.real_model:
+            outcomes.append(_real_storm(plan, place, hub, say))
     return outcomes
+
+
+def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
+    fleet = FleetPlan(workers=plan.workers)
+    yield StormPlan(
+        name="storm",
+        seed=plan.seed,
+        seconds=plan.seconds,
+        fleet=fleet,
+        variants=place.variants,
+        kinds=plan.kinds,
+        min_faults=plan.min_faults,
+    )
+    if plan.poison_runs:
+        yield StormPlan(
+            name="poison",
+            seed=plan.seed,
+            seconds=_POISON_SECONDS,
+            fleet=replace(fleet, max_attempts=_POISON_ATTEMPTS, lease_seconds=2 * fleet.lease_seconds),
+            variants=place.poisoned,
+            kinds=[kind for kind in plan.kinds if kind in _NO_CRASHES],
+            runs=plan.poison_runs,
+            on_hub=False,
+        )
+
+
+def _real_storm(plan: CampaignPlan, place: Place, hub: HubServer, say: Callable[[str], None]) -> Outcome:
+    """The real MiniLM in float32: its bytes, too, are those of a run without faults."""
+    from support.models import minilm_classifier  # not above: it imports torch, which no other storm needs
+
+    model = minilm_classifier(place.folder / "minilm")
+    real = replace(place, folder=place.folder / "with-minilm", model=model, variants=place.variants[1:2], poisoned=())
+    real.folder.mkdir()
+    fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, stand_in=False)
+    say("What a run of the real model without faults gives")
+    digests = undisturbed(real, fleet, hub)
+    kinds = [kind for kind in plan.kinds if kind in _OF_REAL_WORKERS]
+    storm_plan = StormPlan(
+        name="real-model",
+        seed=plan.seed,
+        seconds=_REAL_SECONDS,
+        fleet=fleet,
+        variants=real.variants,
+        kinds=kinds,
+        on_hub=False,
+    )
+    return storm(storm_plan, real, hub, digests, say)

@@ -15,6 +15,7 @@ from redis.retry import Retry
 from chaos.events import Event
 from chaos.faults import Fault
 from chaos.place import Variant
+from chaos.promises import Broken, Promise
 from chaos.proxy import Network
 from chaos.runs import Run, enqueue_command
 from chaos.schedule import Schedule
@@ -113,9 +114,9 @@ class ChaosFleet:
             [*workers, *(f"finalizer with {code}" for one in self.finalizers for _, code in one.unasked_ends)]
         )
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Broken]:
         """Those of workers since the last call."""
-        found = [problem for worker in self.workers for problem in worker.problems]
+        found = [Broken(Promise.LEFT_BEHIND, problem) for worker in self.workers for problem in worker.problems]
         for worker in self.workers:
             worker.problems.clear()
         return found

@@ -1,4 +1,4 @@
-"""What must hold of every run, and of the fleet at the end. Each function gives sentences about what does not."""
+"""What must hold of every run, and of the fleet at the end. Each function gives what does not."""
 
 import hashlib
 import io
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from chaos.events import Event
+from chaos.promises import Broken, Promise
 from chaos.runs import Run
 from fleet.broker import queue_lists
 from fleet.ledger.keys import Keys
@@ -29,7 +30,7 @@ _CALM_SECONDS = 30.0  # in which the last messages are used up
 
 def problems_of_run(
     run: Run, fleet: "ChaosFleet", hub: HubServer, undisturbed: dict[str, str], events: Iterable[Event]
-) -> list[str]:
+) -> list[Broken]:
     """Of a run that is published."""
     own = [event for event in events if event.run == run.run_id]
     found = (
@@ -39,12 +40,12 @@ def problems_of_run(
         *_of_attempts(own),
         *(_of_poison(run, fleet, own) if run.variant.poison else ()),
     )
-    return [f"Run {run.number} ({run.run_id}): {problem}" for problem in found]
+    return [_of(run, problem) for problem in found]
 
 
 def problems_of_what_is_left(
     fleet: "ChaosFleet", outcome: "Outcome", hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
-) -> list[str]:
+) -> list[Broken]:
     """After all runs are published and before the fleet is stopped: late writers may have done harm since."""
     queues = {list_ for run in outcome.runs if run.run_id for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
     queues.add(FINALIZE_QUEUE)
@@ -59,20 +60,29 @@ def problems_of_what_is_left(
         "files aside in outputs": len(list((fleet.folder / "out").glob("*/.shardsift/*/aside/*"))),
         "refused": sum(fleet.ledger.refused().values()),
     }
-    problems = [f"{len_} messages are left in {queue}" for queue in sorted(queues) if (len_ := redis.llen(queue))]
+    problems = [
+        Broken(Promise.LEFT_BEHIND, f"{messages} messages in {queue}")
+        for queue in sorted(queues)
+        if (messages := redis.llen(queue))
+    ]
     for run in filter(lambda run: run.published_at, outcome.runs):
         late = (
             *_of_ledger(run, fleet),
             *_of_output(run, hub, undisturbed[run.variant.name]),
             *_of_publication(run, hub, (event for event in outcome.events if event.run == run.run_id)),
         )
-        problems += [f"Run {run.number} ({run.run_id}), at the end: {problem}" for problem in late]
+        problems += [_of(run, problem, ", at the end") for problem in late]
     return problems
 
 
-def problems_of_processes(fleet: "ChaosFleet") -> list[str]:
+def problems_of_processes(fleet: "ChaosFleet") -> list[Broken]:
     """After the fleet is stopped."""
-    return [f"A process is left: {process.pid} {' '.join(process.cmdline())[:120]}" for process in fleet.processes()]
+    found = [f"process {process.pid}: {' '.join(process.cmdline())[:120]}" for process in fleet.processes()]
+    return [Broken(Promise.LEFT_BEHIND, what) for what in found]
+
+
+def _of(run: Run, problem: Broken, when: str = "") -> Broken:
+    return Broken(problem.promise, f"run {run.number} ({run.run_id}){when}: {problem.what}")
 
 
 def published_digests(run_uri: str, hub_repo: str, hub: HubServer) -> dict[str, str]:
@@ -93,76 +103,81 @@ def _published_files(uri: str, hub_repo: str, hub: HubServer, *prefixes: str) ->
             yield path, file.read_bytes()
 
 
-def _of_ledger(run: Run, fleet: "ChaosFleet") -> Iterator[str]:
+def _of_ledger(run: Run, fleet: "ChaosFleet") -> Iterator[Broken]:
     counts, keys, redis = fleet.ledger.counts(run.run_id), Keys(run.run_id), fleet.ledger.redis
     poison = run.variant.poison
     states = {"done": counts.done, "failed": counts.failed, "queued": counts.queued, "running": counts.running}
     wanted = {"done": counts.shards - len(poison), "failed": len(poison), "queued": 0, "running": 0}
     if counts.shards != len(run.variant.shard_names) or states != wanted:
-        yield f"the ledger has {counts.shards} shards, {states}; it should have {wanted}"
+        yield Broken(Promise.LOST, f"the ledger has {counts.shards} shards, {states}; it should have {wanted}")
     if set(redis.smembers(keys.failed)) != poison:
-        yield f"failed are {sorted(redis.smembers(keys.failed))} and not {sorted(poison)}"
+        yield Broken(Promise.WRONGLY_FAILED, f"{sorted(redis.smembers(keys.failed))} and not {sorted(poison)}")
     kept = {keys.attempts(shard) for shard in poison} | {keys.scores(shard) for shard in poison}
     left = {*redis.scan_iter(f"{keys.attempts('')}*"), *redis.scan_iter(f"{keys.scores('')}*")} - kept
     if left:
-        yield f"attempts or checkpoints of done shards are left: {sorted(left)}"
+        yield Broken(Promise.LEFT_BEHIND, f"attempts or checkpoints of done shards: {sorted(left)}")
     if not poison and int(redis.hget(keys.run, "checkpoint_bytes") or 0):
-        yield f"{redis.hget(keys.run, 'checkpoint_bytes')} bytes of checkpoints are counted, and none is there"
+        what = f"{redis.hget(keys.run, 'checkpoint_bytes')} bytes of checkpoints are counted, and none is there"
+        yield Broken(Promise.LEFT_BEHIND, what)
 
 
-def _of_output(run: Run, hub: HubServer, undisturbed: dict[str, str]) -> Iterator[str]:
+def _of_output(run: Run, hub: HubServer, undisturbed: dict[str, str]) -> Iterator[Broken]:
     digests = published_digests(run.output_uri, run.hub_repo, hub)
     if digests != undisturbed:
         wrong = sorted(path for path in digests.keys() | undisturbed if digests.get(path) != undisturbed.get(path))
-        yield f"the published bytes are not those of an undisturbed run: {wrong}"
+        yield Broken(Promise.OTHER_BYTES, f"not those of an undisturbed run: {wrong}")
     (manifest,) = [file for _, file in _published_files(run.output_uri, run.hub_repo, hub, "manifest.parquet")]
     digest = hashlib.sha256(manifest).hexdigest()
     if digest != (run.manifest_digest or digest):
-        yield "the manifest was changed after the run was published"
+        yield Broken(Promise.COMMITTED_TWICE, "the manifest was changed after the run was published")
     run.manifest_digest = digest
     lines = pq.read_table(io.BytesIO(manifest)).to_pylist()
-    if sorted(line["shard"] for line in lines) != sorted(run.variant.shard_names - run.variant.poison):
-        yield f"the manifest lists {sorted(line['shard'] for line in lines)}"
+    listed = Counter(line["shard"] for line in lines)
+    if missing := run.variant.shard_names - run.variant.poison - listed.keys():
+        yield Broken(Promise.LOST, f"not in the manifest: {sorted(missing)}")
+    if doubled := [shard for shard, times in listed.items() if times > 1]:
+        yield Broken(Promise.DOUBLED, f"more than once in the manifest: {sorted(doubled)}")
     if not run.hub_repo:
         workplaces = [path for path in Path(run.output_uri, ".shardsift").iterdir()]
         if [path.name for path in workplaces] != [run.run_id]:
-            yield f"the output holds several runs: {workplaces}"
+            yield Broken(Promise.OTHER_BYTES, f"the output holds several runs: {workplaces}")
 
 
-def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterator[str]:
+def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterator[Broken]:
     """Two finalizers may publish to a folder at the same moment, the same bytes; but none after it was published."""
     if run.hub_repo:
         titles = [commit.title for commit in hub.commits(run.hub_repo)]
         if len(titles) != 2 or titles[0] != f"Publish run {run.run_id}":
-            yield f"main has the commits {titles}"
+            yield Broken(Promise.COMMITTED_TWICE, f"main has the commits {titles}")
         if set(hub.branches(run.hub_repo)) != {"main"}:
-            yield f"branches are left: {sorted(hub.branches(run.hub_repo))}"
+            yield Broken(Promise.LEFT_BEHIND, f"branches {sorted(hub.branches(run.hub_repo))}")
         return
     ends = [event.at for event in events if event.what == "publish"]
     begins = [event.at for event in events if event.what == "publishing"]
     if late := [at for at in begins if ends and at > ends[0] + _RACE_SECONDS]:
-        yield f"it was published anew at {late}, after it was at {ends[0]}"
+        yield Broken(Promise.COMMITTED_TWICE, f"it was published anew at {late}, after it was at {ends[0]}")
 
 
-def _of_attempts(events: list[Event]) -> Iterator[str]:
+def _of_attempts(events: list[Event]) -> Iterator[Broken]:
     tokens = defaultdict(set)
     for event in events:
         if event.what == "complete":
             tokens[event.shard].add(event.token)
     twice = {shard: sorted(found) for shard, found in tokens.items() if len(found) > 1}
     if twice:
-        yield f"shards were recorded as done by two attempts: {twice}"
+        yield Broken(Promise.DOUBLED, f"recorded as done by two attempts: {twice}")
     claims = Counter(event.token for event in events if event.what == "claim")
     if shared := [token for token, times in claims.items() if times > 1]:
-        yield f"two claims share a token: {shared}"
+        yield Broken(Promise.DOUBLED, f"two claims share a token: {shared}")
 
 
-def _of_poison(run: Run, fleet: "ChaosFleet", events: list[Event]) -> Iterator[str]:
+def _of_poison(run: Run, fleet: "ChaosFleet", events: list[Event]) -> Iterator[Broken]:
     stopped = {event.token for event in events if event.what == "release"}
     for failure in fleet.ledger.failures(run.run_id):
         began = {e.token for e in events if e.what == "claim" and e.shard == failure.shard} - stopped
         if failure.attempts != _CRASHES or len(began) != _CRASHES:
-            yield (
-                f"poison shard {failure.shard} was failed after {failure.attempts} attempts, of which {len(began)} began "
-                f"and were not stopped; it should be {_CRASHES}: {failure.error}"
+            yield Broken(
+                Promise.WRONGLY_FAILED,
+                f"poison {failure.shard} after {failure.attempts} attempts, of which {len(began)} began and were not "
+                f"stopped; it should be {_CRASHES}: {failure.error}",
             )

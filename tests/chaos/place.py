@@ -39,6 +39,7 @@ class Place:
 
 def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
     """Write real Parquet, with texts of which no two are alike, and a folder that passes for a model."""
+    folder.mkdir(parents=True, exist_ok=True)
     clean = folder / "shards"
     _write_shards(clean, shards=shards, rows=rows, seed=seed)
     poisoned = folder / "poisoned"

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.ledger.machine import _commit, _cpu, _server
 from chaos.bounds import broken_bounds
 from chaos.faults import Kind
+from chaos.promises import Promise
 from chaos.recovery import History, Recovery, recoveries
 from chaos.redone import work
 from chaos.storm import Outcome
@@ -66,6 +67,8 @@ class StormFigures:
     redone_share: float
     unasked_ends: dict[str, int]
     left: dict[str, int]
+    published_at_once: int
+    counts: dict[str, int]
     broken: list[str]
 
 
@@ -105,6 +108,7 @@ def figures_of(outcome: Outcome) -> StormFigures:
     done = work(outcome.work_log, outcome.events)
     loads = [event.seconds for event in outcome.events if event.what == "loaded"]
     bounds = broken_bounds(done.lost_to(found), plan.fleet, load_seconds=max(loads, default=0.0))
+    broken = [*outcome.problems, *bounds]
     ended = [run for run in outcome.runs if run.published_at]
     shards = sum(len(run.variant.shard_names - run.variant.poison) for run in ended)
     return StormFigures(
@@ -126,7 +130,9 @@ def figures_of(outcome: Outcome) -> StormFigures:
         redone_share=round(done.redone_share, 4),
         unasked_ends=dict(outcome.unasked_ends),
         left=outcome.left,
-        broken=[*outcome.problems, *bounds],
+        published_at_once=_published_at_once(outcome),
+        counts={str(promise): sum(one.promise == promise for one in broken) for promise in Promise},
+        broken=[str(one) for one in broken],
     )
 
 
@@ -165,6 +171,12 @@ def _kind_figures(
         lost_rows_max_calm=max(calm_rows, default=0),
         lost_rows_max=max(rows, default=0),
     )
+
+
+def _published_at_once(outcome: Outcome) -> int:
+    """Runs in folders that two finalizers published, one before it could see that the other did."""
+    ends = Counter(event.run for event in outcome.events if event.what == "publish")
+    return sum(ends[run.run_id] > 1 for run in outcome.runs if not run.hub_repo)
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
@@ -214,7 +226,9 @@ def _storm_lines(storm: StormFigures) -> Iterator[str]:
         )
         yield "  ".join([first, *others]).rstrip()
     yield ""
-    yield f"{sum(figures.faults for figures in storm.by_kind.values())} faults in all"
+    yield f"{sum(figures.faults for figures in storm.by_kind.values())} faults in all; broken promises:"
+    yield "  " + ", ".join(f"{what} {count}" for what, count in storm.counts.items())
+    yield f"two finalizers published to a folder at the same moment, the same bytes: {storm.published_at_once} times"
     yield "left at the end: " + ", ".join(f"{what} {count}" for what, count in storm.left.items())
     if storm.unasked_ends:
         yield "ended without a fault: " + ", ".join(f"{who} {count}" for who, count in storm.unasked_ends.items())

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator
 from chaos.faults import Kind, Planned
 
 _WORKER_DECK = {
-    Kind.CHILD: 4,
-    Kind.PARENT: 4,
-    Kind.GROUP: 4,
+    Kind.CHILD: 5,
+    Kind.PARENT: 5,
+    Kind.GROUP: 5,
     Kind.NOTICE_PARENT: 1,
     Kind.NOTICE_GROUP: 1,
     Kind.FREEZE: 1,
@@ -24,8 +24,8 @@ _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
 _WORKER_PAUSE_SECONDS = 1.2  # at most, from its first claim to the fault: it may be in any part of a shard
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
-_ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 30.0  # faults of Redis come in bursts: else no other fault would be met in calm
-_FINALIZER_PAUSE_SECONDS = 9.0
+_ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 32.0  # faults of Redis come in bursts: else no other fault would be met in calm
+_FINALIZER_PAUSE_SECONDS = 12.0
 _END_OF_RUN_SECONDS = 0.4  # in which a finalizer has published, from the last shard on
 _PRODUCER_SECONDS = 2.0  # that an enqueue takes
 _KILLED_PRODUCERS = 0.25

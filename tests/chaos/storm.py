@@ -15,6 +15,7 @@ from chaos.faults import KILLS, Fault, Kind
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
 from chaos.place import Place, Variant
+from chaos.promises import Broken, Promise
 from chaos.runs import Run
 from chaos.schedule import Schedule
 from hubserver import HubServer
@@ -53,7 +54,7 @@ class Outcome:
     faults: list[Fault] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: list[Broken] = field(default_factory=list)
     unasked_ends: Counter[str] = field(default_factory=Counter)
     finalizer_pids: set[int] = field(default_factory=set)
     left: dict[str, int] = field(default_factory=dict)
@@ -213,7 +214,7 @@ class _Storm:
             except redis.RedisError:  # away, by our own doing; the next look
                 return
             if now - run.started_at > _RUN_SECONDS:
-                self.outcome.problems.append(self._why_not_over(run))
+                self.outcome.problems.append(Broken(Promise.NOT_PUBLISHED, self._why_not_over(run)))
                 self._active.remove(run)
 
     def _is_over(self, run: Run) -> bool:
@@ -237,7 +238,7 @@ class _Storm:
         counts = self._fleet.ledger.counts(run.run_id) if run.is_enqueued else "not enqueued"
         error = self._fleet.ledger.publish_error(run.run_id) if run.is_enqueued else None
         return (
-            f"Run {run.number} ({run.run_id}) is not published after {_RUN_SECONDS:.0f} s: {counts}, "
+            f"run {run.number} ({run.run_id}), after {_RUN_SECONDS:.0f} s: {counts}, "
             f"publish error: {error}, open by what was noted: {sorted(run.open_shards)}"
         )
 

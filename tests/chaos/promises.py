@@ -1,0 +1,26 @@
+"""The promises that a storm is held against, and the record of one that was broken."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Promise(StrEnum):
+    """Named by how it is broken; a report counts each, and all must be 0."""
+
+    LOST = "shards lost"  # neither done nor failed, or not in the manifest
+    DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice
+    COMMITTED_TWICE = "runs committed twice"
+    OTHER_BYTES = "runs with other bytes"  # than a run without faults has
+    NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
+    WRONGLY_FAILED = "shards wrongly failed"  # or poison that was not, or not after as many crashes as it should be
+    LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes
+    TOO_DEAR = "costs over their bound"  # in time or in work
+
+
+@dataclass(frozen=True)
+class Broken:
+    promise: Promise
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.what}"
