@@ -82,6 +82,7 @@ def test_a_message_that_celery_delivers_again_while_its_shard_runs_starts_nothin
     assert [line["attempt"] for line in runs.manifest()] == [1]
 
 
+@pytest.mark.faults
 def test_lost_messages_are_sent_again(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
     run_id = runs.enqueue()
     lost = taken_out(runs, run_id)

@@ -48,9 +48,8 @@ def wait_until_idle(runs: FaultRuns) -> None:
     wait_until(ended, description="the workers end what they have", seconds=60)
 
 
-@pytest.mark.parametrize(
-    "seconds_down", [pytest.param(0.0, marks=pytest.mark.faults), 3.0], ids=["at-once", "longer-than-a-lease"]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("seconds_down", [0.0, 3.0], ids=["at-once", "longer-than-a-lease"])
 def test_shards_go_on_while_redis_is_killed_and_started_again_and_nothing_is_scored_twice(
     seconds_down: float, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:

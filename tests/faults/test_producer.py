@@ -1,0 +1,157 @@
+"""A producer may die, be called twice or be contradicted while a fleet is at work: nothing partial is ever published."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from producer.demo.shards import write_shards
+from support.fault_runs import FaultRuns
+from support.faults import Faults
+from support.outputs import data_digests, manifest_lines
+from support.processes import BIN, run_command
+from support.waiting import wait_until
+
+ALL_ROWS = 6 * 24
+RESERVE = "fleet.storage.folder:FolderOutput.reserve"
+CREATE = "fleet.ledger.ledger:Ledger.create_run"
+ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue adds shards
+RESTORE = "fleet.ledger.ledger:Ledger.restore"
+TAKE = "fleet.ledger.ledger:Ledger.take_due"
+SEND = "fleet.dispatch:_send"
+UNFINISHED = "its enqueue did not end; run the same command again"
+
+
+def options(runs: FaultRuns) -> list[str | Path]:
+    return ["--input", runs.shards, "--model", runs.model, "--output", runs.output, "--dtype", "float32", "--json"]
+
+
+def enqueue(runs: FaultRuns, **environment: str) -> CompletedProcess[str]:
+    return run_command("producer", "enqueue", *options(runs), environment=runs.fleet.environment | environment)
+
+
+def run_id_of(done: CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["run_id"])
+
+
+@pytest.mark.parametrize(
+    ("place", "moment"),
+    [
+        pytest.param(RESERVE, "before", marks=pytest.mark.faults),
+        pytest.param(RESERVE, "after", marks=pytest.mark.faults),
+        (ADD, "after"),
+        pytest.param(RESTORE, "before", marks=pytest.mark.faults),
+        pytest.param(TAKE, "after", marks=pytest.mark.faults),
+        pytest.param(SEND, "before", marks=pytest.mark.faults),
+        pytest.param(SEND, "after", marks=pytest.mark.faults),
+    ],
+)
+def test_a_producer_may_die_between_any_two_effects_of_enqueue(
+    place: str, moment: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    sane = faults.environment
+    faults.at(place, moment, "kill", program="producer")
+
+    with runs.finalizer(**sane), runs.worker(**sane):
+        killed = enqueue(runs, **faults.environment)
+        run_id = run_id_of(enqueue(runs, **sane))
+        runs.wait_until_published(run_id)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_of_a_run_that_was_enqueued_by_half_nothing_is_published_until_the_same_command_ends(
+    faults: Faults, runs: FaultRuns, tmp_path: Path
+) -> None:
+    """The ledger takes 200 shards at once: of 203, a producer that dies between leaves 3 out."""
+    runs.shards = tmp_path / "many"
+    write_shards(runs.shards, shards=203, rows=1, seed=4)
+    faults.use_stand_in(seconds_a_batch=0)
+    sane = faults.environment
+    faults.at(ADD, "after", "kill", program="producer")
+
+    with runs.finalizer(**sane), runs.worker("w1", **sane), runs.worker("w2", **sane):
+        killed = enqueue(runs, **faults.environment)
+        (run_id,) = runs.fleet.ledger.run_ids()
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).done == 200, description="what there is, is done")
+        wait_until(lambda: UNFINISHED in runs.fleet.log("finalizer").read_text(), description="it is not published")
+        assert runs.fleet.ledger.publication(run_id) is None
+        assert not (runs.output / "manifest.parquet").exists()
+
+        assert run_id_of(enqueue(runs, **sane)) == run_id
+        runs.wait_until_published(run_id)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert len(manifest_lines(runs.output)) == 203
+    assert runs.faults.rows_scored() == 203
+
+
+@pytest.mark.faults
+def test_the_same_command_twice_at_once_adds_each_shard_once(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
+    environment = os.environ | runs.fleet.environment
+
+    both = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    answers = [process.communicate(timeout=120) for process in both]
+    reports = [json.loads(stdout) for stdout, _ in answers]
+    with runs.served(workers=2):
+        runs.wait_until_published(reports[0]["run_id"])
+
+    assert [process.returncode for process in both] == [0, 0]
+    assert reports[0]["run_id"] == reports[1]["run_id"]
+    assert sum(report["added"] for report in reports) == 6
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(reports[0]["run_id"], undisturbed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("taken_up_by", ["enqueue", "retry"])
+def test_a_run_that_was_cancelled_midway_is_taken_up_where_it_stopped(
+    taken_up_by: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0.6)
+    run_id = run_id_of(enqueue(runs))
+
+    with runs.served(workers=2):
+        runs.wait_for_rows(run_id, 12)
+        assert runs.fleet.producer("cancel", run_id).returncode == 0
+        wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="the workers drop it")
+        rows_when_cancelled = runs.faults.rows_scored()
+        if taken_up_by == "enqueue":
+            assert run_id_of(enqueue(runs)) == run_id
+        else:
+            assert runs.fleet.producer("retry", run_id).returncode == 0
+        runs.wait_until_published(run_id)
+
+    assert rows_when_cancelled < ALL_ROWS
+    assert runs.faults.rows_scored() == ALL_ROWS
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+    run_id = run_id_of(enqueue(runs))
+    with runs.served():
+        runs.wait_until_published(run_id)
+        manifest = (runs.output / "manifest.parquet").stat()
+
+        again = enqueue(runs)
+
+    assert json.loads(again.stdout)["added"] == 0
+    assert (runs.output / "manifest.parquet").stat().st_mtime_ns == manifest.st_mtime_ns
+    assert runs.faults.rows_scored() == ALL_ROWS
+    assert data_digests(runs.output) == undisturbed
