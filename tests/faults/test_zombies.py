@@ -1,0 +1,167 @@
+"""A worker that was given up for dead and comes back, or whose clock is wrong, does no harm; what the dead left is removed."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from producer.local.processes import Child
+from support.fault_runs import FaultRuns, child_of
+from support.faults import Faults
+from support.waiting import wait_until
+
+ALL_ROWS, SHARD_ROWS = 6 * 24, 24
+STAGE = "fleet.storage.folder:FolderOutput.stage"
+RECEIPT = "fleet.storage.folder:FolderOutput.keep_receipt"
+COMPLETE = "fleet.ledger.ledger:Ledger.complete"
+
+
+def thaw(worker: Child) -> None:
+    child = child_of(worker)
+    os.kill(child.pid, signal.SIGCONT)
+    os.kill(worker.pid, signal.SIGCONT)
+
+
+def freeze(worker: Child) -> None:
+    child = child_of(worker)
+    os.kill(worker.pid, signal.SIGSTOP)
+    os.kill(child.pid, signal.SIGSTOP)
+
+
+def wait_until_frozen(faults: Faults) -> None:
+    wait_until(lambda: faults.fired(), description="the worker is frozen")
+
+
+def staged_attempts(runs: FaultRuns, run_id: str) -> list[Path]:
+    return [path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()]
+
+
+def receipts_of(runs: FaultRuns, run_id: str, shard: str) -> list[Path]:
+    return list((runs.output / ".shardsift" / run_id / "receipts" / shard).glob("*.json"))
+
+
+def frozen_shard(runs: FaultRuns, run_id: str) -> str:
+    ledger = runs.fleet.ledger
+    (name,) = ledger.redis.zrange(f"shardsift:run:{run_id}:running", 0, -1)
+    return str(name)
+
+
+@pytest.mark.parametrize(
+    ("place", "moment"),
+    [
+        pytest.param(STAGE, "after", marks=pytest.mark.faults),
+        pytest.param(RECEIPT, "after", marks=pytest.mark.faults),
+        (COMPLETE, "before"),
+    ],
+)
+def test_a_worker_that_comes_back_when_another_has_done_its_shard_drops_what_it_made_and_goes_on(
+    place: str, moment: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+    sane = faults.environment
+    faults.at(place, moment, "freeze worker")
+
+    with runs.finalizer(), runs.worker("w1") as zombie:
+        wait_until_frozen(faults)
+        shard = frozen_shard(runs, run_id)
+        with runs.worker("w2", **sane):
+            wait_until(
+                lambda: shard in {receipt.shard for receipt in runs.fleet.ledger.receipts(run_id)},
+                description="another worker does its shard",
+            )
+        thaw(zombie)
+        wait_until(
+            lambda: f"Shard {shard} of {run_id} was finished by another" in runs.fleet.log("w1").read_text(),
+            description="it learns that it comes too late",
+        )
+        of_shard = [path for path in staged_attempts(runs, run_id) if shard in str(path)]
+        runs.wait_until_published(run_id)
+
+    made_by = {str(line["shard"]): str(line["worker"]) for line in runs.manifest()}
+    assert len({path.name for path in of_shard}) <= 1
+    assert len(receipts_of(runs, run_id, shard)) == 1
+    assert made_by[shard].startswith("w2@")
+    assert runs.faults.rows_scored() <= ALL_ROWS + SHARD_ROWS
+    assert staged_attempts(runs, run_id) == []
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_frozen_worker_whose_shard_nobody_took_goes_on_with_it(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0.2)
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker("w1") as worker:
+        runs.wait_for_rows(run_id, SHARD_ROWS + 8)
+        freeze(worker)
+        wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="its lease runs out")
+        thaw(worker)
+        runs.wait_until_published(run_id)
+
+    assert runs.faults.rows_scored() == ALL_ROWS
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_worker_that_was_frozen_thrice_over_one_shard_does_it_all_the_same(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    """A machine that is paused now and then, and nobody else there: leases that ran out are no crashes then."""
+    faults.use_stand_in(seconds_a_batch=0.5)
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker("w1") as worker:
+        for rows in (4, 8, 12, 16):
+            runs.wait_for_rows(run_id, rows)
+            freeze(worker)
+            wait_until(lambda: not runs.fleet.ledger.counts(run_id).running, description="its lease runs out")
+            thaw(worker)
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).done == 1, description="the shard is done")
+
+    assert runs.fleet.ledger.counts(run_id).failed == 0
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("minutes", [-10, 10])
+def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_nobody(
+    minutes: int, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0.15)
+    sane = faults.environment
+    faults.clock_offset_seconds = 60.0 * minutes
+    run_id = runs.enqueue()
+
+    with runs.finalizer(**sane), runs.worker("w1"), runs.worker("w2", **sane):
+        runs.wait_until_published(run_id)
+
+    lines = runs.manifest()
+    skew = [float(line["started_at"].timestamp()) - time.time() for line in lines if str(line["worker"])[:2] == "w1"]
+    assert skew
+    assert all(abs(seconds - 60 * minutes) < 120 for seconds in skew)
+    assert {line["attempt"] for line in lines} == {1}
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_what_a_killed_worker_was_writing_is_removed_by_the_next_one(
+    runs: FaultRuns, faults: Faults, tmp_path: Path
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0.3)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run_id = runs.enqueue()
+
+    with runs.worker("w1", SHARDSIFT_SCRATCH_DIR=str(scratch)) as killed:
+        runs.wait_for_rows(run_id, 8)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    (left,) = scratch.iterdir()
+    with runs.worker("w2", SHARDSIFT_SCRATCH_DIR=str(scratch)) as worker:
+        wait_until(lambda: not left.exists(), description="the next worker removes it")
+        assert worker.poll() is None
