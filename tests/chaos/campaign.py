@@ -11,7 +11,7 @@ from chaos.storm import Outcome, StormPlan, storm
 from chaos.undisturbed import undisturbed
 from hubserver import HubServer
 
-_SHARDS, _ROWS = 12, 48
+_ROWS = 48
 _POISON_ATTEMPTS = 3  # so that these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
@@ -28,11 +28,12 @@ class CampaignPlan:
     min_faults: int = 0
     poison_runs: int = 1
     real_model: bool = False
+    shards: int = 12  # of each run
 
 
 def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> list[Outcome]:
     """One storm after the other, each held against runs without faults."""
-    place = prepare(folder, shards=_SHARDS, rows=_ROWS, seed=plan.seed)
+    place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=False) as hub:
         say("What runs without faults give")
         digests = undisturbed(place, FleetPlan(), hub)

@@ -21,6 +21,7 @@ class Network:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._proxies: list[Proxy] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -35,12 +36,15 @@ class Network:
     def proxy_to(self, server_socket: Path) -> "Proxy":
         proxy = Proxy(self, server_socket)
         self.call(proxy.open())
+        self._proxies.append(proxy)
         return proxy
 
     def call(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _end(self) -> None:
+        for proxy in self._proxies:
+            await proxy.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -78,8 +82,12 @@ class Proxy:
         self._delay_seconds = 0.0
 
     async def open(self) -> None:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        self._server.close()
+        await self._cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -91,7 +99,7 @@ class Proxy:
         self._writers.add(there_writer)
         try:
             await asyncio.gather(self._pass_on(reader, there_writer), self._pass_on(there_reader, writer))
-        except (OSError, EOFError):
+        except (OSError, EOFError, asyncio.CancelledError):
             pass
         finally:
             for one in (writer, there_writer):

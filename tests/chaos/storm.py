@@ -22,7 +22,7 @@ from hubserver import HubServer
 
 _TICK_SECONDS = 0.02
 _LOOK_SECONDS = 0.25  # at whether runs are published
-_RUN_SECONDS = 240.0  # in which a run must be published, whatever happens to it
+_RUN_SECONDS = 900.0  # in which a run must be published: at the worst, most of its shards are killed several times
 _ENQUEUED_AGAIN = 0.15  # of runs, while they are under way
 _HUB_EVERY = 3  # runs: one goes to the Hub, the others to folders
 _MOST_PROBLEMS = 10

@@ -1,6 +1,8 @@
 """What runs give into which no fault is put: the bytes that all others are held against."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -20,9 +22,9 @@ def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
     schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
     digests = {}
     with ChaosFleet.started(place.folder / "undisturbed", calm, place.model, hub, schedule) as fleet:
-        for number, variant in enumerate(place.variants):
-            output = fleet.folder / "out" / variant.name
-            _publish(fleet, variant, output, number)
+        outputs = {variant: fleet.folder / "out" / variant.name for variant in place.variants}
+        _publish(fleet, outputs)
+        for variant, output in outputs.items():
             _check_each_row_is_there_once(variant, output)
             digests[variant.name] = published_digests(str(output), "", hub)
     for poisoned in place.poisoned:
@@ -31,12 +33,16 @@ def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
     return digests
 
 
-def _publish(fleet: ChaosFleet, variant: Variant, output: Path, number: int) -> None:
-    service = fleet.producer(variant, str(output), number)
-    service.start()
-    assert service.process.wait() == 0, service.log.read_text()
-    run_id = service.log.read_text().splitlines()[-1].strip()
-    wait_until(lambda: fleet.ledger.publication(run_id), description=f"{variant.name} is published", seconds=180)
+def _publish(fleet: ChaosFleet, outputs: Mapping[Variant, Path]) -> None:
+    services = [
+        fleet.producer(variant, str(output), number) for number, (variant, output) in enumerate(outputs.items())
+    ]
+    for service in services:
+        service.start()
+    for service in services:
+        assert service.process.wait() == 0, service.log.read_text()
+        run_id = service.log.read_text().splitlines()[-1].strip()
+        wait_until(partial(fleet.ledger.publication, run_id), description=f"{run_id} is published", seconds=180)
 
 
 def _check_each_row_is_there_once(variant: Variant, output: Path) -> None:

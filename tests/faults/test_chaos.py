@@ -17,13 +17,15 @@ from support.faults import Faults
 from support.fleet import Fleet
 from support.waiting import wait_until
 
-SECONDS, SEED = 20, 7
+SEED, KILLS_OF_EACH_KIND, MOST_SECONDS = 7, 2, 120
 ALL_ROWS = 6 * 24
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600)  # where a run is stuck, the storm itself says so, and why
 def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path) -> None:
-    plan = CampaignPlan(seed=SEED, seconds=SECONDS, workers=2, poison_runs=0)
+    plan = CampaignPlan(
+        seed=SEED, seconds=MOST_SECONDS, workers=2, min_faults=KILLS_OF_EACH_KIND, poison_runs=0, shards=6
+    )
 
     (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
 
@@ -31,7 +33,7 @@ def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path) -> None:
     kinds = Counter(fault.kind for fault in outcome.faults)
     assert figures.broken == []
     assert figures.runs >= 1
-    assert all(kinds[kind] for kind in KILLS), kinds
+    assert all(kinds[kind] >= KILLS_OF_EACH_KIND for kind in KILLS), kinds
 
 
 def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
