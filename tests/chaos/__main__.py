@@ -3,6 +3,7 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ _RESULTS = Path(__file__).parent / "results"
 
 def main() -> int:
     options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of all `with` blocks, so that no process is left
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     plan = CampaignPlan(
         seed=options.seed,
@@ -38,6 +40,9 @@ def main() -> int:
         return 1
     if not options.keep:
         shutil.rmtree(folder)
+    if too_few := report.too_few(plan.kinds, plan.min_faults):
+        _say(f"The time was over before each kind of kill came {plan.min_faults} times: {too_few}")
+        return 1
     return 0
 
 

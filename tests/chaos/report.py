@@ -6,7 +6,7 @@ import shlex
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.ledger.machine import _commit, _cpu, _server
 from chaos.bounds import broken_bounds
-from chaos.faults import Kind
+from chaos.faults import KILLS, Kind
 from chaos.promises import Promise
 from chaos.recovery import History, Recovery, recoveries
 from chaos.redone import work
@@ -71,6 +71,9 @@ class StormFigures:
     counts: dict[str, int]
     broken: list[str]
 
+    def faults_of(self, kind: Kind) -> int:
+        return self.by_kind[kind].faults if kind in self.by_kind else 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -82,6 +85,11 @@ class Report:
     redis: str
     versions: dict[str, str]
     storms: list[StormFigures] = field(default_factory=list)
+
+    def too_few(self, kinds: Collection[Kind], wanted: int) -> dict[str, int]:
+        """The kinds of kills that came less often than they should, over all storms, and how often they did."""
+        counts = {kind: sum(storm.faults_of(kind) for storm in self.storms) for kind in KILLS if kind in kinds}
+        return {str(kind): count for kind, count in counts.items() if count < wanted}
 
     @property
     def broken(self) -> list[str]:

@@ -87,7 +87,7 @@ class Schedule:
 
     def _lasts(self, kind: Kind, rng: random.Random) -> float:
         if kind == Kind.FREEZE:
-            return self._lease_seconds * rng.uniform(1.1, 2.0)
+            return self._lease_seconds * rng.uniform(1.3, 2.5)
         if kind in (Kind.HALF_OPEN, Kind.DELAY):
             return self._lease_seconds * rng.uniform(0.3, 2.0)
         return 0.0
