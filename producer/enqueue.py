@@ -87,10 +87,12 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -
     spec = plan.spec
     output = open_output(spec.output_uri, spec.run_id)
     output.reserve(spec)
-    # Read before the run is written: a producer that dies here, or cannot read them, reads them the next time.
+    # Read and recorded before the run is complete: a producer that dies here, or cannot read them, reads them the next
+    # time, and meanwhile nobody scores what is done.
     receipts = [] if ledger.is_complete(spec.run_id) else list(output.receipts())
-    added = ledger.create_run(spec, plan.shards, now=time.time())
+    added = ledger.add_shards(spec, plan.shards, now=time.time())
     restored = ledger.restore(spec.run_id, receipts)
+    ledger.mark_complete(spec.run_id)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(

@@ -26,6 +26,7 @@ class RunStatus:
     output_uri: str
     queue: str
     counts: Counts
+    complete: bool
     cancelled: bool
     failures: tuple[Failure, ...]
     publication: Publication | None
@@ -45,6 +46,8 @@ class RunStatus:
     def word(self) -> str:
         if self.cancelled:
             return "cancelled"
+        if not self.complete:
+            return "half enqueued"
         if self.counts.open:
             return "running"
         if self.is_published:
@@ -74,6 +77,7 @@ def run_status(ledger: Ledger, run_id: str) -> RunStatus:
         output_uri=spec.output_uri,
         queue=spec.queue,
         counts=ledger.counts(run_id),
+        complete=ledger.is_complete(run_id),
         cancelled=ledger.is_cancelled(run_id),
         failures=tuple(ledger.failures(run_id)),
         publication=ledger.publication(run_id),
@@ -128,7 +132,9 @@ def what_next(status: RunStatus) -> list[str]:
             lines.append(f"Or publish the others without them: producer finalize {status.run_id}")
     if status.cancelled:
         lines.append(f"Take it up again: producer retry {status.run_id}")
-    if status.counts.open and not status.counts.running and not status.cancelled:
+    if not status.complete:
+        lines.append("Its enqueue did not end: run the same command again, and it begins.")
+    if status.complete and status.counts.open and not status.counts.running and not status.cancelled:
         lines.append(
             f"No worker has a shard of it now. Its queue is {status.queue}; `worker start` with its model serves it."
         )

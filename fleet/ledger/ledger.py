@@ -76,6 +76,12 @@ class Ledger:
 
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and the shards it does not have yet; returns how many those were. May run twice; lifts a cancellation."""
+        added = self.add_shards(spec, shards, now=now)
+        self.mark_complete(spec.run_id)
+        return added
+
+    def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
+        """As `create_run`, for whoever has more to write: nothing is sent or published before `mark_complete`."""
         keys = Keys(spec.run_id)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")
@@ -84,11 +90,14 @@ class Ledger:
         for batch in _batches(shards):
             fields = [part for shard in batch for part in (shard.name, _SHARD.dump_json(shard))]
             added += self._run_script("add_shards", keys.of(), fields)
-        self.redis.hset(keys.run, "complete", 1)
         return added
 
+    def mark_complete(self, run_id: str) -> None:
+        """All shards of the run are written, and what is known of them."""
+        self.redis.hset(Keys(run_id).run, "complete", 1)
+
     def is_complete(self, run_id: str) -> bool:
-        """Whether all shards of the run were written: a producer may have died midway."""
+        """Whether it was marked so: a producer may have died midway."""
         return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:

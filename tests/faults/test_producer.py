@@ -23,7 +23,7 @@ ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue adds s
 RESTORE = "fleet.ledger.ledger:Ledger.restore"
 TAKE = "fleet.ledger.ledger:Ledger.take_due"
 SEND = "fleet.dispatch:_send"
-UNFINISHED = "its enqueue did not end; run the same command again"
+UNFINISHED = "enqueue did not end"
 
 
 def options(runs: FaultRuns) -> list[str | Path]:
@@ -81,17 +81,53 @@ def test_of_a_run_that_was_enqueued_by_half_nothing_is_published_until_the_same_
     with runs.finalizer(**sane), runs.worker("w1", **sane), runs.worker("w2", **sane):
         killed = enqueue(runs, **faults.environment)
         (run_id,) = runs.fleet.ledger.run_ids()
-        wait_until(lambda: runs.fleet.ledger.counts(run_id).done == 200, description="what there is, is done")
-        wait_until(lambda: UNFINISHED in runs.fleet.log("finalizer").read_text(), description="it is not published")
-        assert runs.fleet.ledger.publication(run_id) is None
+        said = runs.fleet.producer("status", run_id)
+        forced = runs.fleet.producer("finalize", run_id)
         assert not (runs.output / "manifest.parquet").exists()
 
         assert run_id_of(enqueue(runs, **sane)) == run_id
         runs.wait_until_published(run_id)
 
     assert killed.returncode == -signal.SIGKILL
+    assert (said.returncode, forced.returncode) == (3, 3)
+    assert UNFINISHED in said.stdout
+    assert UNFINISHED in forced.stderr
     assert len(manifest_lines(runs.output)) == 203
     assert runs.faults.rows_scored() == 203
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_what_is_done_is_not_scored_again_when_the_producer_that_takes_it_over_dies_or_dawdles(
+    fault: str, faults: Faults, runs: FaultRuns, undisturbed: dict[str, str]
+) -> None:
+    sane = faults.environment
+    run_id = run_id_of(enqueue(runs))
+    with runs.worker(**sane):
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).done == 6, description="all shards are done")
+    runs.fleet.ledger.redis.flushall()
+    faults.at(RESTORE, "before", fault, program="producer")
+
+    with runs.finalizer(**sane), runs.worker(**sane):
+        command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
+        first = subprocess.Popen(command, env=os.environ | runs.fleet.environment | faults.environment)
+        wait_until(faults.fired, description="the producer is stopped midway")
+        looked = sweeps(runs, run_id)
+        wait_until(lambda: sweeps(runs, run_id) > looked, description="the finalizer looks at what there is")
+        if fault == "kill":
+            assert run_id_of(enqueue(runs)) == run_id
+        else:
+            first.send_signal(signal.SIGCONT)
+        first.wait(timeout=60)
+        runs.wait_until_published(run_id)
+
+    assert runs.faults.rows_scored() == ALL_ROWS
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+def sweeps(runs: FaultRuns, run_id: str) -> int:
+    """When the last one was."""
+    return int(runs.fleet.ledger.redis.hget(f"shardsift:run:{run_id}", "looked_ms") or 0)
 
 
 @pytest.mark.faults

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.ledger import Ledger
-from producer.status import RunStatus, run_status, what_next
+from producer.status import ExitCode, RunStatus, run_status, what_next
 from support.records import a_shard, a_spec
 
 
@@ -28,6 +28,16 @@ def test_what_was_refused_is_told_with_how_often_it_came(ledger: Ledger, status:
         "messages of a newer version": 1,
         "messages that are not ours": 1200,
     }
+
+
+def test_a_run_whose_enqueue_did_not_end_says_what_to_do(ledger: Ledger) -> None:
+    spec = a_spec()
+    ledger.add_shards(spec, [a_shard()], now=0)
+
+    status = run_status(ledger, spec.run_id)
+
+    assert (status.word, status.exit_code) == ("half enqueued", ExitCode.RUNNING)
+    assert what_next(status) == ["Its enqueue did not end: run the same command again, and it begins."]
 
 
 def test_where_nothing_was_refused_nothing_is_said(status: RunStatus) -> None:

@@ -6,6 +6,8 @@ local room, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
+-- Of a run that is still being written, some shards may be done, and only their receipts beside the outputs know it.
+if redis.call('HEXISTS', run, 'complete') == 0 then return {{}, {}} end
 
 -- If nobody could look for so long, Redis was away or frozen: leases that ran out since get one lease more to be renewed,
 -- and no second one, for it may be that just nobody looks often. There are no more of them than workers: they need no limit.
