@@ -40,7 +40,7 @@ def _serve_one_scorer(sender: str, conf: Any, **_: Any) -> None:
     """Pin the model's revision for the child, and consume that scorer's queue only."""
     try:
         settings = read_settings()
-        Ledger.connect(settings)
+        app.ledger = Ledger.connect(settings)
         model = resolve_model(settings.model, settings.model_revision)
     except UsageError as error:
         sys.stderr.write(f"worker: {error}\n")
@@ -66,7 +66,7 @@ def _watch_over_child(sender: Any, **_: Any) -> None:
     """From here on the parent reports crashes of its child, and ends it in good order when told to leave."""
     from worker.parent import Parent
 
-    app.parent = Parent(app, sender, read_settings())
+    app.parent = Parent(app, sender, read_settings(), app.ledger)
     app.parent.watch_for_spot_notice()
 
 

@@ -32,12 +32,13 @@ logger = logging.getLogger(__name__)
 class Parent:
     """What Celery's main process does beside its own work."""
 
-    def __init__(self, app: Celery, consumer: Any, settings: Settings) -> None:
+    def __init__(self, app: Celery, consumer: Any, settings: Settings, ledger: Ledger) -> None:
+        """Must not fail, not even where Redis is away just now: Celery would swallow it, and go on without a parent."""
         self._app = app
         self._hostname = str(consumer.hostname)
         self._pool = consumer.pool
         self._settings = settings
-        self._ledger = Ledger.connect(settings)
+        self._ledger = ledger
         self._seconds_left: float | None = None
 
     def watch_for_spot_notice(self) -> None:

@@ -79,7 +79,7 @@ def _count_refused(**_: Any) -> None:
 @signals.celeryd_init.connect
 def _check_redis(**_: Any) -> None:
     try:
-        Ledger.connect(read_settings())
+        app.ledger = Ledger.connect(read_settings())
     except UsageError as error:
         sys.stderr.write(f"finalizer: {error}\n")
         raise SystemExit(2) from error
@@ -87,8 +87,8 @@ def _check_redis(**_: Any) -> None:
 
 @signals.worker_ready.connect
 def _start_sweeping(**_: Any) -> None:
-    settings = read_settings()
-    app.sweeper = Sweeper(app, Ledger.connect(settings), settings, only_run=os.environ.get(ONLY_RUN))
+    """With the connection of the start: if Redis is away just now, Celery would swallow that, and go on without a sweep."""
+    app.sweeper = Sweeper(app, app.ledger, read_settings(), only_run=os.environ.get(ONLY_RUN))
     app.sweeper.start()
 
 

@@ -54,6 +54,22 @@ def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+def test_a_worker_whose_redis_was_away_as_it_became_ready_reports_the_crash_of_its_child(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at("worker.parent:Parent.__init__", "before", "fail next ping")
+    runs.lease_seconds = 300
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        runs.wait_for_rows(run_id)
+        child_of(worker).kill()
+        runs.wait_until_published(run_id)
+
+    assert faults.fired() == 1
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
 def test_a_child_that_starts_while_redis_is_away_waits_for_it(
     faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
 ) -> None:

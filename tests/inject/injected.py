@@ -136,6 +136,19 @@ def _raise_device_fault() -> None:
     raise DeviceFault("CUDA error: device-side assert triggered, by order")
 
 
+def _fail_next_ping() -> None:
+    """As if Redis were away when it is asked for the next time."""
+    import redis
+
+    real = redis.Redis.ping
+
+    def fail(*_: object, **__: object) -> None:
+        redis.Redis.ping = real  # type: ignore[method-assign]
+        raise redis.ConnectionError("Redis is away, by order")
+
+    redis.Redis.ping = fail  # type: ignore[assignment,method-assign]
+
+
 def _raise_runtime_error() -> None:
     raise RuntimeError("a fault that nobody foresaw, by order")
 
@@ -153,4 +166,5 @@ ACTIONS: dict[str, Action] = {
     "memory error": _raise_memory_error,
     "device fault": _raise_device_fault,
     "runtime error": _raise_runtime_error,
+    "fail next ping": _fail_next_ping,
 }
