@@ -15,7 +15,7 @@ _ROWS = 48
 _POISON_ATTEMPTS = 3  # so that these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
-_REAL_SECONDS = 120.0
+_REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 120.0, 6, 16
 _OF_REAL_WORKERS = (Kind.CHILD, Kind.PARENT, *NOTICES)  # a start takes some ten seconds: a few will do
 
 
@@ -39,7 +39,7 @@ def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> li
         digests = undisturbed(place, FleetPlan(), hub)
         outcomes = [storm(one, place, hub, digests, say) for one in _storms(plan, place)]
         if plan.real_model:
-            outcomes.append(_real_storm(plan, place, hub, say))
+            outcomes.append(_real_storm(plan, folder / "real", hub, say))
     return outcomes
 
 
@@ -67,14 +67,14 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
         )
 
 
-def _real_storm(plan: CampaignPlan, place: Place, hub: HubServer, say: Callable[[str], None]) -> Outcome:
+def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[[str], None]) -> Outcome:
     """The real MiniLM in float32: its bytes, too, are those of a run without faults."""
     from support.models import minilm_classifier  # not above: it imports torch, which no other storm needs
 
-    model = minilm_classifier(place.folder / "minilm")
-    real = replace(place, folder=place.folder / "with-minilm", model=model, variants=place.variants[1:2], poisoned=())
-    real.folder.mkdir()
-    fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, stand_in=False)
+    few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)
+    model = minilm_classifier(few.folder / "minilm")
+    real = replace(few, model=model, variants=few.variants[1:2], poisoned=())
+    fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, window_rows=4, stand_in=False)
     say("What a run of the real model without faults gives")
     digests = undisturbed(real, fleet, hub)
     kinds = [kind for kind in plan.kinds if kind in _OF_REAL_WORKERS]

@@ -15,6 +15,8 @@ from chaos.schedule import Schedule
 from hubserver import HubServer
 from support.waiting import wait_until
 
+_SECONDS = 300.0  # in which each is published
+
 
 def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
     """Of each variant. A poisoned one is published without its poison: as the clean one that keeps the same rows."""
@@ -42,7 +44,7 @@ def _publish(fleet: ChaosFleet, outputs: Mapping[Variant, Path]) -> None:
     for service in services:
         assert service.process.wait() == 0, service.log.read_text()
         run_id = service.log.read_text().splitlines()[-1].strip()
-        wait_until(partial(fleet.ledger.publication, run_id), description=f"{run_id} is published", seconds=180)
+        wait_until(partial(fleet.ledger.publication, run_id), description=f"{run_id} is published", seconds=_SECONDS)
 
 
 def _check_each_row_is_there_once(variant: Variant, output: Path) -> None:
