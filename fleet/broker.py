@@ -28,7 +28,7 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_SECONDS,
             "priority_steps": [FIRST, LATER],
-            "socket_timeout": 30,
+            "socket_timeout": 10,  # after a silence of the network each connection takes as long to be given up, one by one
             "socket_connect_timeout": 10,
             "socket_keepalive": True,
             "health_check_interval": 15,
@@ -48,7 +48,9 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         task_acks_late=True,
         task_reject_on_worker_lost=False,
         task_acks_on_failure=True,
-        worker_prefetch_multiplier=1,
+        # One message at a time, counted by the tasks at work: counted by messages not yet acknowledged, a worker whose
+        # acknowledgement was lost with its connection would wait for ever.
+        worker_prefetch_multiplier=0,
         worker_disable_prefetch=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,  # a running shard outlives a restart of Redis
         # What Flower shows.

@@ -5,7 +5,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
@@ -63,19 +63,24 @@ class Proxy:
         return len(writers)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):  # at the end of the test: asyncio would log it as an error
+            await self._connect(reader, writer)
+        self._close(writer)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         if self._is_silent:
             self._silent.add(writer)
         try:
             redis_reader, redis_writer = await asyncio.open_unix_connection(str(self._upstream))
         except OSError:
-            self._close(writer)
             return
-        await asyncio.gather(
-            self._carry(reader, redis_writer, client=writer), self._carry(redis_reader, writer, client=writer)
-        )
-        redis_writer.transport.abort()
-        self._close(writer)
+        try:
+            await asyncio.gather(
+                self._carry(reader, redis_writer, client=writer), self._carry(redis_reader, writer, client=writer)
+            )
+        finally:
+            redis_writer.transport.abort()
 
     async def _carry(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, client: asyncio.StreamWriter
@@ -137,3 +142,4 @@ async def _ended(server: asyncio.Server) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)  # the transports close their sockets
