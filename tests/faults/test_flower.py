@@ -1,0 +1,63 @@
+"""Flower is a view: whether it dies, hangs or asks for everything all the time, the work goes on."""
+
+import base64
+import os
+import signal
+import socket
+import threading
+import urllib.request
+
+import pytest
+
+from support.fault_runs import FaultRuns
+from support.processes import started
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+ALL_ROWS = 6 * 24
+
+
+def test_work_goes_on_while_flower_floods_hangs_and_dies(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+    runs.faults.use_stand_in(seconds_a_batch=0.3)
+    environment = {**runs.fleet.environment, "SHARDSIFT_FLOWER_AUTH": "me:a-password"}
+    run_id = runs.enqueue()
+    address = f"127.0.0.1:{free_port()}"
+    flower = started(
+        *("producer", "flower", "--port", address.partition(":")[2]),
+        environment=environment,
+        log=runs.fleet.log("flower"),
+    )
+
+    with runs.finalizer(), runs.worker(), flower as process:
+        wait_until(lambda: ask(address, "/healthcheck"), description="Flower answers")
+        flood = [threading.Thread(target=ask, args=(address, "/api/workers?refresh=1")) for _ in range(50)]
+        for thread in flood:
+            thread.start()
+        rows = runs.faults.rows_scored()
+        runs.wait_for_rows(run_id, rows + 24)
+        os.kill(process.pid, signal.SIGSTOP)
+        runs.wait_for_rows(run_id, rows + 48)
+        os.kill(process.pid, signal.SIGKILL)
+        runs.wait_until_published(run_id)
+        for thread in flood:
+            thread.join()
+
+    assert runs.faults.rows_scored() == ALL_ROWS
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def ask(address: str, path: str) -> bool:
+    password = base64.b64encode(b"me:a-password").decode()
+    request = urllib.request.Request(f"http://{address}{path}", headers={"Authorization": f"Basic {password}"})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return bool(answer.read())
+    except OSError:
+        return False
