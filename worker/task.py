@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from fleet.broker import LATER
 from fleet.dispatch import send_due_shards, send_finalize
 from fleet.errors import LeaseLost, NewerVersion, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
-from fleet.ledger import Claim, Refusal
+from fleet.ledger import Claim, Refusal, new_nonce
 from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
 from fleet.receipt import Receipt
 from fleet.storage.opening import open_output
@@ -50,7 +50,10 @@ def score_shard_task(self: Task, *by_place: object, **fields: object) -> str:
     try:
         if child.stopping.is_set():
             raise Stopped("The worker is stopping.")
-        claim = patiently(lambda: child.ledger.claim(message.run_id, message.shard, owner=worker), child.stopping)
+        nonce = new_nonce()
+        claim = patiently(
+            lambda: child.ledger.claim(message.run_id, message.shard, owner=worker, nonce=nonce), child.stopping
+        )
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
     if isinstance(claim, Refusal):

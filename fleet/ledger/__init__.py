@@ -4,7 +4,7 @@
 moves, each of which happens whole or not at all. Knows no Celery: `fleet/dispatch.py` sends messages.
 """
 
-from fleet.ledger.ledger import Ledger
+from fleet.ledger.ledger import Ledger, new_nonce
 from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal
 
-__all__ = ["Claim", "Counts", "Failure", "Ledger", "Publication", "Refusal"]
+__all__ = ["Claim", "Counts", "Failure", "Ledger", "Publication", "Refusal", "new_nonce"]

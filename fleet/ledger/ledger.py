@@ -203,15 +203,16 @@ class Ledger:
 
     # --- one shard --------------------------------------------------------------------------------------------------
 
-    def claim(self, run_id: str, shard_name: str, owner: str) -> Claim | Refusal:
+    def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim | Refusal:
         """Take a shard for one lease. Two workers never hold the same shard with valid tokens.
 
-        `owner` is a worker, of which one process at a time scores: its next claim of a shard ends its claim before.
+        `owner` is a worker, of which one process at a time scores: its next claim of a shard ends its claim before, as a
+        crash. Only with the `nonce` of that claim, from `new_nonce`, it is the same one: for an answer that was lost.
         """
         answer = self._run_script(
             "claim",
             Keys(run_id).of(shard_name),
-            [shard_name, owner, self._lease_ms, self._max_attempts, uuid4().hex[:12]],
+            [shard_name, owner, self._lease_ms, self._max_attempts, nonce or new_nonce()],
         )
         if answer[0] != "claimed":
             return Refusal(answer[0])
@@ -380,6 +381,11 @@ class Ledger:
         for name in names:
             pipeline.hget(keys.attempts(name), field)
         return list(pipeline.execute())
+
+
+def new_nonce() -> str:
+    """What tells one claim from all others."""
+    return uuid4().hex[:12]
 
 
 def _keys(claim: Claim) -> list[str]:

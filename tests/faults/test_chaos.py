@@ -70,6 +70,21 @@ def test_a_worker_whose_redis_was_away_as_it_became_ready_reports_the_crash_of_i
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
+    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+) -> None:
+    faults.at("fleet.ledger.ledger:Ledger.claim", "after", "lose answer", times=3)
+    runs.lease_seconds = 30
+    run_id = runs.enqueue()
+
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert faults.fired() == 3
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+
+
 def test_a_child_that_starts_while_redis_is_away_waits_for_it(
     faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
 ) -> None:

@@ -136,6 +136,13 @@ def _raise_device_fault() -> None:
     raise DeviceFault("CUDA error: device-side assert triggered, by order")
 
 
+def _lose_answer() -> None:
+    """After a call of the ledger's: Redis did what it was told, and went away before it could say so."""
+    import redis
+
+    raise redis.ConnectionError("the answer is lost, by order")
+
+
 def _fail_next_ping() -> None:
     """As if Redis were away when it is asked for the next time."""
     import redis
@@ -167,4 +174,5 @@ ACTIONS: dict[str, Action] = {
     "device fault": _raise_device_fault,
     "runtime error": _raise_runtime_error,
     "fail next ping": _fail_next_ping,
+    "lose answer": _lose_answer,
 }

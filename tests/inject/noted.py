@@ -28,7 +28,9 @@ def note_events(log: Path) -> Note:
         os.write(file, f"{json.dumps(line)}\n".encode())
 
     _after(
-        _LEDGER, "claim", lambda result, _self, run_id, shard, owner: _note_claim(note, result, run_id, shard, owner)
+        _LEDGER,
+        "claim",
+        lambda result, _self, run_id, shard, owner, **_: _note_claim(note, result, run_id, shard, owner),
     )
     _after(_LEDGER, "complete", lambda _result, _self, claim, *_: _note_end(note, "complete", claim))
     for end in _ENDS:
