@@ -18,7 +18,6 @@ from support.waiting import wait_until
 
 ALL_ROWS = 6 * 24
 RESERVE = "fleet.storage.folder:FolderOutput.reserve"
-CREATE = "fleet.ledger.ledger:Ledger.create_run"
 ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue adds shards
 RESTORE = "fleet.ledger.ledger:Ledger.restore"
 TAKE = "fleet.ledger.ledger:Ledger.take_due"
@@ -39,16 +38,17 @@ def run_id_of(done: CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["run_id"])
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("place", "moment"),
     [
-        pytest.param(RESERVE, "before", marks=pytest.mark.faults),
-        pytest.param(RESERVE, "after", marks=pytest.mark.faults),
+        (RESERVE, "before"),
+        (RESERVE, "after"),
         (ADD, "after"),
-        pytest.param(RESTORE, "before", marks=pytest.mark.faults),
-        pytest.param(TAKE, "after", marks=pytest.mark.faults),
-        pytest.param(SEND, "before", marks=pytest.mark.faults),
-        pytest.param(SEND, "after", marks=pytest.mark.faults),
+        (RESTORE, "before"),
+        (TAKE, "after"),
+        (SEND, "before"),
+        (SEND, "after"),
     ],
 )
 def test_a_producer_may_die_between_any_two_effects_of_enqueue(

@@ -48,14 +48,8 @@ def frozen_shard(runs: FaultRuns, run_id: str) -> str:
     return str(name)
 
 
-@pytest.mark.parametrize(
-    ("place", "moment"),
-    [
-        pytest.param(STAGE, "after", marks=pytest.mark.faults),
-        pytest.param(RECEIPT, "after", marks=pytest.mark.faults),
-        (COMPLETE, "before"),
-    ],
-)
+@pytest.mark.faults
+@pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (RECEIPT, "after"), (COMPLETE, "before")])
 def test_a_worker_that_comes_back_when_another_has_done_its_shard_drops_what_it_made_and_goes_on(
     place: str, moment: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
