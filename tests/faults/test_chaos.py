@@ -104,6 +104,7 @@ def test_a_child_that_starts_while_redis_is_away_waits_for_it(
             server.kill()
             wait_until(lambda: "Waiting for Redis: No Redis" in fleet.log("w1").read_text(), description="it waits")
             server.start_again()
+            wait_until(lambda: server.answers, description="Redis answers again")
             runs.wait_until_published(run_id)
             assert worker.poll() is None
 
