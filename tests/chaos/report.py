@@ -215,9 +215,10 @@ def _storm_lines(storm: StormFigures) -> Iterator[str]:
         f"{storm.name}: seed {storm.seed}, {storm.seconds:.0f} s, {storm.workers} workers, {storm.finalizers} finalizers, "
         f"lease {storm.lease_seconds:g} s, sweep {storm.sweep_seconds:g} s"
     )
+    work = f"{storm.rows:,} rows; {storm.redone_share:.1%} of the rows scored were scored before"
     yield (
         f"{storm.runs} runs published ({storm.runs_on_hub} of them on the Hub) by {storm.enqueues} calls of enqueue; "
-        f"{storm.shards:,} shards, {storm.rows:,} rows; {storm.redone_share:.1%} of the rows scored were scored before"
+        f"{storm.shards:,} shards, {work if storm.rows_scored else 'work that is not counted'}"
     )
     if storm.load_seconds:
         load = storm.load_seconds

@@ -24,7 +24,13 @@ ALL_ROWS = 6 * 24
 @pytest.mark.timeout(600)  # where a run is stuck, the storm itself says so, and why
 def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path) -> None:
     plan = CampaignPlan(
-        seed=SEED, seconds=MOST_SECONDS, workers=2, min_faults=KILLS_OF_EACH_KIND, poison_runs=0, shards=6
+        seed=SEED,
+        seconds=MOST_SECONDS,
+        workers=3,
+        kinds=KILLS,
+        min_faults=KILLS_OF_EACH_KIND,
+        poison_runs=0,
+        shards=6,
     )
 
     (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
