@@ -108,7 +108,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
 
     stopped = subprocess.Popen(command, env={**os.environ, **machine}, stderr=subprocess.PIPE, start_new_session=True)
     staged = tmp_path / "out/.shardsift"
-    wait_until(lambda: any(staged.rglob("receipts/*.json")), description="a first shard is done", seconds=120)
+    wait_until(lambda: any(staged.rglob("receipts/*/*.json")), description="a first shard is done", seconds=120)
     stopped.send_signal(stop)
     _, said = stopped.communicate(timeout=60)
 
