@@ -6,6 +6,7 @@ there does not hold the scoring up.
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import redis
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
 from fleet.storage.output import Output
+from worker.patience import patiently
 from worker.scoring import Scores
 
 logger = logging.getLogger(__name__)
@@ -38,12 +40,13 @@ class Checkpoint:
 
 
 @contextmanager
-def open_checkpoint(claim: Claim, ledger: Ledger, output: Output) -> Iterator[Checkpoint]:
+def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
     """The checkpoint of a claimed shard; at the end of the block all that was kept is stored, if the stores answer.
 
-    Raises redis.RedisError and TransientError where what earlier attempts left cannot be read.
+    Waits for Redis. Raises TransientError where what earlier attempts left in the output's storage cannot be read, Stopped
+    if the worker is to leave meanwhile.
     """
-    found = ledger.saved_scores(claim)
+    found = patiently(lambda: ledger.saved_scores(claim), stopping)
     if claim.spilled:
         found |= {int(name): content for name, content in output.checkpoints(claim.shard.name).items()}
     store = _Store(claim, ledger, output)

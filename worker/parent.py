@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ class Parent:
     def _signal_child(self, number: signal.Signals) -> None:
         for process in self._pool._pool._pool:
             if process.pid:
-                os.kill(process.pid, number)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(process.pid, number)
 
     def count_refused(self) -> None:
         try:

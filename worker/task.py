@@ -117,7 +117,7 @@ def _scored_and_recorded(claim: Claim, child: Child, task: Task, worker: str) ->
         watchdog=child.watchdog,
     )
     with lease:
-        with open_checkpoint(claim, child.ledger, output) as checkpoint:
+        with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
             scratch_dir = child.settings.scratch_dir
             receipt = score_shard(
                 claim, child.scorer, lease, checkpoint, output, worker=worker, scratch_dir=scratch_dir
@@ -154,6 +154,8 @@ def _as_ours(error: Exception) -> ShardsiftError:
         return error
     if isinstance(error, MemoryError):
         return TransientError(f"No memory left: {error}")
+    if isinstance(error, redis.RedisError):
+        return TransientError(f"Redis failed: {error}")
     return ShardsiftError(f"{type(error).__name__}: {error}")
 
 

@@ -72,7 +72,7 @@ class Desk:
 
     def work_under_the_lease(self) -> Receipt:
         output = open_output(self.claim.spec.output_uri, self.claim.run_id)
-        with open_checkpoint(self.claim, self.ledger, output) as checkpoint:
+        with open_checkpoint(self.claim, self.ledger, output, self.stopping) as checkpoint:
             return score_shard(
                 self.claim, self.scorer, self.lease, checkpoint, output, worker="w1@test/1", scratch_dir=self.scratch
             )
