@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema
 from fleet.errors import ShardError, UsageError
@@ -19,6 +20,7 @@ from fleet.ledger import Claim
 from fleet.receipt import OutputFile, Provenance, Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.identity import unchanged
 from fleet.storage.opening import open_parquet
 from fleet.storage.output import Output
 from worker.checkpoint import Checkpoint
@@ -50,29 +52,38 @@ def score_shard(
     """
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
-    with (
-        _usage_errors_told_of(shard),
-        scratch_folder(scratch_dir) as scratch,
-        open_parquet(shard.uri) as parquet,
-    ):
-        writer = ShardWriter(scratch, parquet.schema_arrow, spec)
-        keep = _filter(spec, parquet.schema_arrow)
-        with (
-            ahead(read_windows(parquet, shard, spec), "reader") as windows,
-            ahead(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
-            behind(partial(_write, writer, keep, spec), "writer") as write,
-        ):
-            for prepared in prepared_windows:
-                scores = _scored(prepared, scorer, lease, checkpoint)
-                lease.check()
-                write(prepared.window, scores)
-                lease.on_window()
+    with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
+        with unchanged(shard), open_parquet(shard.uri) as parquet:
+            writer = ShardWriter(scratch, parquet.schema_arrow, spec)
+            _write_windows(parquet, writer, claim, scorer, lease, checkpoint)
         files = writer.close()
         lease.check()
         made = provenance(claim, scorer, worker=worker, started_at=started_at)
         receipt = _staged(output, claim, files, writer.counts, made, lease)
     output.keep_receipt(receipt)
     return receipt
+
+
+def _write_windows(
+    parquet: pq.ParquetFile,
+    writer: ShardWriter,
+    claim: Claim,
+    scorer: "Scorer",
+    lease: Lease,
+    checkpoint: Checkpoint,
+) -> None:
+    spec = claim.spec
+    keep = _filter(spec, parquet.schema_arrow)
+    with (
+        ahead(read_windows(parquet, claim.shard, spec), "reader") as windows,
+        ahead(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
+        behind(partial(_write, writer, keep, spec), "writer") as write,
+    ):
+        for prepared in prepared_windows:
+            scores = _scored(prepared, scorer, lease, checkpoint)
+            lease.check()
+            write(prepared.window, scores)
+            lease.on_window()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +156,8 @@ def _staged(
         run_id=claim.run_id,
         shard=claim.shard.name,
         source_uri=claim.shard.uri,
+        source_identity=claim.shard.identity,
+        source_changed=claim.shard.changed,
         data=data,
         scores=side,
         rows_in=counts.rows_in,

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -94,7 +95,7 @@ class Office:
         plan = plan_run(
             RunOptions(
                 **{
-                    "input_uri": str(shards),
+                    "input_uris": (str(shards),),
                     "model": str(self._model),
                     "dtype": "float32",
                     "output_uri": str(output),
@@ -301,6 +302,67 @@ def test_a_text_that_is_no_utf8_is_scored_with_replacement_characters_and_kept_a
     expected = desk.scorer.score(["good", "b\ufffdd"]).values[:, 0]
     assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-5)
     assert receipt.errors == {"null text": 1}
+
+
+# --- a file that is not the one that was enqueued ---------------------------------------------------------------------
+
+
+def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office: Office, tmp_path: Path) -> None:
+    folder = one_shard(tmp_path / "in", texts("old", 12))
+    desk = office.claim(folder)
+    pq.write_table(texts("new", 12), folder / "000_00000.parquet")
+
+    with pytest.raises(ShardError, match="000_00000: the input changed since it was enqueued .*producer retry"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+@pytest.mark.parametrize("change", ["rewritten", "truncated", "removed"])
+def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tmp_path: Path, change: str) -> None:
+    folder = one_shard(tmp_path / "in", texts("old", 3000))
+    desk = office.claim(folder)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=1024))
+    desk.scorer = replace(
+        desk.scorer, backend=ChangesAtFirst(desk.scorer.backend, folder / "000_00000.parquet", change)
+    )
+
+    with pytest.raises(ShardError, match="the input changed|No such file"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_file_that_was_touched_is_scored(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    os.utime(shards / "000_00000.parquet", (1, 1))
+
+    assert desk.work().source_identity == desk.claim.shard.identity
+
+
+def texts(word: str, rows: int) -> pa.Table:
+    return pa.table({"text": [f"{word} {row}" for row in range(rows)]})
+
+
+@dataclass
+class ChangesAtFirst:
+    """A device during whose first batch somebody changes the input."""
+
+    backend: Any
+    file: Path
+    change: str
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        match self.change:
+            case "rewritten":
+                pq.write_table(texts("new", 3000), self.file)
+            case "truncated":
+                self.file.write_bytes(self.file.read_bytes()[:100])
+            case "removed":
+                self.file.unlink()
+        self.change = "none"
+        return self.backend.logits(batch)
 
 
 # --- a shard that is given up -----------------------------------------------------------------------------------------
