@@ -70,6 +70,7 @@ def plan_run(options: RunOptions) -> Plan:
         where=_condition(options),
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
+        score_blank=options.score_blank,
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
     )

@@ -79,6 +79,14 @@ class RunOptions:
             metavar="SQL", help="Keep rows for which this is true, like 'int_score >= 3'.", rich_help_panel=_KEEP
         ),
     ] = None
+    score_blank: Annotated[
+        bool,
+        typer.Option(
+            "--score-blank",
+            help="Score empty texts and white space too, which are errored rows.",
+            rich_help_panel=_KEEP,
+        ),
+    ] = False
     keep_all: Annotated[
         bool, typer.Option("--keep-all", help="Keep every row that could be scored.", rich_help_panel=_KEEP)
     ] = False

@@ -23,13 +23,16 @@ from fleet.spec import RunSpec
 from fleet.storage.identity import unchanged
 from fleet.storage.opening import open_parquet
 from fleet.storage.output import Output
+from worker.blank import encode_visible
 from worker.checkpoint import Checkpoint
 from worker.lease import Lease
 from worker.overlap import ahead, behind
 from worker.provenance import provenance
 from worker.reader import Window, read_windows
 from worker.scoring import EncodedRows, Scores
+from worker.scoring.tokenizing.texts import plain_texts
 from worker.scratch import scratch_folder
+from worker.text_digest import text_digest
 from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ class _Prepared:
     """A window on its way to the device: its tokens, unless an earlier attempt left all of its scores."""
 
     window: Window
+    digest: str  # of its texts
     earlier: Scores | None
     encoded: EncodedRows | None
 
@@ -108,10 +112,14 @@ def _prepared(
     windows: Iterator[Window], scorer: "Scorer", checkpoint: Checkpoint, spec: RunSpec
 ) -> Iterator[_Prepared]:
     for window in windows:
-        earlier = checkpoint.scores_of(window.first_row, len(window.rows))
-        done = earlier is not None and earlier.complete
-        encoded = None if done else scorer.encode(window.rows.column(spec.text_column))
-        yield _Prepared(window=window, earlier=earlier, encoded=encoded)
+        texts = plain_texts(window.rows.column(spec.text_column))
+        digest = text_digest(texts)
+        earlier = checkpoint.scores_of(window.first_row, len(texts), digest)
+        if earlier is not None and earlier.complete:
+            encoded = None
+        else:
+            encoded = scorer.encode(texts) if spec.score_blank else encode_visible(scorer, texts)
+        yield _Prepared(window=window, digest=digest, earlier=earlier, encoded=encoded)
 
 
 def _scored(prepared: _Prepared, scorer: "Scorer", lease: Lease, checkpoint: Checkpoint) -> Scores:
@@ -121,7 +129,7 @@ def _scored(prepared: _Prepared, scorer: "Scorer", lease: Lease, checkpoint: Che
         return prepared.earlier
     assert prepared.encoded is not None
     scores = scorer.score_encoded(prepared.encoded, lease.on_batch, prepared.earlier)
-    checkpoint.keep(prepared.window.first_row, scores)
+    checkpoint.keep(prepared.window.first_row, scores, prepared.digest)
     return scores
 
 
