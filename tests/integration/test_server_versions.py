@@ -8,10 +8,10 @@ SUPPORTED = {"Redis": ((6, 2), (9,)), "Valkey": ((8,), (10,))}  # from, and up t
 
 def test_the_suite_runs_on_a_server_that_is_supported(ledger: Ledger) -> None:
     server = version_of(ledger.redis)
-    print(f"The ledger of these tests is on {server}")
 
     first, end = SUPPORTED[server.name]
-    assert first <= server.version < end
+
+    assert first <= server.version < end, f"the ledger of these tests is on {server}"
 
 
 def test_the_server_that_the_report_names_is_the_one_that_runs(ledger: Ledger) -> None:
