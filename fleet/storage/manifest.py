@@ -12,10 +12,14 @@ from fleet.spec import RunSpec
 from fleet.storage.output import Mark
 
 _TIME = pa.timestamp("ms", tz="UTC")
+_SOURCE = ("source_uri", "source_identity", "source_changed")
+_SAME_IN_BOTH = ("shard", *_SOURCE, "rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
         ("source_uri", pa.string()),
+        ("source_identity", pa.string()),
+        ("source_changed", pa.bool_()),
         ("rows_in", pa.int64()),
         ("rows_kept", pa.int64()),
         ("rows_dropped", pa.int64()),
@@ -69,6 +73,8 @@ def _line(receipt: Receipt) -> dict[str, object]:
     return {
         "shard": receipt.shard,
         "source_uri": receipt.source_uri,
+        "source_identity": receipt.source_identity,
+        "source_changed": receipt.source_changed,
         "rows_in": receipt.rows_in,
         "rows_kept": receipt.rows_kept,
         "rows_dropped": receipt.rows_dropped,
@@ -104,9 +110,7 @@ def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
         scores=_file(line, "scores", rows=line["rows_in"]),
         errors=dict(line["errors"]),
         provenance=_provenance(line),
-        **{
-            name: line[name] for name in ("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored")
-        },
+        **{name: line[name] for name in _SAME_IN_BOTH},
     )
 
 
