@@ -1,11 +1,10 @@
 """What is wrong with a published output is found by looking at it: each file, the manifest, the card, and what is foreign."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from fleet.receipt import Receipt
@@ -23,8 +22,8 @@ _numbers = count()
 
 
 @pytest.fixture(params=["folder", "memory"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path / "out") if request.param == "folder" else f"memory://inspected-{next(_numbers)}"
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "out") if request.param == "folder" else f"memory://inspected-{next(_numbers)}"
 
 
 @dataclass(frozen=True, kw_only=True)
