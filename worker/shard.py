@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fleet.columns import kept_schema
+from fleet.disclosure import disclosed_source
 from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Claim
@@ -144,7 +145,7 @@ def _staged(
     return Receipt(
         run_id=claim.run_id,
         shard=claim.shard.name,
-        source_uri=claim.shard.uri,
+        source_uri=disclosed_source(claim.spec, claim.shard),
         data=data,
         scores=side,
         rows_in=counts.rows_in,

@@ -19,6 +19,7 @@ from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.records import Claim, Counts, Due, Failure, Outcome, Publication, Refusal
 from fleet.receipt import Receipt
+from fleet.redact import redacted
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -311,7 +312,16 @@ class Ledger:
         self, by: str, whose: str, outcome: Outcome, error: str, traceback: str, backoff_seconds: float
     ) -> list[Any]:
         backoff = [int(backoff_seconds * 1000), int(_MAX_BACKOFF_SECONDS * 1000)]
-        return [by, whose, outcome, error, traceback, *backoff, self._max_attempts, self._max_errors]
+        return [
+            by,
+            whose,
+            outcome,
+            redacted(error),
+            redacted(traceback),
+            *backoff,
+            self._max_attempts,
+            self._max_errors,
+        ]
 
     # --- what came of it --------------------------------------------------------------------------------------------
 
@@ -356,7 +366,7 @@ class Ledger:
         return None if error is None else str(error)
 
     def record_publish_error(self, run_id: str, error: str) -> None:
-        self.redis.hset(Keys(run_id).run, "publish_error", error)
+        self.redis.hset(Keys(run_id).run, "publish_error", redacted(error))
 
     # --- what was refused -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.disclosure import disclosed_spec
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.output import Mark
@@ -45,9 +46,9 @@ _SCHEMA = pa.schema(
 
 
 def manifest(spec: RunSpec, receipts: list[Receipt], mark: Mark) -> bytes:
-    """A Parquet file whose metadata hold the RunSpec and the mark."""
+    """A Parquet file whose metadata hold the spec, as far as it is disclosed, and the mark."""
     table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    table = table.replace_schema_metadata({**mark.as_metadata(), b"shardsift.spec": spec.to_json()})
+    table = table.replace_schema_metadata({**mark.as_metadata(), b"shardsift.spec": disclosed_spec(spec).to_json()})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
