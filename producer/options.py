@@ -102,6 +102,14 @@ class RunOptions:
     score_column: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the added column.", rich_help_panel=_OUTPUT)
     ] = "score"
+    publish_paths: Annotated[
+        bool,
+        typer.Option(
+            "--publish-paths",
+            help="Publish full input and model paths and worker names. Default: names that tell nothing of your machines.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
     int_score: Annotated[
         bool | None,
         typer.Option(
