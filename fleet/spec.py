@@ -52,6 +52,7 @@ class RunSpec:
     limit_rows: int | None = None
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
+    publish_paths: bool = False  # name inputs, model and workers in full in what is published; see fleet/disclosure.py
 
     @property
     def run_id(self) -> str:

@@ -13,6 +13,7 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
+from fleet.redact import redacted
 from fleet.shard import Shard
 from fleet.spec import DTYPES, FUNCTIONS, RunSpec
 from fleet.storage.opening import open_output, open_parquet
@@ -49,6 +50,8 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if not options.output_uri:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
+    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
+        _refuse_secrets(option, uri)
     _check_output_is_apart(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
@@ -74,6 +77,7 @@ def plan_run(options: RunOptions) -> Plan:
         row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
+        publish_paths=options.publish_paths,
     )
     kept = kept_schema(schema, spec)
     if spec.where:
@@ -110,6 +114,16 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -
 def absolute_uri(uri: str) -> str:
     """Workers run in other folders: a local path must not depend on this one."""
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _refuse_secrets(option: str, uri: str) -> None:
+    """The spec is stored in Redis, sent to workers and published."""
+    if redacted(uri) != uri:
+        raise UsageError(
+            f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "
+            "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage's fsspec library reads (FSSPEC_<PROTOCOL>_…)."
+        )
 
 
 def _input(options: RunOptions) -> Input:

@@ -113,6 +113,14 @@ class RunOptions:
     no_row_columns: Annotated[
         bool, typer.Option("--no-row-columns", help="Leave those columns out.", rich_help_panel=_OUTPUT)
     ] = False
+    publish_paths: Annotated[
+        bool,
+        typer.Option(
+            "--publish-paths",
+            help="Publish full input and model paths and worker names. Default: names that tell nothing of your machines.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
     int_score: Annotated[
         bool | None,
         typer.Option(

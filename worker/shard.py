@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema
+from fleet.disclosure import disclosed_source
 from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Claim
@@ -163,7 +164,7 @@ def _staged(
     return Receipt(
         run_id=claim.run_id,
         shard=claim.shard.name,
-        source_uri=claim.shard.uri,
+        source_uri=disclosed_source(claim.spec, claim.shard),
         source_identity=claim.shard.identity,
         source_changed=claim.shard.changed,
         data=data,

@@ -166,6 +166,20 @@ def test_a_receipt_says_what_lies_in_the_output_and_adds_up(office: Office, shar
         assert (file.size_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
+@pytest.mark.parametrize("publish_paths", [False, True])
+def test_a_receipt_names_folder_and_worker_only_where_the_run_asks_for_it(
+    office: Office, shards: Path, publish_paths: bool
+) -> None:
+    desk = office.claim(shards, publish_paths=publish_paths)
+
+    receipt = desk.work()
+
+    told = receipt.to_json().decode()
+    assert receipt.source_uri.endswith("000_00000.parquet")
+    assert (str(shards) in told) == publish_paths
+    assert ("w1@test" in told) == publish_paths
+
+
 def test_the_receipt_lies_beside_the_staged_files_and_nothing_is_visible_or_left_over(
     office: Office, shards: Path
 ) -> None:
