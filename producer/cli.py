@@ -142,11 +142,13 @@ def retry(
     def do(ledger: "Ledger", settings: "Settings") -> None:
         from fleet.broker import make_app
         from fleet.dispatch import send_due_shards
+        from producer.retry import retry_run
 
-        ledger.spec(run_id)
-        queued = ledger.retry(run_id, done_too=every)
+        retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
-        _say(f"{queued} shards are queued again.")
+        for name in retried.changed:
+            _say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+        _say(f"{retried.queued} shards are queued again.")
 
     _with_ledger(do)
 
