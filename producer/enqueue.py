@@ -14,7 +14,7 @@ from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
 from fleet.shard import Shard
-from fleet.spec import DTYPES, FUNCTIONS, RunSpec
+from fleet.spec import RunSpec
 from fleet.storage.opening import open_output, open_parquet
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
@@ -52,8 +52,6 @@ def plan_run(options: RunOptions) -> Plan:
     _check_output_is_apart(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
-    if options.dtype not in DTYPES:
-        raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
@@ -148,8 +146,6 @@ def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
 
 
 def _check_function(function: str, *, outputs: int) -> None:
-    if function not in FUNCTIONS:
-        raise UsageError(f"There is no function {function!r} to apply. Choose one of: {', '.join(FUNCTIONS)}.")
     if function == "softmax" and outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
@@ -168,7 +164,7 @@ def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
 def _condition(options: RunOptions) -> str | None:
     given = [options.min_score is not None, options.where is not None, options.keep_all]
     if sum(given) > 1:
-        raise UsageError("--min-score, --where and --keep-all exclude each other: say one.")
+        raise UsageError("Use only one of --min-score, --where and --keep-all.")
     if options.keep_all:
         return None
     if options.where is not None:
