@@ -13,6 +13,7 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
+from fleet.redact import redacted
 from fleet.shard import Shard
 from fleet.spec import DTYPES, FUNCTIONS, RunSpec
 from fleet.storage.opening import open_output, open_parquet
@@ -49,6 +50,8 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if not options.output_uri:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
+    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
+        _refuse_secrets(option, uri)
     _check_output_is_apart(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
@@ -58,7 +61,7 @@ def plan_run(options: RunOptions) -> Plan:
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
     spec = RunSpec(
-        input_uri=source.uri,
+        input_uris=source.uris,
         input_revision=source.revision,
         crawl=source.crawl,
         columns=describe_columns(schema),
@@ -70,8 +73,10 @@ def plan_run(options: RunOptions) -> Plan:
         where=_condition(options),
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
+        score_blank=options.score_blank,
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
+        publish_paths=options.publish_paths,
     )
     kept = kept_schema(schema, spec)
     if spec.where:
@@ -110,23 +115,39 @@ def absolute_uri(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 
+def _refuse_secrets(option: str, uri: str) -> None:
+    """The spec is stored in Redis, sent to workers and published."""
+    if redacted(uri) != uri:
+        raise UsageError(
+            f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "
+            "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage's fsspec library reads (FSSPEC_<PROTOCOL>_…)."
+        )
+
+
 def _input(options: RunOptions) -> Input:
-    if (options.crawl is None) == (options.input_uri is None):
+    if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     if options.crawl is not None:
         return crawl_input(options.crawl, options.dataset)
-    return list_input(options.input_uri or "")
+    return list_input(*options.input_uris)
 
 
 def _check_output_is_apart(options: RunOptions) -> None:
     """A folder is read with all folders below it: an output there would be the next run's input."""
-    if options.input_uri is None or "://" in options.input_uri + options.output_uri:
-        return
-    source, output = Path(absolute_uri(options.input_uri)), Path(absolute_uri(options.output_uri))
-    if source.is_dir() and output.is_relative_to(source):
-        raise UsageError(
-            f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
-        )
+    output = _real_path(options.output_uri)
+    for uri in options.input_uris:
+        source = _real_path(uri.partition("**")[0])
+        if output and source and source.is_dir() and output.is_relative_to(source):
+            raise UsageError(
+                f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
+            )
+
+
+def _real_path(uri: str) -> Path | None:
+    """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
+    path = uri.removeprefix("file://")
+    return None if "://" in path else Path(path).expanduser().resolve()
 
 
 def _schema(shard: Shard) -> pa.Schema:

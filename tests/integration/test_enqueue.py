@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
+from fleet.disclosure import disclosed_spec
 from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
@@ -42,7 +43,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
-    return RunOptions(input_uri=str(source), model=str(tiny_model), output_uri=str(out))
+    return RunOptions(input_uris=(str(source),), model=str(tiny_model), output_uri=str(out))
 
 
 def write(path: Path, **columns: Any) -> None:
@@ -63,7 +64,39 @@ class TestEnqueueing:
         assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
         assert ledger.run_ids() == [done.run_id]
         assert queue_length(ledger.redis, done.queue) == 3
-        assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == ledger.spec(done.run_id).to_json()
+        assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == disclosed_spec(
+            ledger.spec(done.run_id)
+        ).to_json()
+
+    def test_what_lies_beside_the_output_names_no_folder_of_this_machine(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+    ) -> None:
+        told = do(options, ledger, app)
+        asked = do(replace(options, output_uri=f"{out}-2", publish_paths=True), ledger, app)
+
+        spec, full = (
+            Path(place, ".shardsift", done.run_id, "spec.json").read_text()
+            for place, done in ((out, told), (f"{out}-2", asked))
+        )
+        assert str(out.parent) not in spec
+        assert str(out.parent) in full
+
+    @pytest.mark.parametrize(
+        ("field", "uri"),
+        [
+            ("input_uris", ("ftp://me:s3cret@host/shards/*.parquet",)),
+            ("input_uris", ("https://bucket.s3.amazonaws.com/a.parquet?X-Amz-Expires=60&X-Amz-Signature=s3cret",)),
+            ("output_uri", "s3://KEY:s3cret@bucket/out"),
+            ("output_uri", "https://a.blob.core.windows.net/out?sig=s3cret"),
+        ],
+    )
+    def test_an_address_that_holds_a_secret_is_refused_without_repeating_it(
+        self, options: RunOptions, field: str, uri: str
+    ) -> None:
+        with pytest.raises(UsageError, match="carries a password, token or signature.*in the environment") as refused:
+            plan_run(replace(options, **{field: uri}))
+
+        assert "s3cret" not in str(refused.value)
 
     def test_enqueueing_twice_adds_nothing(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
@@ -268,7 +301,7 @@ class TestRefusals:
             ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
             ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
-            ({"input_uri": None}, "either --crawl .* or --input"),
+            ({"input_uris": ()}, "either --crawl .* or --input"),
             ({"model_revision": "v2"}, "A folder has no revisions: leave out --revision"),
         ],
         ids=str,
@@ -319,7 +352,7 @@ class TestRefusals:
     def test_an_input_without_shards_is_told(self, options: RunOptions, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
 
-        refused(replace(options, input_uri=str(tmp_path / "empty")), "No Parquet files at")
+        refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
 
     def test_a_score_column_that_differs_from_another_only_in_case_is_told(
         self, options: RunOptions, source: Path
