@@ -214,7 +214,7 @@ class _Arena:
 def _plan(variant: Variant, model: Path, output: Path) -> Plan:
     plan = plan_run(
         RunOptions(
-            input_uri=str(variant.shards),
+            input_uris=(str(variant.shards),),
             model=str(model),
             dtype="float32",
             min_score=variant.min_score,
