@@ -21,15 +21,15 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
         return spec
     return replace(
         spec,
-        input_uri=disclosed_input(spec),
+        input_uris=disclosed_inputs(spec),
         output_uri=_last_part(spec.output_uri),
         model=replace(spec.model, name=disclosed_model(spec)),
     )
 
 
-def disclosed_input(spec: RunSpec) -> str:
+def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
     """A Hub address as it is; of any other its last part, which is a file, a folder or a glob."""
-    return spec.input_uri if spec.publish_paths else _last_part(spec.input_uri)
+    return spec.input_uris if spec.publish_paths else tuple(map(_last_part, spec.input_uris))
 
 
 def disclosed_source(spec: RunSpec, shard: Shard) -> str:

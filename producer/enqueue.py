@@ -15,7 +15,7 @@ from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
 from fleet.redact import redacted
 from fleet.shard import Shard
-from fleet.spec import DTYPES, FUNCTIONS, RunSpec
+from fleet.spec import RunSpec
 from fleet.storage.opening import open_output, open_parquet
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
@@ -50,18 +50,16 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if not options.output_uri:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
-    for option, uri in (("--input", options.input_uri), ("--output", options.output_uri)):
-        _refuse_secrets(option, uri or "")
+    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
+        _refuse_secrets(option, uri)
     _check_output_is_apart(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
-    if options.dtype not in DTYPES:
-        raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
     spec = RunSpec(
-        input_uri=source.uri,
+        input_uris=source.uris,
         input_revision=source.revision,
         crawl=source.crawl,
         columns=describe_columns(schema),
@@ -73,6 +71,7 @@ def plan_run(options: RunOptions) -> Plan:
         where=_condition(options),
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
+        score_blank=options.score_blank,
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
         publish_paths=options.publish_paths,
@@ -125,22 +124,28 @@ def _refuse_secrets(option: str, uri: str) -> None:
 
 
 def _input(options: RunOptions) -> Input:
-    if (options.crawl is None) == (options.input_uri is None):
+    if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     if options.crawl is not None:
         return crawl_input(options.crawl, options.dataset)
-    return list_input(options.input_uri or "")
+    return list_input(*options.input_uris)
 
 
 def _check_output_is_apart(options: RunOptions) -> None:
     """A folder is read with all folders below it: an output there would be the next run's input."""
-    if options.input_uri is None or "://" in options.input_uri + options.output_uri:
-        return
-    source, output = Path(absolute_uri(options.input_uri)), Path(absolute_uri(options.output_uri))
-    if source.is_dir() and output.is_relative_to(source):
-        raise UsageError(
-            f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
-        )
+    output = _real_path(options.output_uri)
+    for uri in options.input_uris:
+        source = _real_path(uri.partition("**")[0])
+        if output and source and source.is_dir() and output.is_relative_to(source):
+            raise UsageError(
+                f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
+            )
+
+
+def _real_path(uri: str) -> Path | None:
+    """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
+    path = uri.removeprefix("file://")
+    return None if "://" in path else Path(path).expanduser().resolve()
 
 
 def _schema(shard: Shard) -> pa.Schema:
@@ -162,8 +167,6 @@ def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
 
 
 def _check_function(function: str, *, outputs: int) -> None:
-    if function not in FUNCTIONS:
-        raise UsageError(f"There is no function {function!r} to apply. Choose one of: {', '.join(FUNCTIONS)}.")
     if function == "softmax" and outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
@@ -182,7 +185,7 @@ def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
 def _condition(options: RunOptions) -> str | None:
     given = [options.min_score is not None, options.where is not None, options.keep_all]
     if sum(given) > 1:
-        raise UsageError("--min-score, --where and --keep-all exclude each other: say one.")
+        raise UsageError("Use only one of --min-score, --where and --keep-all.")
     if options.keep_all:
         return None
     if options.where is not None:

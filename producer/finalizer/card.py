@@ -4,7 +4,7 @@ import re
 
 from huggingface_hub import DatasetCardData
 
-from fleet.disclosure import disclosed_input, disclosed_model
+from fleet.disclosure import disclosed_inputs, disclosed_model
 from fleet.receipt import Parity, Receipt
 from fleet.spec import RunSpec
 
@@ -29,7 +29,7 @@ def dataset_card(spec: RunSpec, receipts: list[Receipt]) -> bytes:
 
 def _yaml(spec: RunSpec, receipts: list[Receipt]) -> str:
     kept = sum(receipt.rows_kept for receipt in receipts)
-    source = _hub_dataset(spec.input_uri)
+    source = _hub_dataset(spec)
     card = DatasetCardData(
         pretty_name=_title(spec),
         task_categories=["text-classification"],
@@ -88,7 +88,7 @@ Made with shardsift.
 
 def _title(spec: RunSpec) -> str:
     """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
-    dataset = _hub_dataset(spec.input_uri)
+    dataset = _hub_dataset(spec)
     source = dataset.rpartition("/")[2] if dataset else " ".join(_plain_input(spec).split())
     crawl = f" {spec.crawl}" if spec.crawl else ""
     model = disclosed_model(spec).rstrip("/").rpartition("/")[2]
@@ -96,8 +96,8 @@ def _title(spec: RunSpec) -> str:
 
 
 def _plain_input(spec: RunSpec) -> str:
-    """What the input is called: a folder before its wildcards, or a file without its suffix."""
-    fixed = re.split(r"/?[^/]*[*?\[]", disclosed_input(spec))[0].rstrip("/")
+    """What the first input is called: a folder before its wildcards, or a file without its suffix."""
+    fixed = re.split(r"/?[^/]*[*?\[]", disclosed_inputs(spec)[0])[0].rstrip("/")
     return fixed.rpartition("/")[2].removesuffix(".parquet") or "Parquet files"
 
 
@@ -108,8 +108,8 @@ in the source's order and with all its columns. Their licence and language are t
 
 
 def _source(spec: RunSpec) -> str:
-    dataset = _hub_dataset(spec.input_uri)
-    address = _cell(disclosed_input(spec))
+    dataset = _hub_dataset(spec)
+    address = ", ".join(map(_cell, disclosed_inputs(spec)))
     return f"[{dataset}](https://huggingface.co/datasets/{dataset}), {address}" if dataset else address
 
 
@@ -119,20 +119,21 @@ def _model(spec: RunSpec) -> str:
     return f"[{name}](https://huggingface.co/{name})" if is_on_hub else _cell(name)
 
 
-def _hub_dataset(uri: str) -> str | None:
-    found = _HUB_DATASET.match(uri)
+def _hub_dataset(spec: RunSpec) -> str | None:
+    """The dataset on the Hub that the run reads."""
+    found = _HUB_DATASET.match(spec.input_uris[0])
     return found[1] if found else None
 
 
 def _how_to_load(spec: RunSpec) -> str:
-    output = _hub_dataset(spec.output_uri)
+    output = _HUB_DATASET.match(spec.output_uri)
     if output is None:
         return ""
     return f"""
 ```python
 from datasets import load_dataset
 
-kept = load_dataset("{output}", split="train", streaming=True)
+kept = load_dataset("{output[1]}", split="train", streaming=True)
 ```
 """
 

@@ -43,7 +43,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
-    return RunOptions(input_uri=str(source), model=str(tiny_model), output_uri=str(out))
+    return RunOptions(input_uris=(str(source),), model=str(tiny_model), output_uri=str(out))
 
 
 def write(path: Path, **columns: Any) -> None:
@@ -84,8 +84,8 @@ class TestEnqueueing:
     @pytest.mark.parametrize(
         ("field", "uri"),
         [
-            ("input_uri", "ftp://me:s3cret@host/shards/*.parquet"),
-            ("input_uri", "https://bucket.s3.amazonaws.com/a.parquet?X-Amz-Expires=60&X-Amz-Signature=s3cret"),
+            ("input_uris", ("ftp://me:s3cret@host/shards/*.parquet",)),
+            ("input_uris", ("https://bucket.s3.amazonaws.com/a.parquet?X-Amz-Expires=60&X-Amz-Signature=s3cret",)),
             ("output_uri", "s3://KEY:s3cret@bucket/out"),
             ("output_uri", "https://a.blob.core.windows.net/out?sig=s3cret"),
         ],
@@ -291,17 +291,15 @@ class TestRefusals:
             ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, score'),
             ({"where": "score > 3; select 1"}, "cannot be used"),
             ({"min_score": float("nan")}, "cannot be used"),
-            ({"min_score": 3.0, "where": "score > 3"}, "exclude each other"),
-            ({"keep_all": True, "where": "score > 3"}, "exclude each other"),
-            ({"keep_all": True, "min_score": 3.0}, "exclude each other"),
-            ({"dtype": "float8"}, "no dtype 'float8'. Choose one of: auto, float32, bfloat16, float16"),
-            ({"function_to_apply": "relu"}, "no function 'relu' to apply. Choose one of: none, sigmoid, softmax"),
+            ({"min_score": 3.0, "where": "score > 3"}, "Use only one of --min-score, --where and --keep-all"),
+            ({"keep_all": True, "where": "score > 3"}, "Use only one of --min-score, --where and --keep-all"),
+            ({"keep_all": True, "min_score": 3.0}, "Use only one of --min-score, --where and --keep-all"),
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
             ({"function_to_apply": "sigmoid"}, "Say which scores to keep: --min-score"),
             ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
             ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
-            ({"input_uri": None}, "either --crawl .* or --input"),
+            ({"input_uris": ()}, "either --crawl .* or --input"),
             ({"model_revision": "v2"}, "A folder has no revisions: leave out --revision"),
         ],
         ids=str,
@@ -352,7 +350,7 @@ class TestRefusals:
     def test_an_input_without_shards_is_told(self, options: RunOptions, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
 
-        refused(replace(options, input_uri=str(tmp_path / "empty")), "No Parquet files at")
+        refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
 
     def test_a_score_column_that_differs_from_another_only_in_case_is_told(
         self, options: RunOptions, source: Path

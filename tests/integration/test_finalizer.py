@@ -259,7 +259,17 @@ class TestManifest:
 
     def test_it_has_a_line_a_shard(self, manifest: pa.Table) -> None:
         assert manifest.column_names == [
-            *("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored", "errors"),
+            *(
+                "shard",
+                "source_uri",
+                "source_identity",
+                "source_changed",
+                "rows_in",
+                "rows_kept",
+                "rows_dropped",
+                "rows_errored",
+                "errors",
+            ),
             *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
             *("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens"),
             *("parity_rows", "parity_max_error", "parity_p999_error", "parity_flipped_share"),
@@ -315,7 +325,7 @@ class TestCard:
         text = dataset_card(spec, [a_receipt(spec.run_id, shard) for shard in (A, B)]).decode()
 
         dataset = "[HuggingFaceFW/fineweb](https://huggingface.co/datasets/HuggingFaceFW/fineweb)"
-        assert f"| Source | {dataset}, `{spec.input_uri}` at revision `0123abc` |" in text
+        assert f"| Source | {dataset}, `{spec.input_uris[0]}` at revision `0123abc` |" in text
         model = "[HuggingFaceFW/fineweb-edu-classifier](https://huggingface.co/HuggingFaceFW/fineweb-edu-classifier)"
         assert f"| Model | {model} at revision `4567def` |" in text
         assert '| Filter | `"score" >= 3.0` |' in text
@@ -339,9 +349,9 @@ class TestCard:
         [
             ({}, "# fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier"),
             ({"where": None}, "# fineweb CC-MAIN-2024-10, scored with fineweb-edu-classifier"),
-            ({"crawl": None, "input_uri": "/home/me/web/*.parquet"}, "# web, filtered with fineweb-edu-classifier"),
-            ({"crawl": None, "input_uri": "/home/me/web/a.parquet"}, "# a, filtered with fineweb-edu-classifier"),
-            ({"crawl": None, "input_uri": "*.parquet"}, "# Parquet files, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/web/*.parquet",)}, "# web, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/web/a.parquet",)}, "# a, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("*.parquet",)}, "# Parquet files, filtered with fineweb-edu-classifier"),
         ],
     )
     def test_its_title_says_what_was_filtered_with_what(self, changes: dict[str, Any], title: str) -> None:
@@ -359,7 +369,7 @@ class TestCard:
         assert "load_dataset" not in in_a_folder
 
     def test_a_run_may_ask_for_its_paths_to_be_published(self) -> None:
-        spec = a_spec(crawl=None, input_uri="/home/me/web/*.parquet", publish_paths=True)
+        spec = a_spec(crawl=None, input_uris=("/home/me/web/*.parquet",), publish_paths=True)
 
         assert "| Source | `/home/me/web/*.parquet` at" in dataset_card(spec, [a_receipt("r", A)]).decode()
 
@@ -408,7 +418,7 @@ class TestCard:
         assert front_matter(dataset_card(a_spec(), [receipt]).decode())["size_categories"] == [size]
 
     def test_a_source_outside_the_hub_is_no_source_dataset(self) -> None:
-        card = front_matter(dataset_card(a_spec(input_uri="/data"), [a_receipt("r", A)]).decode())
+        card = front_matter(dataset_card(a_spec(input_uris=("/data",)), [a_receipt("r", A)]).decode())
 
         assert "source_datasets" not in card
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.disclosure import disclosed_input, disclosed_model, disclosed_source, disclosed_spec, disclosed_worker
+from fleet.disclosure import disclosed_inputs, disclosed_model, disclosed_source, disclosed_spec, disclosed_worker
 from fleet.spec import Model
 from support.records import a_shard, a_spec
 
@@ -24,8 +24,8 @@ FOLDER_MODEL = Model(name="/home/me/models/mine", revision="sha256-abc", labels=
     ],
 )
 def test_an_input_is_named_by_its_last_part(uri: str, named: str) -> None:
-    assert disclosed_input(a_spec(input_uri=uri)) == named
-    assert disclosed_input(a_spec(input_uri=uri, publish_paths=True)) == uri
+    assert disclosed_inputs(a_spec(input_uris=(uri,))) == (named,)
+    assert disclosed_inputs(a_spec(input_uris=(uri,), publish_paths=True)) == (uri,)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
 
 
 def test_a_disclosed_spec_differs_in_names_alone() -> None:
-    spec = a_spec(input_uri="/home/me/shards", output_uri="/home/me/out", model=FOLDER_MODEL)
+    spec = a_spec(input_uris=("/home/me/shards",), output_uri="/home/me/out", model=FOLDER_MODEL)
 
     disclosed = disclosed_spec(spec)
 
     assert "/home/me" not in disclosed.to_json().decode()
-    restored = replace(disclosed, input_uri=spec.input_uri, output_uri=spec.output_uri, model=spec.model)
+    restored = replace(disclosed, input_uris=spec.input_uris, output_uri=spec.output_uri, model=spec.model)
     assert restored == spec
     assert disclosed_spec(replace(spec, publish_paths=True)) == replace(spec, publish_paths=True)
