@@ -199,6 +199,14 @@ class Ledger:
             for batch in _batches(receipts)
         )
 
+    def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
+        """The records of these shards, or of all, in the order of their names."""
+        key = Keys(run_id).shards
+        for batch in _batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
+            for record in self.redis.hmget(key, batch):
+                if record is not None:
+                    yield _SHARD.validate_json(record)
+
     def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
         """Replace the records of those of these shards that are not done; returns how many changed."""
         changed = 0
