@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from fleet.errors import ShardError, ShardsiftError, TransientError
+from fleet.redact import redacted
 
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
 _TOO_MANY_REQUESTS = 429
@@ -50,7 +51,7 @@ def translated(doing: str) -> Iterator[None]:
     except ShardsiftError:
         raise
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, *_HUB_ERRORS) as error:
-        raise as_ours(error, doing) from error
+        raise as_ours(error, redacted(doing)) from error
 
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
@@ -114,4 +115,4 @@ def _asked_to_wait(error: Exception) -> float | None:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__

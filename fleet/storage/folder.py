@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
+from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
@@ -40,7 +41,7 @@ class FolderOutput:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._refuse_other_runs()
-                self._write(f"{self._workplace}/spec.json", spec.to_json())
+                self._write(f"{self._workplace}/spec.json", disclosed_spec(spec).to_json())
                 self._withdraw_beside_others()
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error

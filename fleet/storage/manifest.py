@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.disclosure import disclosed_spec
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
@@ -21,10 +22,14 @@ from fleet.storage.output import MANIFEST_PATH, Mark
 _LINES_DIGEST = b"shardsift.lines_sha256"
 
 _TIME = pa.timestamp("ms", tz="UTC")
+_SOURCE = ("source_uri", "source_identity", "source_changed")
+_SAME_IN_BOTH = ("shard", *_SOURCE, "rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
         ("source_uri", pa.string()),
+        ("source_identity", pa.string()),
+        ("source_changed", pa.bool_()),
         ("rows_in", pa.int64()),
         ("rows_kept", pa.int64()),
         ("rows_dropped", pa.int64()),
@@ -54,10 +59,10 @@ _SCHEMA = pa.schema(
 
 
 def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark) -> bytes:
-    """A Parquet file whose metadata hold the RunSpec, the mark and the digest of its lines."""
+    """A Parquet file whose metadata hold the spec, as far as it is disclosed, the mark and the digest of its lines."""
     table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    proof = {_LINES_DIGEST: _digest(table.to_pylist())}
-    table = table.replace_schema_metadata({**mark.as_metadata(), b"shardsift.spec": spec.to_json(), **proof})
+    about = {b"shardsift.spec": disclosed_spec(spec).to_json(), _LINES_DIGEST: _digest(table.to_pylist())}
+    table = table.replace_schema_metadata({**mark.as_metadata(), **about})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -113,6 +118,8 @@ def _line(receipt: Receipt) -> dict[str, object]:
     return {
         "shard": receipt.shard,
         "source_uri": receipt.source_uri,
+        "source_identity": receipt.source_identity,
+        "source_changed": receipt.source_changed,
         "rows_in": receipt.rows_in,
         "rows_kept": receipt.rows_kept,
         "rows_dropped": receipt.rows_dropped,
@@ -148,9 +155,7 @@ def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
         scores=_file(line, "scores", rows=line["rows_in"]),
         errors=dict(line["errors"]),
         provenance=_provenance(line),
-        **{
-            name: line[name] for name in ("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored")
-        },
+        **{name: line[name] for name in _SAME_IN_BOTH},
     )
 
 

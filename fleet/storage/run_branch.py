@@ -15,6 +15,7 @@ from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
+from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputDamaged
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
@@ -53,7 +54,7 @@ class RunBranch:
             return None
         self._create_branch(heads)
         head = self._heads()[self.name]
-        document = {_spec_path(self._run_id): spec.to_json()}
+        document = {_spec_path(self._run_id): disclosed_spec(spec).to_json()}
         commit(self._api, self._repo_id, [], document, message=_reservation(self._run_id), to=self.name, parent=head)
         ours = self._reserved_at(self._run_id)
         for other, theirs in self._reservations().items():

@@ -11,7 +11,7 @@ from fleet.spec import Model, RunSpec
 from fleet.storage.output import Output
 
 _SPEC = RunSpec(
-    input_uri="hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/*.parquet",
+    input_uris=("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/*.parquet",),
     input_revision="0123abc",
     crawl="CC-MAIN-2024-10",
     columns=(("text", "string"), ("id", "string")),
@@ -30,7 +30,8 @@ def a_spec(**changes: Any) -> RunSpec:
 
 
 def a_shard(name: str = "CC-MAIN-2024-10/000_00000", **changes: Any) -> Shard:
-    return replace(Shard(name=name, uri=f"file:///input/{name}.parquet", size_bytes=1000), **changes)
+    shard = Shard(name=name, uri=f"file:///input/{name}.parquet", identity=f"sha256:{'cd' * 32}", size_bytes=1000)
+    return replace(shard, **changes)
 
 
 def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
@@ -39,6 +40,8 @@ def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
         run_id=run_id,
         shard=shard.name,
         source_uri=shard.uri,
+        source_identity=shard.identity,
+        source_changed=shard.changed,
         data=an_output_file(shard.data_path, rows=6),
         scores=an_output_file(shard.scores_path, rows=10),
         rows_in=10,
