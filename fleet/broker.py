@@ -6,9 +6,11 @@ a message popped by a worker that dies at that moment is lost, and the ledger's 
 
 import logging
 import ssl
+from importlib import import_module
 from typing import Any
 
 from celery import Celery
+from celery.loaders.app import AppLoader
 
 from fleet.settings import Settings
 
@@ -17,13 +19,20 @@ _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
 
 
+class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery has no types
+    """Celery's own loader looks for modules in the current folder first, where a user may have a `worker.py`."""
+
+    def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
+        return import_module(module, package)
+
+
 def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
     """A Celery app on the fleet's Redis; `overrides` are Celery settings of this kind of process.
 
     Without a Redis it has no broker, so that it can still be imported and asked for help.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client's: a line for every request
-    app = Celery(name, broker=settings.broker_url)
+    app = Celery(name, broker=settings.broker_url, loader=InstalledModules)
     app.conf.update(
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_SECONDS,

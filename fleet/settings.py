@@ -3,16 +3,19 @@
 Nothing here may change what a run publishes: that is the RunSpec's.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
+
+DEVICES = "auto, cpu, mps, cuda or cuda:N"
 
 
 class Settings(BaseSettings):
@@ -35,8 +38,13 @@ class Settings(BaseSettings):
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
-    dtype: str = Field(
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"] = Field(
         "auto", description="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it."
+    )
+    device: str = Field(
+        "auto",
+        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. Whatever its first process "
+        "found, later ones keep to.",
     )
     max_batch_tokens: int = Field(
         0,
@@ -103,6 +111,13 @@ class Settings(BaseSettings):
     flower_auth: str | None = Field(None, description="user:password of Flower. Unset: one is made and printed.")
     flower_auth_file: Path | None = Field(None, description="A file that holds SHARDSIFT_FLOWER_AUTH.")
 
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, value: str) -> str:
+        if not is_device(value):
+            raise ValueError(f"{value!r} is no device; choose {DEVICES}")
+        return value
+
     @property
     def ledger_url(self) -> str | None:
         """The URL for redis-py, with the password from the file put in."""
@@ -115,6 +130,11 @@ class Settings(BaseSettings):
         """The same server in Celery's spelling, which says `redis+socket` for a unix socket."""
         url = self.ledger_url
         return url.replace("unix://", "redis+socket://", 1) if url else None
+
+
+def is_device(name: str) -> bool:
+    """Whether this is one of DEVICES; not whether it is here."""
+    return re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is not None
 
 
 def read_secret(file: Path) -> str:

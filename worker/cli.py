@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -89,21 +87,9 @@ _QUIET = ("--without-mingle", "--without-gossip")  # chatter between workers tha
 
 def _run_celery(arguments: list[str]) -> int:
     from worker.app import app
-    from worker.child_signal import EXIT_NO_MODEL, FOLDER, found_failure
 
-    with tempfile.TemporaryDirectory(prefix="shardsift-worker-") as folder:
-        os.environ[FOLDER] = folder
-        code = _exit_code_of(lambda: app.worker_main(arguments))
-        failure = found_failure(Path(folder))
-    if failure is None:
-        return code
-    typer.echo(f"worker: {failure}", err=True)
-    return EXIT_NO_MODEL
-
-
-def _exit_code_of(action: Callable[[], None]) -> int:
     try:
-        action()
+        app.worker_main(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     return 0
