@@ -3,19 +3,18 @@
 Nothing here may change what a run publishes: that is the RunSpec's.
 """
 
-import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
 from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from fleet.choices import DEVICES, Backend, Dtype, SpotCloud, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
-
-DEVICES = "auto, cpu, mps, cuda or cuda:N"
 
 
 class Settings(BaseSettings):
@@ -38,8 +37,10 @@ class Settings(BaseSettings):
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"] = Field(
-        "auto", description="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it."
+    dtype: Dtype = Field(
+        "auto",
+        description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
+        "fast at it, else float32.",
     )
     device: str = Field(
         "auto",
@@ -52,7 +53,7 @@ class Settings(BaseSettings):
         description="Tokens, padding included, that go through the model at once. "
         "0: what `worker tune` found best here, else 32,768, on a CPU 2,048.",
     )
-    backend: Literal["auto", "padded", "packed"] = Field(
+    backend: Backend = Field(
         "auto", description="packed: no padding, on GPUs and for models that can; padded: always; auto: the better."
     )
     compile: bool = Field(False, description="Run the model through torch.compile: slow to start, then faster.")
@@ -62,7 +63,7 @@ class Settings(BaseSettings):
         description="Sample texts a worker scores both ways before it serves. Unset: 1,024, on a CPU 16. 0: none.",
     )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
-    spot_notice: Literal["aws", "gcp", "azure"] | None = Field(
+    spot_notice: SpotCloud | None = Field(
         None,
         description="The cloud whose notice, that it takes this spot machine back, a worker watches for. Unset: none.",
     )
@@ -115,7 +116,9 @@ class Settings(BaseSettings):
     @classmethod
     def _is_a_device(cls, value: str) -> str:
         if not is_device(value):
-            raise ValueError(f"{value!r} is no device; choose {DEVICES}")
+            raise PydanticCustomError(
+                "device", "{value} is not one of {devices}", {"value": repr(value), "devices": DEVICES}
+            )
         return value
 
     @property
@@ -130,11 +133,6 @@ class Settings(BaseSettings):
         """The same server in Celery's spelling, which says `redis+socket` for a unix socket."""
         url = self.ledger_url
         return url.replace("unix://", "redis+socket://", 1) if url else None
-
-
-def is_device(name: str) -> bool:
-    """Whether this is one of DEVICES; not whether it is here."""
-    return re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is not None
 
 
 def read_secret(file: Path) -> str:

@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter
 
+from fleet.choices import Dtype, Function
+
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
-DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "fp8")
-FUNCTIONS = ("none", "sigmoid", "softmax")  # of transformers' `function_to_apply`
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
@@ -34,22 +34,25 @@ class Model:
 class RunSpec:
     """What to read, how to score it, what to keep, and where to put it."""
 
-    input_uri: str
-    input_revision: str  # the commit of a Hub dataset, else a digest of names, sizes and times
+    input_uris: tuple[str, ...]
+    input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
     text_column: str
     model: Model
-    dtype: str
+    dtype: Dtype
     score_column: str
     int_score: bool  # add FineWeb-Edu's rounded score
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
-    function_to_apply: str = "none"  # turns logits into scores
+    function_to_apply: Function = "none"  # turns logits into scores
+    score_blank: bool = False  # give texts without a visible character to the model too
+    row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     limit_shards: int | None = None
     limit_rows: int | None = None
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
+    publish_paths: bool = False  # name inputs, model and workers in full in what is published; see fleet/disclosure.py
 
     @property
     def run_id(self) -> str:
@@ -80,7 +83,7 @@ class RunSpec:
     def _input_head(self) -> str:
         if self.crawl:
             return self.crawl
-        fixed = re.split(r"[*?\[]", self.input_uri)[0].rstrip("/")
+        fixed = re.split(r"[*?\[]", self.input_uris[0])[0].rstrip("/")
         return PurePosixPath(fixed).stem or "input"
 
     def to_json(self) -> bytes:
