@@ -45,7 +45,7 @@ class FolderOutput:
         except (ImportError, ValueError) as error:  # a library that is not installed, or a protocol that nobody knows
             raise UsageError(f"The output {uri} cannot be used: {error}.") from error
 
-    def reserve(self, spec: RunSpec) -> None:
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._refuse_other_runs()

@@ -33,10 +33,10 @@ class HubOutput:
         self._api = HfApi()
         self._branch = RunBranch(self._api, self._repo_id, run_id)
 
-    def reserve(self, spec: RunSpec) -> None:
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
-                self._create_repo()
+                self._create_repo(public=public)
                 self._refuse_other_runs()
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
@@ -135,11 +135,11 @@ class HubOutput:
         listed = receipts_listed(manifest, self._run_id) if manifest is not None else []
         return self._branch.of_those_in(MAIN, listed)
 
-    def _create_repo(self) -> None:
+    def _create_repo(self, *, public: bool) -> None:
         try:
             self._api.repo_info(self._repo_id, repo_type="dataset")
         except RepositoryNotFoundError:
-            self._api.create_repo(self._repo_id, repo_type="dataset", exist_ok=True)
+            self._api.create_repo(self._repo_id, repo_type="dataset", private=not public, exist_ok=True)
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _refuse_other_runs(self) -> None:
