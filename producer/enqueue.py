@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from celery import Celery
 
-from fleet.columns import describe_columns, is_text, kept_schema
+from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
@@ -78,6 +78,7 @@ def plan_run(options: RunOptions) -> Plan:
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
         score_blank=options.score_blank,
+        row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
         publish_paths=options.publish_paths,
@@ -163,6 +164,8 @@ def _schema(shard: Shard) -> pa.Schema:
 
 
 def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
+    if repeated := repeated_column(schema):
+        raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     if name not in schema.names:
         raise UsageError(
             f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
@@ -188,10 +191,21 @@ def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
     return options.int_score
 
 
+def _row_columns(options: RunOptions) -> tuple[str, str] | None:
+    if options.no_row_columns:
+        return None
+    names = tuple(name.strip() for name in options.row_columns.split(","))
+    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+        raise UsageError(f"--row-columns takes two names, like shard,row; it was {options.row_columns!r}.")
+    return names
+
+
 def _condition(options: RunOptions) -> str | None:
     given = [options.min_score is not None, options.where is not None, options.keep_all]
     if sum(given) > 1:
         raise UsageError("Use only one of --min-score, --where and --keep-all.")
+    if options.where is not None and not options.where.strip():
+        raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
     if options.keep_all:
         return None
     if options.where is not None:

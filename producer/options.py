@@ -108,6 +108,17 @@ class RunOptions:
     score_column: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the added column.", rich_help_panel=_OUTPUT)
     ] = "score"
+    row_columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Names of the columns that say which shard and row of the input a kept row is.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = "shard,row"
+    no_row_columns: Annotated[
+        bool, typer.Option("--no-row-columns", help="Leave those columns out.", rich_help_panel=_OUTPUT)
+    ] = False
     publish_paths: Annotated[
         bool,
         typer.Option(
