@@ -39,7 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 @cli.command(
     rich_help_panel="Runs",
-    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/fineweb-edu-2024-10 --wait",
+    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait",
 )
 @with_run_options
 def enqueue(
@@ -49,10 +49,8 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
-    from producer.enqueue import plan_run
-
     if dry_run:
-        _print_plan(plan_run(options), as_json=as_json)
+        _print_plan(_planned(options), as_json=as_json)
         return
     from fleet.broker import make_app
     from fleet.ledger import Ledger
@@ -61,7 +59,7 @@ def enqueue(
 
     settings = read_settings()
     ledger = Ledger.connect(settings)
-    plan = plan_run(options)
+    plan = _planned(options)
     done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
     if not wait:
         _print_enqueued(done, as_json=as_json)
@@ -88,11 +86,10 @@ def run(
     Ctrl-C stops the run cleanly. The same command resumes it.
     """
     from fleet.settings import read_settings
-    from producer.enqueue import plan_run
     from producer.local.run import run_locally
     from producer.status import ExitCode
 
-    plan = plan_run(options)
+    plan = _planned(options)
     say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
         ended = run_locally(plan, read_settings(), workers=workers)
@@ -239,6 +236,18 @@ def demo(
     result = sift(folder, settings, workers=workers)
     typer.echo(demo_report(folder, training, result))
     raise typer.Exit(result.status.exit_code)
+
+
+def _planned(options: RunOptions) -> "Plan":
+    """The checked run; tells first where its rows go, if the user did not."""
+    from producer.destination import with_output
+    from producer.enqueue import plan_run
+
+    chosen = with_output(options)
+    if not options.output_uri:
+        sight = "public" if options.public else "private; --public makes it public"
+        say(f"Publishing to {chosen.output_uri} (created {sight}).")
+    return plan_run(chosen)
 
 
 @contextmanager
