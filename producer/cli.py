@@ -149,6 +149,7 @@ def retry(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
+<<<<<<< HEAD
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
@@ -160,6 +161,22 @@ def retry(
         queued = ledger.retry(run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         say(f"{queued} shards are queued again.")
+=======
+    """Queue the failed shards of a run again, or take up a cancelled run."""
+
+    def do(ledger: "Ledger", settings: "Settings") -> None:
+        from fleet.broker import make_app
+        from fleet.dispatch import send_due_shards
+        from producer.retry import retry_run
+
+        retried = retry_run(ledger, run_id, done_too=every)
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        for name in retried.changed:
+            _say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+        _say(f"{retried.queued} shards are queued again.")
+
+    _with_ledger(do)
+>>>>>>> input
 
 
 @cli.command(
