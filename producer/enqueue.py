@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from celery import Celery
 
-from fleet.columns import describe_columns, is_text, kept_schema
+from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
@@ -15,7 +15,7 @@ from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
 from fleet.redact import redacted
 from fleet.shard import Shard
-from fleet.spec import DTYPES, FUNCTIONS, RunSpec
+from fleet.spec import RunSpec
 from fleet.storage.opening import open_output, open_parquet
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
@@ -55,8 +55,6 @@ def plan_run(options: RunOptions) -> Plan:
     _check_output_is_apart(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
-    if options.dtype not in DTYPES:
-        raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
@@ -74,6 +72,7 @@ def plan_run(options: RunOptions) -> Plan:
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
         score_blank=options.score_blank,
+        row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
         publish_paths=options.publish_paths,
@@ -159,6 +158,8 @@ def _schema(shard: Shard) -> pa.Schema:
 
 
 def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
+    if repeated := repeated_column(schema):
+        raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     if name not in schema.names:
         raise UsageError(
             f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
@@ -169,8 +170,6 @@ def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
 
 
 def _check_function(function: str, *, outputs: int) -> None:
-    if function not in FUNCTIONS:
-        raise UsageError(f"There is no function {function!r} to apply. Choose one of: {', '.join(FUNCTIONS)}.")
     if function == "softmax" and outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
@@ -186,10 +185,21 @@ def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
     return options.int_score
 
 
+def _row_columns(options: RunOptions) -> tuple[str, str] | None:
+    if options.no_row_columns:
+        return None
+    names = tuple(name.strip() for name in options.row_columns.split(","))
+    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+        raise UsageError(f"--row-columns takes two names, like shard,row; it was {options.row_columns!r}.")
+    return names
+
+
 def _condition(options: RunOptions) -> str | None:
     given = [options.min_score is not None, options.where is not None, options.keep_all]
     if sum(given) > 1:
-        raise UsageError("--min-score, --where and --keep-all exclude each other: say one.")
+        raise UsageError("Use only one of --min-score, --where and --keep-all.")
+    if options.where is not None and not options.where.strip():
+        raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
     if options.keep_all:
         return None
     if options.where is not None:
