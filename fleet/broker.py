@@ -10,6 +10,7 @@ from typing import Any
 
 from celery import Celery, signals
 from celery.events import EventDispatcher
+from celery.loaders.app import AppLoader
 
 from fleet.redact import all_redacted, redacted
 from fleet.settings import Settings
@@ -19,13 +20,20 @@ _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
 
 
+class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
+    """Celery puts the current folder first while it imports tasks; a user's own worker.py there must not stand in for ours."""
+
+    def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
+        return self.import_module(module, package=package)
+
+
 def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
     """A Celery app on the fleet's Redis; `overrides` are Celery settings of this kind of process.
 
     Without a Redis it has no broker, so that it can still be imported and asked for help.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client's: a line for every request
-    app = Celery(name, broker=settings.broker_url)
+    app = Celery(name, broker=settings.broker_url, loader=InstalledModules)
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
         is_set_up.connect(_redact_log)

@@ -4,13 +4,15 @@ Nothing here may change what a run publishes: that is the RunSpec's.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from fleet.choices import DEVICES, Backend, Dtype, SpotCloud, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 
@@ -35,8 +37,15 @@ class Settings(BaseSettings):
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
-    dtype: str = Field(
-        "auto", description="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it."
+    dtype: Dtype = Field(
+        "auto",
+        description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
+        "fast at it, else float32.",
+    )
+    device: str = Field(
+        "auto",
+        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. Whatever its first process "
+        "found, later ones keep to.",
     )
     max_batch_tokens: int = Field(
         0,
@@ -44,7 +53,7 @@ class Settings(BaseSettings):
         description="Tokens, padding included, that go through the model at once. "
         "0: what `worker tune` found best here, else 32,768, on a CPU 2,048.",
     )
-    backend: Literal["auto", "padded", "packed"] = Field(
+    backend: Backend = Field(
         "auto", description="packed: no padding, on GPUs and for models that can; padded: always; auto: the better."
     )
     compile: bool = Field(False, description="Run the model through torch.compile: slow to start, then faster.")
@@ -54,7 +63,7 @@ class Settings(BaseSettings):
         description="Sample texts a worker scores both ways before it serves. Unset: 1,024, on a CPU 16. 0: none.",
     )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
-    spot_notice: Literal["aws", "gcp", "azure"] | None = Field(
+    spot_notice: SpotCloud | None = Field(
         None,
         description="The cloud whose notice, that it takes this spot machine back, a worker watches for. Unset: none.",
     )
@@ -102,6 +111,15 @@ class Settings(BaseSettings):
     )
     flower_auth: str | None = Field(None, description="user:password of Flower. Unset: one is made and printed.")
     flower_auth_file: Path | None = Field(None, description="A file that holds SHARDSIFT_FLOWER_AUTH.")
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, value: str) -> str:
+        if not is_device(value):
+            raise PydanticCustomError(
+                "device", "{value} is not one of {devices}", {"value": repr(value), "devices": DEVICES}
+            )
+        return value
 
     @property
     def ledger_url(self) -> str | None:

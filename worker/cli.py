@@ -3,36 +3,40 @@
 import dataclasses
 import json
 import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fleet.command_line import run_command_line
+from fleet import choices
+from fleet.command_line import QUIET, new_command_line, print_table, run_command_line
 
-cli = typer.Typer(
-    name="worker",
-    help="The data side of shardsift: one process that owns one GPU and scores shards.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-_WIDE = 240  # columns of a table that a program reads
+cli = new_command_line("worker", help="The data side of shardsift: one process that owns one GPU and scores shards.")
 
 ModelName = Annotated[
     str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: as many as torch takes.")]
-Backend = Annotated[
-    str | None, typer.Option(help="auto, padded or packed: whether texts of a batch are padded to one length.")
+
+
+def _checked_device(device: str | None) -> str | None:
+    if device is not None and not choices.is_device(device):
+        raise typer.BadParameter(f"{device!r} is not one of {choices.DEVICES}.")
+    return device
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        callback=_checked_device,
+        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
+    ),
 ]
+Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: torch chooses.")]
+Backend = Annotated[choices.Backend | None, typer.Option(help="Whether the texts of a batch are padded to one length.")]
 Compile = Annotated[
-    bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows a second.")
+    bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows per second.")
 ]
 
 
@@ -43,11 +47,12 @@ def start(
     model: ModelName = None,
     revision: Revision = None,
     dtype: Annotated[
-        str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8; serves runs of the same --dtype.")
+        choices.Dtype | None, typer.Option(help="Precision of the model. The worker serves runs of the same --dtype.")
     ] = None,
     name: Annotated[
-        str, typer.Option(help="Name of this worker, before the @host. Give each on a machine its own.")
+        str, typer.Option(help="Name of this worker, before the @host. Each worker on a machine needs its own.")
     ] = "worker",
+    device: Device = None,
     threads: Threads = None,
     max_batch_tokens: Annotated[
         int | None,
@@ -56,26 +61,29 @@ def start(
     backend: Backend = None,
     compile: Compile = None,
     spot_notice: Annotated[
-        str | None,
-        typer.Option(metavar="CLOUD", help="aws, gcp or azure: stop when that cloud takes this spot machine back."),
+        choices.SpotCloud | None,
+        typer.Option(help="Stop when this cloud gives notice that it takes the spot machine back."),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_level: Annotated[
+        choices.LogLevel, typer.Option(case_sensitive=False, help="Log this level and above.")
+    ] = "INFO",
 ) -> None:
     """Load a model, then score shards until told to stop.
 
-    SIGTERM or Ctrl-C stops it between two batches: its shard goes back to the queue, and it exits.
+    SIGTERM or Ctrl-C stops it at the next batch: its shard goes back to the queue, and it exits.
     """
     _into_environment(
         model=model,
         model_revision=revision,
         dtype=dtype,
+        device=device,
         threads=threads,
         max_batch_tokens=max_batch_tokens,
         backend=backend,
         compile=compile,
         spot_notice=spot_notice,
     )
-    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *_QUIET]))
+    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *QUIET]))
 
 
 def _into_environment(**settings: object) -> None:
@@ -84,26 +92,11 @@ def _into_environment(**settings: object) -> None:
     os.environ.update(given)
 
 
-_QUIET = ("--without-mingle", "--without-gossip")  # chatter between workers that a fleet of hundreds does not need
-
-
 def _run_celery(arguments: list[str]) -> int:
     from worker.app import app
-    from worker.child_signal import EXIT_NO_MODEL, FOLDER, found_failure
 
-    with tempfile.TemporaryDirectory(prefix="shardsift-worker-") as folder:
-        os.environ[FOLDER] = folder
-        code = _exit_code_of(lambda: app.worker_main(arguments))
-        failure = found_failure(Path(folder))
-    if failure is None:
-        return code
-    typer.echo(f"worker: {failure}", err=True)
-    return EXIT_NO_MODEL
-
-
-def _exit_code_of(action: Callable[[], None]) -> int:
     try:
-        action()
+        app.worker_main(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     return 0
@@ -114,8 +107,9 @@ def tune(
     model: ModelName = None,
     revision: Revision = None,
     dtype: Annotated[
-        str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8: that of the workers to come.")
+        choices.Dtype | None, typer.Option(help="Precision of the model: the one that `worker start` will use.")
     ] = None,
+    device: Device = None,
     threads: Threads = None,
     backend: Backend = None,
     compile: Compile = None,
@@ -153,7 +147,13 @@ def tune(
     from worker.tuning.tune import tune as tune_model
 
     _into_environment(
-        model=model, model_revision=revision, dtype=dtype, threads=threads, backend=backend, compile=compile
+        model=model,
+        model_revision=revision,
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        backend=backend,
+        compile=compile,
     )
     options = TuneOptions(
         input_uri=input_uri,
@@ -165,18 +165,9 @@ def tune(
         chart=output if chart else None,
     )
     tuning = tune_model(read_settings(), options, lambda line: typer.echo(line, err=True))
-    _print(tuning_table(tuning))
+    print_table(tuning_table(tuning))
     for line in tuning_lines(tuning):
         typer.echo(line)
-
-
-def _print(table: object) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDE
-    console.print(table)
 
 
 @cli.command(epilog="Example: worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 --output ./my-classifier")

@@ -1,0 +1,286 @@
+"""The first minutes of a user: versions and help, choices that are checked at once, and mistakes that end in one sentence."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubserver import HubServer
+from support.fleet import Fleet
+from support.processes import BIN, run_command
+
+
+@pytest.fixture(scope="module")
+def running_hub(shards: Path, tiny_model: Path) -> Iterator[HubServer]:
+    """A Hub that has a crawl and the classifier under their public names."""
+    with HubServer() as hub, tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(shards, Path(folder, "data", "CC-MAIN-2024-10"))
+        hub.create_repo("HuggingFaceFW/fineweb")
+        hub.add_folder("HuggingFaceFW/fineweb", Path(folder), message="a crawl")
+        hub.create_repo("HuggingFaceFW/fineweb-edu-classifier", "model")
+        hub.add_folder("HuggingFaceFW/fineweb-edu-classifier", tiny_model, repo_type="model", message="a model")
+        yield hub
+        assert hub.handler_errors == []
+
+
+@pytest.fixture
+def hub(running_hub: HubServer, fleet: Fleet, tmp_path: Path) -> HubServer:
+    """The same, for a fleet without a token."""
+    running_hub.forget_requests()
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment.update(running_hub.client_env(tmp_path / "home"))
+    return running_hub
+
+
+class TestTheCommandsThemselves:
+    @pytest.mark.parametrize("program", ["producer", "worker"])
+    def test_they_tell_their_version_and_answer_to_short_help(self, program: str) -> None:
+        version = run_command(program, "--version", environment={})
+        short, long = (run_command(program, option, environment={}) for option in ("-h", "--help"))
+
+        assert version.stdout.startswith("shardsift 0.")
+        assert (version.returncode, short.returncode) == (0, 0)
+        assert short.stdout == long.stdout
+        assert "Usage" in short.stdout
+
+    @pytest.mark.parametrize("program", ["producer", "worker"])
+    def test_they_are_modules_too(self, program: str) -> None:
+        done = run_command("python", "-m", program, "--help", environment={})
+
+        assert done.returncode == 0
+        assert f"python -m {program}" in done.stdout
+
+    def test_the_shell_completes_them(self) -> None:
+        words = {"_PRODUCER_COMPLETE": "complete_bash", "COMP_WORDS": "producer enq", "COMP_CWORD": "1"}
+
+        done = run_command("producer", environment=words)
+
+        assert done.stdout.split() == ["enqueue"]
+
+
+class TestChoices:
+    @pytest.mark.parametrize(
+        ("command", "said"),
+        [
+            (("producer", "enqueue", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
+            (("producer", "run", "--function-to-apply", "relu"), "'relu' is not one of 'none', 'sigmoid', 'softmax'"),
+            (("producer", "finalizer", "--log-level", "LOUD"), "'LOUD' is not one of"),
+            (("producer", "flower", "--port", "99999"), "less than or equal to 65535"),
+            (("worker", "start", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
+            (("worker", "start", "--backend", "magic"), "'magic' is not one of 'auto', 'padded', 'packed'"),
+            (("worker", "start", "--spot-notice", "oracle"), "'oracle' is not one of 'aws', 'gcp', 'azure'"),
+            (("worker", "start", "--log-level", "LOUD"), "'LOUD' is not one of"),
+            (("worker", "tune", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    )
+    def test_a_wrong_one_is_refused_before_anything_is_loaded(self, command: tuple[str, ...], said: str) -> None:
+        started = time.monotonic()
+        done = run_command(*command, environment={"COLUMNS": "200"})
+
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+        assert time.monotonic() - started < 5
+
+    def test_a_wrong_one_in_the_environment_is_refused_too(self) -> None:
+        done = run_command("worker", "start", environment={"SHARDSIFT_DTYPE": "bf16"})
+
+        assert done.returncode == 2
+        assert "SHARDSIFT_DTYPE has a wrong value: Input should be 'auto', 'float32'" in done.stderr
+
+
+class TestScoringEverythingAgain:
+    def test_it_is_not_done_without_confirmation(self, fleet: Fleet, shards: Path, tiny_model: Path) -> None:
+        options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
+        run_id = fleet.producer("enqueue", *options).stdout.strip()
+
+        unconfirmed = fleet.producer("retry", run_id, "--all")
+        confirmed = fleet.producer("retry", run_id, "--all", "--yes")
+
+        assert (unconfirmed.returncode, confirmed.returncode) == (2, 0)
+        assert "Confirm with --yes" in unconfirmed.stderr
+        assert "queued again" not in unconfirmed.stderr
+        assert "shards are queued again" in confirmed.stderr
+
+
+class TestACrawlWithoutAnOutput:
+    """`producer enqueue --crawl CC-MAIN-2024-10`, exactly so."""
+
+    COMMAND = ("enqueue", "--crawl", "CC-MAIN-2024-10")
+    OUTPUT = "ada/fineweb-CC-MAIN-2024-10-fineweb-edu-classifier"
+
+    def test_it_is_published_to_a_private_dataset_of_the_tokens_user_and_that_is_said_first(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
+        fleet.environment["HF_TOKEN"] = hub.token("ada")
+
+        sent = fleet.producer(*self.COMMAND)
+        again = fleet.producer(*self.COMMAND, "--json")
+
+        assert sent.returncode == 0, sent.stderr
+        assert sent.stderr.startswith(f"Publishing to hf://datasets/{self.OUTPUT} (created private; ")
+        assert hub.is_private(self.OUTPUT)
+        assert fleet.ledger.spec(sent.stdout.strip()).output_uri == f"hf://datasets/{self.OUTPUT}"
+        assert json.loads(again.stdout) == {**json.loads(again.stdout), "run_id": sent.stdout.strip(), "added": 0}
+        assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once a command
+
+    def test_it_is_public_if_asked_for_and_the_same_run(self, hub: HubServer, fleet: Fleet) -> None:
+        fleet.environment["HF_TOKEN"] = hub.token("bob")
+
+        public = fleet.producer(*self.COMMAND, "--public")
+        private = fleet.producer(*self.COMMAND)
+
+        assert (public.returncode, private.returncode) == (0, 0), public.stderr
+        assert not hub.is_private(self.OUTPUT.replace("ada/", "bob/"))
+        assert public.stdout == private.stdout
+
+    def test_without_a_token_both_ways_on_are_named_and_the_hub_is_not_asked(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
+        done = fleet.producer(*self.COMMAND)
+
+        assert done.returncode == 2
+        assert "HF_TOKEN" in done.stderr
+        assert "--output FOLDER" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert hub.requests == []
+
+    def test_without_a_redis_both_ways_on_are_named_and_the_hub_is_not_asked(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
+        fleet.environment |= {"HF_TOKEN": hub.token("ada"), "REDIS_URL": ""}
+
+        done = fleet.producer(*self.COMMAND)
+
+        assert done.returncode == 2
+        assert "REDIS_URL" in done.stderr
+        assert "`producer run`" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert hub.requests == []
+
+    def test_a_token_that_the_hub_refuses_is_told_in_one_line(self, hub: HubServer, fleet: Fleet) -> None:
+        fleet.environment["HF_TOKEN"] = "hf_wrong"
+
+        done = fleet.producer(*self.COMMAND)
+
+        assert (done.returncode, done.stderr) == (
+            2,
+            "producer: The Hub refuses this HF_TOKEN. Set another, or name an --output.\n",
+        )
+
+    @pytest.mark.parametrize("options", [(), ("--output", "out")], ids=["output to be chosen", "output named"])
+    def test_without_a_network_it_ends_at_once_in_one_line(self, fleet: Fleet, options: tuple[str, ...]) -> None:
+        fleet.environment.pop("HF_HUB_OFFLINE")
+        fleet.environment |= {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_TOKEN": "hf_any"}
+
+        started = time.monotonic()
+        done = fleet.producer(*self.COMMAND, *options)
+
+        assert done.returncode == 2
+        assert "The Hub does not" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert time.monotonic() - started < 10
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--output", "ftp://host/folder"), "--output cannot be written to ftp://. Name a folder"),
+            (("--output", "https://host/folder"), "--output cannot be written to https://. Name a folder"),
+            (("--output", "out", "--input", "nosuch://x"), "nosuch:// is not a known kind of place"),
+            (("--output", "s3://bucket/out"), "pip install 'shardsift[s3]'"),
+            (("--output", "out", "--input", "s3://bucket/in"), "pip install 'shardsift[s3]'"),
+            (("--output", "out", "--public"), "--public is for an output on the Hub"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    )
+    def test_one_that_cannot_be_opened_is_told_in_one_line(
+        self, options: tuple[str, ...], said: str, shards: Path, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        source = () if "--input" in options else ("--input", str(shards))
+
+        done = run_command(
+            *("producer", "enqueue", "--dry-run", "--model", tiny_model, *source, *options),
+            environment={"HF_HUB_OFFLINE": "1"},
+        )
+
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+class TestFlowersPort:
+    def test_one_that_is_taken_is_told_in_one_line(self, fleet: Fleet) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+
+            done = fleet.producer("flower", "--port", str(port))
+
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"producer: Flower cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --port or --address.\n"
+        )
+
+
+class TestFilesOfTheUser:
+    """A user's own modules in the current folder, called like our packages."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for name in ("worker", "fleet", "producer"):
+            (tmp_path / f"{name}.py").write_text(
+                f"open({str(tmp_path / 'imported')!r}, 'a').write('{name}\\n')\n1 / 0\n"
+            )
+        return tmp_path
+
+    def in_folder(self, folder: Path, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            list(map(str, command)),
+            cwd=folder,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def test_the_command_does_not_import_them(self, folder: Path) -> None:
+        done = self.in_folder(folder, BIN / "producer", "runs", REDIS_URL="", SHARDSIFT_STATE_DIR=str(folder / "state"))
+
+        assert "there was no `producer run` here" in done.stderr
+        assert not (folder / "imported").exists()
+
+    def test_neither_does_python_m(self, folder: Path) -> None:
+        (folder / "producer.py").unlink()  # Python itself would take it for ours
+
+        done = self.in_folder(
+            folder, sys.executable, "-m", "producer", "runs", REDIS_URL="", SHARDSIFT_STATE_DIR=str(folder / "state")
+        )
+
+        assert "there was no `producer run` here" in done.stderr
+        assert not (folder / "imported").exists()
+
+    def test_a_local_run_does_not_import_them(self, folder: Path, shards: Path, tiny_model: Path) -> None:
+        done = self.in_folder(
+            folder,
+            *(BIN / "producer", "run", "--input", shards, "--model", tiny_model, "--output", folder / "out"),
+            SHARDSIFT_STATE_DIR=str(folder / "state"),
+            SHARDSIFT_PARITY_ROWS="0",
+            REDIS_URL="",
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert (folder / "out/manifest.parquet").exists()
+        assert not (folder / "imported").exists()
