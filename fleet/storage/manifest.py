@@ -21,6 +21,7 @@ from fleet.storage.output import MANIFEST_PATH, Mark
 
 _LINES_DIGEST = b"shardsift.lines_sha256"
 
+_SPEC = b"shardsift.spec"
 _TIME = pa.timestamp("ms", tz="UTC")
 _SOURCE = ("source_uri", "source_identity", "source_changed")
 _SAME_IN_BOTH = ("shard", *_SOURCE, "rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -61,7 +62,7 @@ _SCHEMA = pa.schema(
 def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark) -> bytes:
     """A Parquet file whose metadata hold the spec, as far as it is disclosed, the mark and the digest of its lines."""
     table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    about = {b"shardsift.spec": disclosed_spec(spec).to_json(), _LINES_DIGEST: _digest(table.to_pylist())}
+    about = {_SPEC: disclosed_spec(spec).to_json(), _LINES_DIGEST: _digest(table.to_pylist())}
     table = table.replace_schema_metadata({**mark.as_metadata(), **about})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
@@ -73,6 +74,14 @@ def mark_of(manifest: bytes) -> Mark | None:
     try:
         return Mark.read_from(pa.BufferReader(manifest))
     except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
+        return None
+
+
+def spec_of(manifest: bytes) -> RunSpec | None:
+    """The spec that a manifest discloses; None for what shardsift did not write, or an earlier release did."""
+    try:
+        return RunSpec.from_json(pq.read_schema(pa.BufferReader(manifest)).metadata[_SPEC])
+    except Exception:  # as above
         return None
 
 
