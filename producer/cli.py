@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
-    "Exit codes: 0 done, 1 some shards failed, 2 wrong options or no Redis, 3 still running, 130 interrupted.",
+    "Exit codes: 0 done, 1 some shards failed or the run cannot be published, 2 wrong options or no Redis, "
+    "3 not finished yet, 4 cancelled, 130 interrupted.",
 )
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
@@ -113,20 +114,25 @@ def status(
     from fleet.errors import UsageError
     from producer.status import run_status
 
-    with _open_ledger() as (_, ledger):
+    with _open_ledger() as (settings, ledger):
         newest = next(iter(ledger.run_ids()), None)
         if run_id is None and newest is None:
             raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-        _report(run_status(ledger, run_id or newest or ""), as_json=as_json)
+        found = run_status(ledger, run_id or newest or "", is_of_this_machine=settings.redis_is_embedded)
+        _report(found, as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs, newest first."""
+    from fleet.workers import list_workers
     from producer.status import run_status, status_table
 
-    with _open_ledger() as (_, ledger):
-        statuses = [run_status(ledger, run_id) for run_id in ledger.run_ids()]
+    with _open_ledger() as (settings, ledger):
+        is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
+        statuses = [
+            run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local) for run_id in ledger.run_ids()
+        ]
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:
@@ -143,6 +149,7 @@ def retry(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
+<<<<<<< HEAD
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
@@ -154,6 +161,22 @@ def retry(
         queued = ledger.retry(run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         say(f"{queued} shards are queued again.")
+=======
+    """Queue the failed shards of a run again, or take up a cancelled run."""
+
+    def do(ledger: "Ledger", settings: "Settings") -> None:
+        from fleet.broker import make_app
+        from fleet.dispatch import send_due_shards
+        from producer.retry import retry_run
+
+        retried = retry_run(ledger, run_id, done_too=every)
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        for name in retried.changed:
+            _say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+        _say(f"{retried.queued} shards are queued again.")
+
+    _with_ledger(do)
+>>>>>>> input
 
 
 @cli.command(

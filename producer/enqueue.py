@@ -22,6 +22,7 @@ from fleet.storage.output import Recovered
 from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
+from producer.same_run import changed_files_told, same_run
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
 
@@ -94,9 +95,10 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
     at, with `verify` at its content too, and put right. Raises what the output raises.
     """
-    spec = plan.spec
+    spec = same_run(plan.spec, plan.shards, ledger)
     output = open_output(spec.output_uri, spec.run_id)
-    output.reserve(spec)
+    with changed_files_told(spec, plan.shards, ledger):
+        output.reserve(spec)
     # Read and recorded before the run is complete: a producer that dies here, or cannot read them, reads them the next
     # time, and meanwhile nobody scores what is done.
     recovered = Recovered() if ledger.is_complete(spec.run_id) else output.recovered()
