@@ -36,6 +36,9 @@ cli = new_command_line(
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
+]
 
 
 @cli.command(
@@ -47,6 +50,7 @@ def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress, and return when the run is over.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
@@ -61,14 +65,18 @@ def enqueue(
     settings = read_settings()
     ledger = Ledger.connect(settings)
     plan = _planned(options)
-    done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
+    app = make_app("producer", settings)
+    done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+    _say_findings(done)
     if not wait:
         _print_enqueued(done, as_json=as_json)
         return
     from producer.progress import watch
+    from producer.status import looked_at
 
     say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
-    _report(watch(ledger, done.run_id, on_look=lambda: None), as_json=as_json)
+    ended = watch(ledger, done.run_id, on_look=lambda: None)
+    _report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 
 
 @cli.command(
@@ -80,6 +88,7 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
     ] = None,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Do a whole run on this machine: starts Redis, workers and a finalizer, and stops them at the end.
@@ -93,7 +102,7 @@ def run(
     plan = _planned(options)
     say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
-        ended = run_locally(plan, read_settings(), workers=workers)
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_findings)
     except KeyboardInterrupt as stop:
         say("Stopped. The same command goes on where this one stopped.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
@@ -105,18 +114,19 @@ def run(
 )
 def status(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of a run. The exit code tells it too."""
+    """Show the state of a run, and look at its output if it is published. The exit code tells it too."""
     from fleet.errors import UsageError
-    from producer.status import run_status
+    from producer.status import looked_at, run_status
 
     with _open_ledger() as (settings, ledger):
         newest = next(iter(ledger.run_ids()), None)
         if run_id is None and newest is None:
             raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
         found = run_status(ledger, run_id or newest or "", is_of_this_machine=settings.redis_is_embedded)
-        _report(found, as_json=as_json)
+        _report(looked_at(ledger, found, hashes=verify), as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
@@ -176,18 +186,19 @@ def cancel(run_id: RunId) -> None:
 @cli.command(
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
-def finalize(run_id: RunId, as_json: AsJson = False) -> None:
+def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:
     """Publish a run now, without the shards that failed. A run without failures is published automatically."""
     from producer.finalizer.publish import NotReady, finalize_run
-    from producer.status import ExitCode, run_status
+    from producer.status import ExitCode, looked_at, run_status
 
     with _open_ledger() as (_, ledger):
         ledger.spec(run_id)
-        outcome = finalize_run(ledger, run_id, without_failed=True)
+        ledger.clear_publish_error(run_id)
+        outcome = finalize_run(ledger, run_id, without_failed=True, hashes=verify)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
-        _report(run_status(ledger, run_id), as_json=as_json)
+        _report(looked_at(ledger, run_status(ledger, run_id), hashes=verify), as_json=as_json)
 
 
 @cli.command(
@@ -313,6 +324,17 @@ def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
     )
     say(f"Watch it: producer status {done.run_id}")
     typer.echo(done.run_id)
+
+
+def _say_findings(done: "Enqueued") -> None:
+    """What was wrong with the output of a published run, before the command put it right."""
+    from fleet.storage.inspection import lines_of
+
+    if done.findings:
+        say("The output is not as it was published:")
+        for line in lines_of(done.findings):
+            say(f"  {line}")
+        say(f"{done.counts.open} shards are scored again; all others are left as they are.")
 
 
 def _taken_over(done: "Enqueued") -> str:

@@ -2,14 +2,16 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 
 from rich.table import Table
 
 from fleet.ledger import Counts, Failure, Ledger, Publication
 from fleet.spec import RunSpec
+from fleet.storage.inspection import Finding, lines_of
 from fleet.workers import WorkerState, list_workers
+from producer.finalizer.publish import inspect_published
 
 STALL_SECONDS = 180.0  # without a row scored, and yet workers are there
 
@@ -18,7 +20,7 @@ class ExitCode(IntEnum):
     """What every command of `producer` ends with."""
 
     DONE = 0  # done, and published where the command waits for that
-    FAILED = 1  # some shards failed, or the run cannot be published
+    FAILED = 1  # some shards failed, the run cannot be published, or its output is not as it was published
     USAGE = 2  # wrong options, or no Redis
     RUNNING = 3  # not finished yet
     CANCELLED = 4
@@ -43,6 +45,7 @@ class RunStatus:
     workers: tuple[WorkerState, ...] = ()  # those of its queue that are there now, and are not about to leave
     worker_command: str = "worker start"
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
+    findings: tuple[Finding, ...] = ()  # what is wrong with the published output, for a caller that looked
 
     @property
     def is_published(self) -> bool:
@@ -57,6 +60,8 @@ class RunStatus:
 
     @property
     def word(self) -> str:
+        if self.is_published and self.findings:
+            return "damaged"
         if self.is_published:
             return "published without its failed shards" if self.counts.failed else "published"
         if self.cancelled:
@@ -98,7 +103,7 @@ class RunStatus:
     @property
     def exit_code(self) -> ExitCode:
         if self.is_published:
-            return ExitCode.FAILED if self.counts.failed else ExitCode.DONE
+            return ExitCode.FAILED if self.counts.failed or self.findings else ExitCode.DONE
         if self.cancelled:
             return ExitCode.CANCELLED
         has_ended_badly = (self.counts.failed or self.publish_failed) and not self.counts.open
@@ -137,6 +142,11 @@ def run_status(
         worker_command=_worker_command(spec),
         is_of_this_machine=is_of_this_machine,
     )
+
+
+def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
+    """The status after a look at the output itself, if the run is published; with `hashes` its files are read too."""
+    return replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
 
 
 def _worker_command(spec: RunSpec) -> str:
@@ -216,7 +226,14 @@ def _on_failures(status: RunStatus) -> Iterator[str]:
 
 
 def _on_publishing(status: RunStatus) -> Iterator[str]:
-    if status.is_published and status.publication:
+    if status.is_published and status.findings:
+        yield f"The output {status.output_uri} is not as it was published:"
+        yield from (f"  {line}" for line in lines_of(status.findings))
+        if any(finding.is_mendable for finding in status.findings):
+            yield "The command that started the run puts this right: it scores again what is lost, and nothing else."
+        if not all(finding.is_mendable for finding in status.findings):
+            yield "Files of others are left alone. Remove them by hand."
+    elif status.is_published and status.publication:
         yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"

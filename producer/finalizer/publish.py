@@ -70,7 +70,10 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
     findings = output.inspect(list(ledger.receipts(run_id)), hashes=hashes)
     if publication is None or _mendable(findings):
         ledger.withdraw_publication(run_id)
-        finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
+        try:
+            finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
+        except (TransientError, PublishConflict) as error:  # the finalizer tries again
+            ledger.record_publish_error(run_id, str(error))
     return tuple(findings)
 
 
