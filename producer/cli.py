@@ -40,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 @cli.command(
     rich_help_panel="Runs",
-    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/fineweb-edu-2024-10 --wait",
+    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait",
 )
 @with_run_options
 def enqueue(
@@ -50,10 +50,8 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
-    from producer.enqueue import plan_run
-
     if dry_run:
-        _print_plan(plan_run(options), as_json=as_json)
+        _print_plan(_planned(options), as_json=as_json)
         return
     from fleet.broker import make_app
     from fleet.ledger import Ledger
@@ -62,7 +60,7 @@ def enqueue(
 
     settings = read_settings()
     ledger = Ledger.connect(settings)
-    plan = plan_run(options)
+    plan = _planned(options)
     done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
     if not wait:
         _print_enqueued(done, as_json=as_json)
@@ -89,11 +87,10 @@ def run(
     Ctrl-C stops the run cleanly. The same command resumes it.
     """
     from fleet.settings import read_settings
-    from producer.enqueue import plan_run
     from producer.local.run import run_locally
     from producer.status import ExitCode
 
-    plan = plan_run(options)
+    plan = _planned(options)
     say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
         ended = run_locally(plan, read_settings(), workers=workers)
@@ -149,34 +146,20 @@ def retry(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-<<<<<<< HEAD
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from producer.retry import retry_run
 
     with _open_ledger() as (settings, ledger):
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
-        queued = ledger.retry(run_id, done_too=every)
-        send_due_shards(make_app("producer", settings), ledger, run_id)
-        say(f"{queued} shards are queued again.")
-=======
-    """Queue the failed shards of a run again, or take up a cancelled run."""
-
-    def do(ledger: "Ledger", settings: "Settings") -> None:
-        from fleet.broker import make_app
-        from fleet.dispatch import send_due_shards
-        from producer.retry import retry_run
-
         retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
-            _say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
-        _say(f"{retried.queued} shards are queued again.")
-
-    _with_ledger(do)
->>>>>>> input
+            say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+        say(f"{retried.queued} shards are queued again.")
 
 
 @cli.command(
@@ -259,6 +242,18 @@ def demo(
     result = sift(folder, settings, workers=workers)
     typer.echo(demo_report(folder, training, result))
     raise typer.Exit(result.status.exit_code)
+
+
+def _planned(options: RunOptions) -> "Plan":
+    """The checked run; tells first where its rows go, if the user did not."""
+    from producer.destination import with_output
+    from producer.enqueue import plan_run
+
+    chosen = with_output(options)
+    if not options.output_uri:
+        sight = "public" if options.public else "private; --public makes it public"
+        say(f"Publishing to {chosen.output_uri} (created {sight}).")
+    return plan_run(chosen)
 
 
 @contextmanager

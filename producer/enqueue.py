@@ -19,9 +19,11 @@ from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output, open_parquet
 from fleet.storage.output import Recovered
+from producer.destination import with_output
 from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
+from producer.preflight import check_hub_answers, check_places
 from producer.same_run import changed_files_told, same_run
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
@@ -33,6 +35,9 @@ class Plan:
 
     spec: RunSpec
     shards: tuple[Shard, ...]
+    public: bool = (
+        False  # who may see a repository that is created; not of the spec, since the published bytes are the same
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +59,12 @@ class Enqueued:
 
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
-    if not options.output_uri:
-        raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
+    options = with_output(options)
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         _refuse_secrets(option, uri)
+    check_places(options)
     _check_output_is_apart(options)
+    check_hub_answers(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
     _check_function(options.function_to_apply, outputs=len(model.labels))
@@ -86,7 +92,7 @@ def plan_run(options: RunOptions) -> Plan:
     kept = kept_schema(schema, spec)
     if spec.where:
         Filter(spec.where, kept)
-    return Plan(spec=spec, shards=source.shards)
+    return Plan(spec=spec, shards=source.shards, public=options.public)
 
 
 def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, verify: bool = False) -> Enqueued:
@@ -98,7 +104,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     spec = same_run(plan.spec, plan.shards, ledger)
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
-        output.reserve(spec)
+        output.reserve(spec, public=plan.public)
     # Read and recorded before the run is complete: a producer that dies here, or cannot read them, reads them the next
     # time, and meanwhile nobody scores what is done.
     recovered = Recovered() if ledger.is_complete(spec.run_id) else output.recovered()

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def score_shard_task(self: Task, *by_place: object, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises what made the shard fail, for its traceback."""
     child: Child = app.child
-    child.heed_signals()
+    child.install_signal_handlers()
     try:
         message = ScoreShard.understood({**fields, **{str(place): value for place, value in enumerate(by_place)}})
     except NewerVersion as newer:

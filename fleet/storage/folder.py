@@ -37,7 +37,7 @@ class FolderOutput:
         self._run_id = run_id
         self._files = Files(uri)
 
-    def reserve(self, spec: RunSpec) -> None:
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._refuse_other_runs()

@@ -36,10 +36,10 @@ class HubOutput:
         self._api = HfApi()
         self._branch = RunBranch(self._api, self._repo_id, run_id)
 
-    def reserve(self, spec: RunSpec) -> None:
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
-                self._create_repo()
+                self._create_repo(public=public)
                 if not self._is_ours():
                     self._reserve(spec)
         except (ShardError, TransientError) as error:
@@ -164,11 +164,11 @@ class HubOutput:
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset")
         return next((commit.commit_id for commit in commits if commit.title == self._title), None)
 
-    def _create_repo(self) -> None:
+    def _create_repo(self, *, public: bool) -> None:
         try:
             self._api.repo_info(self._repo_id, repo_type="dataset")
         except RepositoryNotFoundError:
-            self._api.create_repo(self._repo_id, repo_type="dataset", exist_ok=True)
+            self._api.create_repo(self._repo_id, repo_type="dataset", private=not public, exist_ok=True)
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _is_ours(self) -> bool:

@@ -25,8 +25,11 @@ _MARK = b"shardsift.publication"
 class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError; each may be called twice."""
 
-    def reserve(self, spec: RunSpec) -> None:
-        """Make the place ready for this run. Raises UsageError where it cannot be written or holds another run's data."""
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
+        """Make the place ready for this run. Raises UsageError where it cannot be written or holds another run's data.
+
+        `public` decides who may see a repository that is created; one that exists stays as it is.
+        """
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a finished file, not yet visible at `path`; returns where it lies until then."""

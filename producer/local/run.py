@@ -105,12 +105,11 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
 
 
 def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
-    revision = {} if spec.model.revision.startswith("sha256-") else {"SHARDSIFT_MODEL_REVISION": spec.model.revision}
     environment = {
         **_environment(settings),
         "SHARDSIFT_MODEL": spec.model.name,
+        "SHARDSIFT_MODEL_REVISION": spec.model.revision,
         "SHARDSIFT_DTYPE": spec.dtype,
-        **revision,
         **devices,
     }
     return _running(own_command("worker", "start", "--name", name), name, environment, settings)
