@@ -52,6 +52,8 @@ class Receipt:
     run_id: str
     shard: str
     source_uri: str
+    source_identity: str  # of the bytes that were read
+    source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
     data: OutputFile
     scores: OutputFile
     rows_in: int

@@ -13,8 +13,10 @@ class Shard:
 
     name: str
     uri: str
+    identity: str  # of the file's bytes, as `fleet.storage.identity` tells it
     size_bytes: int | None = None
     row_limit: int | None = None  # score only the first rows; None: all of them
+    changed: bool = False  # the file changed after the run was enqueued, and `retry` took it as it is
 
     def __post_init__(self) -> None:
         if not is_safe_name(self.name):

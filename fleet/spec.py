@@ -34,8 +34,8 @@ class Model:
 class RunSpec:
     """What to read, how to score it, what to keep, and where to put it."""
 
-    input_uri: str
-    input_revision: str  # the commit of a Hub dataset, else a digest of names, sizes and times
+    input_uris: tuple[str, ...]
+    input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
     text_column: str
@@ -46,6 +46,8 @@ class RunSpec:
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
     function_to_apply: str = "none"  # turns logits into scores
+    score_blank: bool = False  # give texts without a visible character to the model too
+    row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     limit_shards: int | None = None
     limit_rows: int | None = None
     window_rows: int = WINDOW_ROWS
@@ -80,7 +82,7 @@ class RunSpec:
     def _input_head(self) -> str:
         if self.crawl:
             return self.crawl
-        fixed = re.split(r"[*?\[]", self.input_uri)[0].rstrip("/")
+        fixed = re.split(r"[*?\[]", self.input_uris[0])[0].rstrip("/")
         return PurePosixPath(fixed).stem or "input"
 
     def to_json(self) -> bytes:

@@ -58,7 +58,7 @@ def plan_run(options: RunOptions) -> Plan:
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
     spec = RunSpec(
-        input_uri=source.uri,
+        input_uris=source.uris,
         input_revision=source.revision,
         crawl=source.crawl,
         columns=describe_columns(schema),
@@ -70,6 +70,7 @@ def plan_run(options: RunOptions) -> Plan:
         where=_condition(options),
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
+        score_blank=options.score_blank,
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
     )
@@ -111,22 +112,28 @@ def absolute_uri(uri: str) -> str:
 
 
 def _input(options: RunOptions) -> Input:
-    if (options.crawl is None) == (options.input_uri is None):
+    if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
     if options.crawl is not None:
         return crawl_input(options.crawl, options.dataset)
-    return list_input(options.input_uri or "")
+    return list_input(*options.input_uris)
 
 
 def _check_output_is_apart(options: RunOptions) -> None:
     """A folder is read with all folders below it: an output there would be the next run's input."""
-    if options.input_uri is None or "://" in options.input_uri + options.output_uri:
-        return
-    source, output = Path(absolute_uri(options.input_uri)), Path(absolute_uri(options.output_uri))
-    if source.is_dir() and output.is_relative_to(source):
-        raise UsageError(
-            f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
-        )
+    output = _real_path(options.output_uri)
+    for uri in options.input_uris:
+        source = _real_path(uri.partition("**")[0])
+        if output and source and source.is_dir() and output.is_relative_to(source):
+            raise UsageError(
+                f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
+            )
+
+
+def _real_path(uri: str) -> Path | None:
+    """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
+    path = uri.removeprefix("file://")
+    return None if "://" in path else Path(path).expanduser().resolve()
 
 
 def _schema(shard: Shard) -> pa.Schema:

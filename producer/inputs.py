@@ -1,7 +1,7 @@
-"""From a crawl, folder, glob or URL to shards, at one revision of the input."""
+"""From a crawl, folders, files, globs or URLs to shards, at one revision of the input."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -10,6 +10,7 @@ from typing import Any
 import fsspec
 import httpx2
 from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
@@ -17,18 +18,22 @@ from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 from fleet.errors import ShardsiftError, UsageError
 from fleet.shard import Shard
 from fleet.storage.errors import translated
+from fleet.storage.identity import identity_of
 from fleet.storage.opening import open_parquet
 
 _GLOB = set("*?[")
 _FOOTER_THREADS = 16
-_CHANGES_OF_A_FILE = ("ETag", "etag", "checksum", "md5Hash", "mtime", "last_modified", "LastModified", "created")
+_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises of a URL that it cannot use
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The shards of a run, in the order of their names. `uri` pins a Hub dataset to `revision`."""
+    """The shards of a run, in the order of their names. The `uris` pin Hub datasets to the commit they are at now.
 
-    uri: str
+    `revision` is that commit, or a digest of the shards' names and identities.
+    """
+
+    uris: tuple[str, ...]
     revision: str
     crawl: str | None
     shards: tuple[Shard, ...]
@@ -45,24 +50,58 @@ def crawl_input(crawl: str, dataset: str) -> Input:
         raise UsageError(f"{dataset} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
 
 
-def list_input(uri: str) -> Input:
-    """The Parquet files of a file, folder, glob or fsspec URL. Raises UsageError where there are none."""
+def list_input(*uris: str) -> Input:
+    """The Parquet files of files, folders, globs or fsspec URLs. Raises UsageError if one of them has none."""
+    listings = [_list(uri) for uri in uris]
+    shards = tuple(shard for listing in listings for shard in listing.shards)
+    _refuse_same_names(shards)
+    commit = listings[0].commit if len(listings) == 1 else None
+    return Input(
+        uris=tuple(listing.uri for listing in listings),
+        revision=commit or _digest(shards),
+        crawl=None,
+        shards=shards,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Listing:
+    """What one URI names."""
+
+    uri: str
+    commit: str | None
+    shards: tuple[Shard, ...]
+
+
+def _list(uri: str) -> _Listing:
     try:
         with translated(f"Listing {uri}"):
             pinned, commit = _pinned(uri)
             filesystem, path = url_to_fs(pinned)
             root = _root(path, filesystem)
             files = sorted(_parquet_files(filesystem, path, root), key=lambda info: str(info["name"]))
+            with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+                shards = tuple(pool.map(lambda info: _shard(info, root, filesystem), files))
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
-    except (ImportError, ValueError) as error:
+    except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
     if not files:
         raise UsageError(
             f"No Parquet files at {uri}. Give --input a .parquet file, a folder that holds some, or a glob."
         )
-    shards = tuple(_shard(info, root, filesystem, pinned) for info in files)
-    return Input(uri=_absolute(pinned), revision=commit or _digest(files, root), crawl=None, shards=shards)
+    return _Listing(uri=_absolute(pinned), commit=commit, shards=shards)
+
+
+def _refuse_same_names(shards: Iterable[Shard]) -> None:
+    uris: dict[str, str] = {}
+    for shard in shards:
+        if shard.name in uris:
+            raise UsageError(
+                f"Two files would be the shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
+                "Rename one, or give the folder above both as the one --input."
+            )
+        uris[shard.name] = shard.uri
 
 
 def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
@@ -126,12 +165,38 @@ def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) 
     elif filesystem.isdir(path):
         found = filesystem.find(path, detail=True).values()
     else:
-        yield filesystem.info(path)  # a single file need not be called .parquet
+        yield _info(filesystem, path)  # a single file need not be called .parquet
         return
     for info in found:
-        is_parquet = info["type"] == "file" and str(info["name"]).endswith(".parquet")
-        if is_parquet and (not _hides(str(info["name"]), root) or _hides(path, root)):
+        if _hides(str(info["name"]), root) and not _hides(path, root):
+            continue
+        is_named_so = str(info["name"]).endswith(".parquet")
+        if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
+            info = _info(filesystem, str(info["name"]))
+            _refuse_linked_folder(filesystem, info)
+        if info["type"] == "file" and is_named_so:
             yield info
+
+
+def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
+    """Of a link, what it leads to, under the link's own name: two links to one file are two shards."""
+    try:
+        return dict(filesystem.info(path))
+    except OSError as error:
+        if isinstance(filesystem, LocalFileSystem) and Path(path).is_symlink():
+            raise UsageError(
+                f"{path} is a link to {Path(path).readlink()}, which is not there. Fetch that file, or remove the link."
+            ) from error
+        raise
+
+
+def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
+    """Listing does not go into such a folder: its files would be left out without a word."""
+    if info["type"] == "directory" and any(file.endswith(".parquet") for file in filesystem.find(info["name"])):
+        raise UsageError(
+            f"{info['name']} is a link to a folder of Parquet files, which is not followed. "
+            "Give that folder as an --input of its own, or use a glob that leaves the link out."
+        )
 
 
 def _hides(path: str, root: str) -> bool:
@@ -150,10 +215,11 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     return "/".join(parts[:fixed])
 
 
-def _shard(info: dict[str, Any], root: str, filesystem: fsspec.AbstractFileSystem, uri: str) -> Shard:
+def _shard(info: dict[str, Any], root: str, filesystem: fsspec.AbstractFileSystem) -> Shard:
     name = str(info["name"]).removeprefix(root).strip("/").removesuffix(".parquet")
+    uri = filesystem.unstrip_protocol(info["name"])
     try:
-        return Shard(name=name, uri=filesystem.unstrip_protocol(info["name"]), size_bytes=info["size"])
+        return Shard(name=name, uri=uri, identity=identity_of(filesystem, info), size_bytes=info["size"])
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -162,10 +228,9 @@ def _absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 
-def _digest(files: list[dict[str, Any]], root: str) -> str:
-    """Changes when a file is added, removed, resized or rewritten."""
+def _digest(shards: Iterable[Shard]) -> str:
+    """Changes if a file is added, removed, renamed or rewritten; not if it is touched or the folder moves."""
     total = hashlib.sha256()
-    for info in files:
-        changed = next((info[key] for key in _CHANGES_OF_A_FILE if info.get(key) is not None), "")
-        total.update(f"{str(info['name']).removeprefix(root)} {info['size']} {changed}\n".encode())
+    for shard in shards:
+        total.update(f"{shard.name} {shard.identity}\n".encode())
     return f"sha256-{total.hexdigest()}"

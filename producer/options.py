@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -24,15 +24,16 @@ class RunOptions:
     dataset: Annotated[
         str, typer.Option(metavar="REPO", help="Dataset shaped data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
     ] = DEFAULT_DATASET
-    input_uri: Annotated[
-        str | None,
+    input_uris: Annotated[
+        tuple[str, ...],
         typer.Option(
             "--input",
             metavar="URI",
-            help="Not a crawl: a file, folder, glob or URL (hf://, s3://).",
+            help="Your own Parquet files, instead of --crawl: a file, folder, glob or URL (hf://, s3://). "
+            "May be given more than once.",
             rich_help_panel=_INPUT,
         ),
-    ] = None
+    ] = ()
     text_column: Annotated[str, typer.Option(metavar="NAME", help="Column to score.", rich_help_panel=_INPUT)] = "text"
     limit_shards: Annotated[
         int | None, typer.Option(min=1, help="Read the first shards only.", rich_help_panel=_INPUT)
@@ -78,6 +79,14 @@ class RunOptions:
             metavar="SQL", help="Keep rows for which this is true, like 'int_score >= 3'.", rich_help_panel=_KEEP
         ),
     ] = None
+    score_blank: Annotated[
+        bool,
+        typer.Option(
+            "--score-blank",
+            help="Score empty texts and white space too, which are errored rows.",
+            rich_help_panel=_KEEP,
+        ),
+    ] = False
     keep_all: Annotated[
         bool, typer.Option("--keep-all", help="Keep every row that could be scored.", rich_help_panel=_KEEP)
     ] = False
@@ -105,15 +114,25 @@ class RunOptions:
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all fields of RunOptions as options; it gets them as its first argument."""
-    shared = list(inspect.signature(RunOptions).parameters.values())
+    shared = [
+        parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
+        for parameter in inspect.signature(RunOptions).parameters.values()
+    ]
     own = list(inspect.signature(command).parameters.values())[1:]
 
     @wraps(command)
     def collected(**given: Any) -> None:
-        options = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in shared})
-        command(options, **given)
+        options = {parameter.name: given.pop(parameter.name) for parameter in shared}
+        command(RunOptions(**{**options, "input_uris": tuple(options["input_uris"])}), **given)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
     collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     collected.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return collected
+
+
+def _as_typer_takes_it(annotation: Any) -> Any:
+    """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
+    if get_args(annotation)[:1] != (tuple[str, ...],):
+        return annotation
+    return Annotated[(list[str], *annotation.__metadata__)]

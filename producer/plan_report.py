@@ -12,7 +12,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
     sizes = [shard.size_bytes for shard in plan.shards]
     return {
         "run_id": spec.run_id,
-        "input": spec.input_uri,
+        "input": ", ".join(spec.input_uris),
         "revision": spec.input_revision,
         "shards": len(plan.shards),
         "rows": _rows(plan.shards),

@@ -6,9 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from fleet.errors import UsageError
 from producer.demo.shards import write_shards
 from support.fleet import Fleet, new_fleet
 from support.models import minilm_classifier, tiny_classifier
+from support.redis_servers import version_found
+
+
+def pytest_report_header() -> str:
+    try:
+        return f"ledger: {version_found()}"
+    except UsageError as error:
+        return f"ledger: {error}"
 
 
 @pytest.hookimpl(trylast=True)

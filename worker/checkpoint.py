@@ -24,19 +24,22 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """`found` is what earlier attempts left, by the first row of its window; `save` keeps a window's, and must not raise."""
+    """`found` is what earlier attempts left, by the first row of its window; `save` keeps a window's, and must not raise.
+
+    Scores are known by the digest of their texts too: the file may have been replaced since.
+    """
 
     def __init__(self, found: Mapping[int, bytes], save: Callable[[int, bytes], None]) -> None:
         self._found = found
         self._save = save
 
-    def scores_of(self, first_row: int, rows: int) -> Scores | None:
-        """What is known of a window's scores: all, the batches that were done before a stop, or nothing."""
+    def scores_of(self, first_row: int, rows: int, digest: str) -> Scores | None:
+        """What is known of the scores of a window's texts: all, the batches that were done before a stop, or nothing."""
         content = self._found.get(first_row)
-        return None if content is None else unpacked(content, rows)
+        return None if content is None else unpacked(content, rows, digest)
 
-    def keep(self, first_row: int, scores: Scores) -> None:
-        self._save(first_row, packed(scores))
+    def keep(self, first_row: int, scores: Scores, digest: str) -> None:
+        self._save(first_row, packed(scores, digest))
 
 
 @contextmanager
@@ -87,19 +90,22 @@ class _Store:
         return self._claim.shard.name
 
 
-def packed(scores: Scores) -> bytes:
+def packed(scores: Scores, digest: str) -> bytes:
     """A line of JSON, then the logits of the known rows as little-endian float32, 4 bytes each."""
-    head: dict[str, object] = {"rows": len(scores.values), "outputs": scores.values.shape[1], "errors": scores.errors}
+    rows, outputs = scores.values.shape
+    head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
     if not scores.complete:
         head["known"] = np.packbits(scores.known).tobytes().hex()
     return json.dumps(head).encode() + b"\n" + scores.values[scores.known].astype("<f4").tobytes()
 
 
-def unpacked(content: bytes, rows: int) -> Scores | None:
-    """What `packed` made of the scores of so many rows; None for anything else."""
+def unpacked(content: bytes, rows: int, digest: str) -> Scores | None:
+    """What `packed` made of the scores of so many texts with this digest; None for anything else."""
     try:
         head, _, body = content.partition(b"\n")
         fields = json.loads(head)
+        if (fields["texts"], fields["rows"]) != (digest, rows):
+            return None
         known = np.ones(rows, dtype=np.bool_)
         if "known" in fields:
             bits = np.frombuffer(bytes.fromhex(fields["known"]), dtype=np.uint8)
@@ -109,4 +115,4 @@ def unpacked(content: bytes, rows: int) -> Scores | None:
         errors = {int(row): str(reason) for row, reason in fields["errors"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known)) if fields["rows"] == rows else None
+    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known))

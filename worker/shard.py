@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema
 from fleet.errors import ShardError, UsageError
@@ -19,15 +20,19 @@ from fleet.ledger import Claim
 from fleet.receipt import OutputFile, Provenance, Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.identity import unchanged
 from fleet.storage.opening import open_parquet
 from fleet.storage.output import Output
+from worker.blank import encode_visible
 from worker.checkpoint import Checkpoint
 from worker.lease import Lease
 from worker.overlap import ahead, behind
 from worker.provenance import provenance
 from worker.reader import Window, read_windows
 from worker.scoring import EncodedRows, Scores
+from worker.scoring.tokenizing.texts import plain_texts
 from worker.scratch import scratch_folder
+from worker.text_digest import text_digest
 from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
 
 if TYPE_CHECKING:
@@ -50,23 +55,10 @@ def score_shard(
     """
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
-    with (
-        _usage_errors_told_of(shard),
-        scratch_folder(scratch_dir) as scratch,
-        open_parquet(shard.uri) as parquet,
-    ):
-        writer = ShardWriter(scratch, parquet.schema_arrow, spec)
-        keep = _filter(spec, parquet.schema_arrow)
-        with (
-            ahead(read_windows(parquet, shard, spec), "reader") as windows,
-            ahead(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
-            behind(partial(_write, writer, keep, spec), "writer") as write,
-        ):
-            for prepared in prepared_windows:
-                scores = _scored(prepared, scorer, lease, checkpoint)
-                lease.check()
-                write(prepared.window, scores)
-                lease.on_window()
+    with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
+        with unchanged(shard), open_parquet(shard.uri) as parquet:
+            writer = ShardWriter(scratch, parquet.schema_arrow, spec)
+            _write_windows(parquet, writer, claim, scorer, lease, checkpoint)
         files = writer.close()
         lease.check()
         made = provenance(claim, scorer, worker=worker, started_at=started_at)
@@ -75,11 +67,34 @@ def score_shard(
     return receipt
 
 
+def _write_windows(
+    parquet: pq.ParquetFile,
+    writer: ShardWriter,
+    claim: Claim,
+    scorer: "Scorer",
+    lease: Lease,
+    checkpoint: Checkpoint,
+) -> None:
+    spec = claim.spec
+    keep = _filter(spec, parquet.schema_arrow)
+    with (
+        ahead(read_windows(parquet, claim.shard, spec), "reader") as windows,
+        ahead(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
+        behind(partial(_write, writer, keep, spec), "writer") as write,
+    ):
+        for prepared in prepared_windows:
+            scores = _scored(prepared, scorer, lease, checkpoint)
+            lease.check()
+            write(prepared.window, scores)
+            lease.on_window()
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
     """A window on its way to the device: its tokens, unless an earlier attempt left all of its scores."""
 
     window: Window
+    digest: str  # of its texts
     earlier: Scores | None
     encoded: EncodedRows | None
 
@@ -97,10 +112,14 @@ def _prepared(
     windows: Iterator[Window], scorer: "Scorer", checkpoint: Checkpoint, spec: RunSpec
 ) -> Iterator[_Prepared]:
     for window in windows:
-        earlier = checkpoint.scores_of(window.first_row, len(window.rows))
-        done = earlier is not None and earlier.complete
-        encoded = None if done else scorer.encode(window.rows.column(spec.text_column))
-        yield _Prepared(window=window, earlier=earlier, encoded=encoded)
+        texts = plain_texts(window.rows.column(spec.text_column))
+        digest = text_digest(texts)
+        earlier = checkpoint.scores_of(window.first_row, len(texts), digest)
+        if earlier is not None and earlier.complete:
+            encoded = None
+        else:
+            encoded = scorer.encode(texts) if spec.score_blank else encode_visible(scorer, texts)
+        yield _Prepared(window=window, digest=digest, earlier=earlier, encoded=encoded)
 
 
 def _scored(prepared: _Prepared, scorer: "Scorer", lease: Lease, checkpoint: Checkpoint) -> Scores:
@@ -110,7 +129,7 @@ def _scored(prepared: _Prepared, scorer: "Scorer", lease: Lease, checkpoint: Che
         return prepared.earlier
     assert prepared.encoded is not None
     scores = scorer.score_encoded(prepared.encoded, lease.on_batch, prepared.earlier)
-    checkpoint.keep(prepared.window.first_row, scores)
+    checkpoint.keep(prepared.window.first_row, scores, prepared.digest)
     return scores
 
 
@@ -145,6 +164,8 @@ def _staged(
         run_id=claim.run_id,
         shard=claim.shard.name,
         source_uri=claim.shard.uri,
+        source_identity=claim.shard.identity,
+        source_changed=claim.shard.changed,
         data=data,
         scores=side,
         rows_in=counts.rows_in,

@@ -16,7 +16,7 @@ _REVISION = "9bb295ddab0e05d785b879661af7260fed5140fc"
 def fineweb_spec(number: int) -> RunSpec:
     """A run for itself for each `number`."""
     return RunSpec(
-        input_uri=f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/*/*.parquet",
+        input_uris=(f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/*/*.parquet",),
         input_revision=_REVISION,
         crawl=None,
         columns=(
@@ -45,7 +45,8 @@ def fineweb_shards(count: int) -> Iterator[Shard]:
         year, week = divmod(crawl, 52)
         name = f"CC-MAIN-{2013 + year}-{week:02}/{file // 10:03}_{file % 10:05}"
         uri = f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/{name}.parquet"
-        yield Shard(name=name, uri=uri, size_bytes=2_147_509_487)
+        identity = f"sha256:{sha256(uri.encode()).hexdigest()}"
+        yield Shard(name=name, uri=uri, identity=identity, size_bytes=2_147_509_487)
 
 
 def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worker: str = "gpu-000") -> Receipt:
@@ -73,6 +74,8 @@ def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worke
         run_id=run_id,
         shard=shard.name,
         source_uri=shard.uri,
+        source_identity=shard.identity,
+        source_changed=shard.changed,
         data=data,
         scores=scores,
         rows_in=ROWS,

@@ -2,11 +2,10 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import redis
 
 from benchmarks.ledger.clock import timed
 from benchmarks.ledger.measure import Memory, memory_of, settled
@@ -32,7 +31,7 @@ class Size:
     first_receipt_seconds: float  # the names of all of them
     retry_all_seconds: float
     longest_pause_ms: float  # of Redis, in any of these: other clients wait so long
-    restart_seconds: float  # Redis reads its data
+    restart_seconds: float  # a stopped Redis starts and reads its data
     enqueued: Memory
     done: Memory
 
@@ -40,24 +39,24 @@ class Size:
 def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
     say(f"a run of {shards:,} shards, without workers")
     spec = fineweb_spec(shards)
-    with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder)) as url:
-        ledger = Ledger.connect(Settings(redis_url=url))
-        ledger.redis.config_set("slowlog-log-slower-than", _PAUSE_MICROSECONDS)
-        ledger.redis.config_set("slowlog-max-len", _SLOW_ENTRIES)
-        empty_bytes = settled(ledger.redis)["used_memory"]
-        _, create = timed(ledger.create_run, spec, fineweb_shards(shards), now=time.time())
-        enqueued = memory_of(ledger.redis, shards, empty_bytes)
-        sweeps = sorted(timed(_sweep, ledger, spec.run_id)[1] for _ in range(_SWEEPS))
-        receipts = (receipt_of(spec.run_id, shard, token="123456-0123456789ab") for shard in fineweb_shards(shards))
-        _, restore = timed(ledger.restore, spec.run_id, receipts)
-        done = memory_of(ledger.redis, shards, empty_bytes)
-        _, restart = timed(_read_anew, url)
-        reading = ledger.receipts(spec.run_id)
-        _, first = timed(next, reading)
-        _, others = timed(_exhaust, reading)
-        _, retry = timed(ledger.retry, spec.run_id, done_too=True)
-        longest_pause = _longest_pause_ms(ledger)
-        ledger.redis.close()
+    with tempfile.TemporaryDirectory() as folder:
+        with _ledger_in(Path(folder)) as ledger:
+            empty_bytes = settled(ledger.redis)["used_memory"]
+            _, create = timed(ledger.create_run, spec, fineweb_shards(shards), now=time.time())
+            enqueued = memory_of(ledger.redis, shards, empty_bytes)
+            sweeps = sorted(timed(_sweep, ledger, spec.run_id)[1] for _ in range(_SWEEPS))
+            receipts = (receipt_of(spec.run_id, shard, token="123456-0123456789ab") for shard in fineweb_shards(shards))
+            _, restore = timed(ledger.restore, spec.run_id, receipts)
+            done = memory_of(ledger.redis, shards, empty_bytes)
+            pause_before = _longest_pause_ms(ledger)
+        stopped = time.perf_counter()
+        with _ledger_in(Path(folder)) as ledger:
+            restart = time.perf_counter() - stopped
+            reading = ledger.receipts(spec.run_id)
+            _, first = timed(next, reading)
+            _, others = timed(_exhaust, reading)
+            _, retry = timed(ledger.retry, spec.run_id, done_too=True)
+            longest_pause = max(pause_before, _longest_pause_ms(ledger))
     return Size(
         shards=shards,
         create_seconds=create,
@@ -73,6 +72,17 @@ def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
     )
 
 
+@contextmanager
+def _ledger_in(folder: Path) -> Iterator[Ledger]:
+    """A Redis on the data of this folder, which logs its slow commands."""
+    with embedded_redis(folder) as url:
+        ledger = Ledger.connect(Settings(redis_url=url))
+        ledger.redis.config_set("slowlog-log-slower-than", _PAUSE_MICROSECONDS)
+        ledger.redis.config_set("slowlog-max-len", _SLOW_ENTRIES)
+        yield ledger
+        ledger.redis.close()
+
+
 def _sweep(ledger: Ledger, run_id: str) -> None:
     ledger.take_due(run_id, room=1)
     ledger.counts(run_id)
@@ -85,11 +95,4 @@ def _exhaust(things: Iterable[object]) -> None:
 
 def _longest_pause_ms(ledger: Ledger) -> float:
     """Redis does one thing at a time; its log holds the last of those that took long."""
-    entries = ledger.redis.slowlog_get(_SLOW_ENTRIES)
-    return max((entry["duration"] / 1000 for entry in entries if b"LOADAOF" not in entry["command"]), default=0.0)
-
-
-def _read_anew(redis_url: str) -> None:
-    """What a restart does before it answers; Redis 7 and later refuse it unless told otherwise."""
-    with redis.Redis.from_url(redis_url, socket_timeout=600) as patient:
-        patient.execute_command("DEBUG", "LOADAOF")
+    return max((entry["duration"] / 1000 for entry in ledger.redis.slowlog_get(_SLOW_ENTRIES)), default=0.0)

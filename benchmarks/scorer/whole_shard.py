@@ -46,12 +46,13 @@ def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
     from fleet.ledger import Claim
     from fleet.shard import Shard
     from fleet.spec import Model, RunSpec
+    from fleet.storage.identity import identity_now
     from fleet.storage.opening import open_output
     from worker.checkpoint import Checkpoint
     from worker.shard import score_shard
 
     spec = RunSpec(
-        input_uri=str(source.parent),
+        input_uris=(str(source.parent),),
         input_revision="",
         crawl=None,
         columns=describe_columns(pq.read_schema(source)),
@@ -63,7 +64,9 @@ def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
         where=f"score >= {_MIN_SCORE}",
         output_uri=str(output),
     )
-    claim = Claim(run_id=spec.run_id, shard=Shard(name=source.stem, uri=str(source)), spec=spec, token="1-a", attempt=1)
+    identity, _ = identity_now(str(source))
+    shard = Shard(name=source.stem, uri=str(source), identity=identity)
+    claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
     lease: Any = _NoLease()
     checkpoint = Checkpoint({}, lambda first_row, scores: None)
     place = open_output(spec.output_uri, spec.run_id)

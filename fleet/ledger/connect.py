@@ -7,11 +7,16 @@ import redis
 from fleet.errors import UsageError
 from fleet.settings import Settings
 
+OLDEST_REDIS = (6, 2)
+
 
 def connect(settings: Settings) -> redis.Redis:
-    """A client that answers. Raises UsageError where Redis is missing or refuses us."""
+    """A client that answers. Raises UsageError if Redis is missing, refuses us or is too old."""
     if settings.ledger_url is None:
-        raise UsageError("No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0.")
+        raise UsageError(
+            "No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0; "
+            "or use `producer run`, which starts a Redis and workers on this machine."
+        )
     try:
         client = redis.Redis.from_url(
             settings.ledger_url,
@@ -22,16 +27,30 @@ def connect(settings: Settings) -> redis.Redis:
         )
     except ValueError:  # not shown: of a URL that cannot be split, any part may be the password
         raise UsageError(
-            "REDIS_URL is no URL of a Redis. Write redis://:password@host:6379/0, other signs of the password as %XX."
+            "REDIS_URL is not a valid Redis URL. Write redis://:password@host:6379/0 and percent-encode special characters."
         ) from None
     address = _address(settings.ledger_url)
     try:
         client.ping()
+        _check_version(client, address)
     except redis.AuthenticationError as error:
         raise UsageError(f"Redis at {address} refuses the password ({error}). Check REDIS_URL.") from error
     except redis.RedisError as error:
         raise UsageError(f"No Redis answers at {address} ({error}). Start it, or set REDIS_URL.") from error
     return client
+
+
+def _check_version(client: redis.Redis, address: str) -> None:
+    """An older server fails in the middle of a run, with an error about a command that it does not know."""
+    try:
+        version = str(client.info("server")["redis_version"])
+    except (redis.ResponseError, KeyError):  # a service that does not tell
+        return
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
+        raise UsageError(
+            f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
+            "or set REDIS_URL to another."
+        )
 
 
 def _address(url: str) -> str:

@@ -5,7 +5,7 @@ or not at all and no worker's clock matters. A claim lasts for a lease and carri
 its lease ran out, and another took the shard, finds the token stale.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from itertools import islice
 from typing import Any, TypeVar
@@ -30,10 +30,13 @@ _BATCH = 200  # shards in one call to Redis, which answers nobody else meanwhile
 _DUE_LIMIT = 1000  # shards of each kind in one answer
 _BACKOFF_SECONDS = 5.0  # after the first error; four times as long after each further one
 _MAX_BACKOFF_SECONDS = 600.0
+_DAMAGED = "damaged:"  # fields of the run: how often a shard's stored files were found damaged
+_MAX_DAMAGED = 3  # times that a shard's stored files may be found damaged before its output or disk is to blame
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "queue_again", "forget_messages", "retry", "restore"),
+    *("take_due", "queue_again", "forget_messages", "retry", "restore", "requeue", "remember", "update_shards"),
+    *("cancel", "begin_publishing", "record_publication"),
 )
 
 
@@ -149,8 +152,12 @@ class Ledger:
         )
 
     def cancel(self, run_id: str) -> None:
-        """Workers stop at their next batch; nothing is forgotten, and `retry` or `create_run` takes it up again."""
-        self.redis.hset(Keys(run_id).run, "cancelled", 1)
+        """Workers stop at their next batch; nothing is forgotten, and `retry` or `create_run` takes it up again.
+
+        Raises UsageError for a run that is published. One that is being published just now ends as published.
+        """
+        if self._run_script("cancel", Keys(run_id).of(), []) == "published":
+            raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
     def is_cancelled(self, run_id: str) -> bool:
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
@@ -162,9 +169,42 @@ class Ledger:
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled")
+        self.clear_publish_error(run_id)
         names = [*self.redis.smembers(keys.failed), *(self.redis.hkeys(keys.receipts) if done_too else ())]
         prefix = keys.attempts("")
         return sum(self._run_script("retry", keys.of(), [prefix, *batch]) for batch in _batches(names))
+
+    def requeue(self, run_id: str, damaged: Mapping[str, str], *, version: int | None = None) -> int:
+        """Queue done shards again whose stored files are lost or damaged; `damaged` says by name what is wrong.
+
+        Their rows count no more, and the run is no longer published. The next claim gets the old receipt as `previous`.
+        After three times a shard is failed. Returns how many shards it was: none if `version`, as `begin_publishing`
+        gave it, is not that of the receipts any more.
+        """
+        keys = Keys(run_id)
+        head = [keys.attempts(""), "" if version is None else version, _MAX_DAMAGED]
+        requeued = 0
+        for batch in _batches(damaged.items()):
+            done = int(self._run_script("requeue", keys.of(), [*head, *(part for pair in batch for part in pair)]))
+            head[1] = "" if done else head[1]  # our own first batch changed the receipts
+            requeued += done
+        return requeued
+
+    def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
+        """Note for open shards the receipt of an earlier attempt whose files are partly left; returns how many."""
+        keys = Keys(run_id)
+        return sum(
+            int(self._run_script("remember", keys.of(), [keys.attempts(""), *_named(batch)]))
+            for batch in _batches(receipts)
+        )
+
+    def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
+        """Replace the records of those of these shards that are not done; returns how many changed."""
+        changed = 0
+        for batch in _batches(shards):
+            fields = [part for shard in batch for part in (shard.name, _SHARD.dump_json(shard))]
+            changed += int(self._run_script("update_shards", Keys(run_id).of(), fields))
+        return changed
 
     def forget_messages(self, run_id: str) -> None:
         """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone.
@@ -190,8 +230,7 @@ class Ledger:
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         """Shards whose message was sent so many seconds ago, or earlier, and that nobody has claimed since."""
-        (now, microseconds) = self.redis.time()
-        age_ms = now * 1000 + microseconds // 1000 - int(seconds * 1000)
+        age_ms = self._now_ms() - int(seconds * 1000)
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> int:
@@ -216,7 +255,7 @@ class Ledger:
         )
         if answer[0] != "claimed":
             return Refusal(answer[0])
-        _, token, attempt, spilled, shard, spec = answer
+        _, token, attempt, spilled, shard, spec, previous = answer
         return Claim(
             run_id=run_id,
             shard=_SHARD.validate_json(shard),
@@ -224,6 +263,7 @@ class Ledger:
             token=token,
             attempt=int(attempt),
             spilled=bool(spilled),
+            previous=_readable_receipt(previous),
         )
 
     def renew(self, claim: Claim, *, rows: int) -> None:
@@ -275,12 +315,12 @@ class Ledger:
         """Give a shard back: a stop, not a failure; the attempt is not counted."""
         self._end_attempt(claim, Outcome.STOPPED)
 
-    def retry_later(self, claim: Claim, error: str, traceback: str) -> int:
+    def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: float | None = None) -> int:
         """Give a shard back after an error that may pass, to wait 5, 20, 80, … s; failed after `max_errors` of them.
 
-        Returns the number of shards still open.
+        It waits at least `after_seconds`, if the service said so. Returns the number of shards still open.
         """
-        return self._end_attempt(claim, Outcome.ERROR, error, traceback)
+        return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
 
     def crashed(self, claim: Claim, error: str, traceback: str) -> int:
         """Give a shard back after an error that nobody foresaw; failed after `max_attempts` of them and of crashes.
@@ -299,12 +339,15 @@ class Ledger:
         Returns the number of shards still open. Does nothing where that owner does not hold the shard.
         """
         arguments = self._end_arguments("owner", owner, Outcome.CRASH, error, traceback, backoff_seconds=0)
-        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), [shard_name, *arguments])
+        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), [shard_name, *arguments, 0])
         return int(still_open)
 
-    def _end_attempt(self, claim: Claim, outcome: Outcome, error: str = "", traceback: str = "") -> int:
+    def _end_attempt(
+        self, claim: Claim, outcome: Outcome, error: str = "", traceback: str = "", *, least_seconds: float = 0
+    ) -> int:
         arguments = self._end_arguments("token", claim.token, outcome, error, traceback, _BACKOFF_SECONDS)
-        _, still_open = self._run_script("end_attempt", _keys(claim), [claim.shard.name, *arguments])
+        least_ms = int(least_seconds * 1000)
+        _, still_open = self._run_script("end_attempt", _keys(claim), [claim.shard.name, *arguments, least_ms])
         return int(still_open)
 
     def _end_arguments(
@@ -346,17 +389,70 @@ class Ledger:
         published = self.redis.hget(Keys(run_id).run, "published")
         return _PUBLICATION.validate_json(published) if published else None
 
-    def record_publication(self, run_id: str, publication: Publication) -> None:
-        self.redis.hset(Keys(run_id).run, "published", _PUBLICATION.dump_json(publication))
-        self.redis.hdel(Keys(run_id).run, "publish_error")
+    def begin_publishing(self, run_id: str) -> int | None:
+        """The version of the receipts that are about to be published; None for a cancelled run. Read the receipts after it.
+
+        A cancellation after this does not stop the publication, which then ends the cancellation.
+        """
+        version = self._run_script("begin_publishing", Keys(run_id).of(), [])
+        return None if version is None else int(version)
+
+    def is_publishing(self, run_id: str) -> bool:
+        """Whether a finalizer began to publish and has not said how that ended: it may be at work, or dead."""
+        return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
+
+    def end_publishing(self, run_id: str) -> None:
+        """Note that the publication which was begun was looked for, and that there is none."""
+        self.redis.hdel(Keys(run_id).run, "publishing_ms")
+
+    def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
+        """Record what was published, and end a cancellation that came meanwhile.
+
+        False if the receipts are not of this `version` any more: then the run is not published, and a sweep asks again.
+        """
+        arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
+        return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")
+
+    def withdraw_publication(self, run_id: str) -> None:
+        """The output is not what was published any more."""
+        self.redis.hdel(Keys(run_id).run, "published")
 
     def publish_error(self, run_id: str) -> str | None:
-        """Why the last try to publish did not land; the finalizer tries again."""
+        """Why the last try to publish did not land."""
         error = self.redis.hget(Keys(run_id).run, "publish_error")
         return None if error is None else str(error)
 
-    def record_publish_error(self, run_id: str, error: str) -> None:
-        self.redis.hset(Keys(run_id).run, "publish_error", error)
+    def publish_failed(self, run_id: str) -> bool:
+        """Whether that was an error that no further try can mend; the finalizer does not try again by itself."""
+        return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
+
+    def may_publish(self, run_id: str) -> bool:
+        """Whether a try to publish makes sense now: the last did not fail for good, and no service asked to wait."""
+        failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
+        return failed is None and int(after_ms or 0) <= self._now_ms()
+
+    def record_publish_error(
+        self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
+        """Note why publishing did not land, and whether and when another try makes sense."""
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
+        pipeline.hdel(key, "publish_failed", "publish_after_ms")
+        pipeline.hset(key, "publish_error", error)
+        if is_permanent:
+            pipeline.hset(key, "publish_failed", 1)
+        if retry_after_seconds:
+            pipeline.hset(key, "publish_after_ms", self._now_ms() + int(retry_after_seconds * 1000))
+        pipeline.execute()
+
+    def clear_publish_error(self, run_id: str) -> None:
+        """A person asks for another try: forget why publishing failed, and how often files were found damaged."""
+        key = Keys(run_id).run
+        damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
+        self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", "tidy_tries", *damaged)
+
+    def count_tidy_try(self, run_id: str) -> int:
+        """How often tidying up after the publication was tried, with this time."""
+        return int(self.redis.hincrby(Keys(run_id).run, "tidy_tries", 1))
 
     # --- what was refused -------------------------------------------------------------------------------------------
 
@@ -372,6 +468,10 @@ class Ledger:
 
     def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
         return self._scripts[name](keys=keys, args=arguments)
+
+    def _now_ms(self) -> int:
+        seconds, microseconds = self.redis.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
     def _ordered(self, key: str) -> list[str]:
         return [str(name) for name in self.redis.zrange(key, 0, -1)]
@@ -398,6 +498,18 @@ def _unknown(claim: Claim) -> RunUnknown:
 
 def _fates(receipt: Receipt) -> tuple[int, ...]:
     return tuple(getattr(receipt, rows) for rows in _ROWS)
+
+
+def _named(receipts: Iterable[Receipt]) -> list[str | bytes]:
+    return [part for receipt in receipts for part in (receipt.shard, receipt.to_json())]
+
+
+def _readable_receipt(content: str | None) -> Receipt | None:
+    """None for one that another release wrote."""
+    try:
+        return Receipt.from_json(content) if content else None
+    except ValueError:
+        return None
 
 
 def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:

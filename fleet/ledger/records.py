@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 
@@ -37,6 +38,7 @@ class Claim:
     token: str
     attempt: int
     spilled: bool = False  # earlier attempts left scores in the output's storage, since the ledger was full
+    previous: Receipt | None = None  # of an attempt that was done, and whose files were lost or damaged since
 
 
 @dataclass(frozen=True, kw_only=True)

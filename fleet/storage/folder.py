@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,9 +23,10 @@ from fleet.errors import ShardError, TransientError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
+from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
 from fleet.storage.kept import FileDigest, by_shard, digests, is_among, read_receipt
-from fleet.storage.manifest import receipts_listed
-from fleet.storage.output import MANIFEST_PATH, Mark, output_files
+from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
 
 _WORKPLACE = ".shardsift"
 _READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of receipts
@@ -105,10 +107,18 @@ class FolderOutput:
 
     def published(self) -> Mark | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            if not self._fs.exists(self._at(MANIFEST_PATH)):
-                return None
-            with self._fs.open(self._at(MANIFEST_PATH), "rb") as manifest:
-                return Mark.read_from(manifest)
+            manifest = self._content(MANIFEST_PATH)
+        return mark_of(manifest) if manifest is not None else None
+
+    def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
+        with translated(f"Looking at {self.uri}"):
+            self._fs.invalidate_cache()
+            stored = {path: StoredFile(size_bytes=size) for path, size in self._sizes(*DATA_FOLDERS).items()}
+            if hashes:
+                stored |= self._hashed(receipts, stored)
+            manifest = manifest_finding(self._content(MANIFEST_PATH), self._run_id, receipts)
+            card = card_finding(self._content(CARD_PATH))
+        return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
 
     def head(self) -> str:
         return ""
@@ -164,10 +174,8 @@ class FolderOutput:
 
     def _listed_receipts(self) -> list[Receipt]:
         """What the manifest of this run lists, where it is published."""
-        if not self._fs.exists(self._at(MANIFEST_PATH)):
-            return []
-        with self._fs.open(self._at(MANIFEST_PATH), "rb") as manifest:
-            return receipts_listed(manifest, self._run_id)
+        manifest = self._content(MANIFEST_PATH)
+        return receipts_listed(manifest, self._run_id) if manifest is not None else []
 
     def _kept_receipts(self) -> Iterator[Receipt]:
         paths = [path for path in self._sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
@@ -177,7 +185,7 @@ class FolderOutput:
                     yield receipt
 
     def _content(self, path: str) -> bytes | None:
-        """None for a file that was removed since it was listed."""
+        """None for a file that is not there, or was removed since it was listed."""
         try:
             return bytes(self._fs.cat_file(self._at(path)))
         except FileNotFoundError:
@@ -200,6 +208,15 @@ class FolderOutput:
         return all(
             file.staged_path in sizes or self._sha256(file.path) == file.sha256 for file in output_files(receipt)
         )
+
+    def _hashed(self, receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> dict[str, StoredFile]:
+        """The receipts' files that are there, with the sha256 of their content."""
+        paths = [file.path for receipt in receipts for file in output_files(receipt) if file.path in stored]
+        with ThreadPoolExecutor(_READERS) as readers:
+            return {
+                path: replace(stored[path], sha256=sha256)
+                for path, sha256 in zip(paths, readers.map(self._sha256, paths), strict=True)
+            }
 
     def _sha256(self, path: str) -> str:
         with self._fs.open(self._at(path), "rb") as file:

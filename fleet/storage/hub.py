@@ -5,21 +5,21 @@ and card. In a run of many hours it saves them on a branch before, since the Hub
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit, uploaded
+from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
 from fleet.storage.kept import by_shard
-from fleet.storage.manifest import receipts_listed
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
 from fleet.storage.run_branch import MAIN, RunBranch
 
 _PREFIX = "hf://datasets/"
@@ -80,8 +80,17 @@ class HubOutput:
         """There are none."""
 
     def published(self) -> Mark | None:
-        with translated(f"Reading {self.uri}/{MANIFEST_PATH}"), self._manifest() as manifest:
-            return Mark.read_from(manifest) if manifest else None
+        with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
+            manifest = self._content(MANIFEST_PATH)
+        return mark_of(manifest) if manifest is not None else None
+
+    def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
+        """The Hub tells the sha256 of its files: content is looked at with or without `hashes`."""
+        with translated(f"Looking at {self.uri}"):
+            stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
+            manifest = manifest_finding(self._content(MANIFEST_PATH), self._run_id, receipts)
+            card = card_finding(self._content(CARD_PATH))
+        return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
 
     def head(self) -> str:
         with translated(f"Reading {self.uri}"):
@@ -104,18 +113,26 @@ class HubOutput:
         with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
             self._branch.delete()
 
-    @contextmanager
-    def _manifest(self) -> Iterator[BinaryIO | None]:
-        """The manifest on main, open; None where there is none."""
-        if not self._api.file_exists(self._repo_id, MANIFEST_PATH, repo_type="dataset"):
-            yield None
+    def _content(self, path: str) -> bytes | None:
+        """A small file on main; None if there is no such file."""
+        if not self._api.file_exists(self._repo_id, path, repo_type="dataset"):
+            return None
+        return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"{self.uri.rstrip('/')}/{path}"))
+
+    def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
+        try:
+            entries = list(self._api.list_repo_tree(self._repo_id, folder, recursive=True, repo_type="dataset"))
+        except EntryNotFoundError:
             return
-        with HfFileSystem(skip_instance_cache=True).open(f"{self.uri}/{MANIFEST_PATH}", "rb") as manifest:
-            yield manifest
+        for entry in entries:
+            if isinstance(entry, RepoFile):
+                # A file that is not LFS was never one of ours.
+                sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
+                yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
     def _published_receipts(self) -> list[Receipt]:
-        with self._manifest() as manifest:
-            listed = receipts_listed(manifest, self._run_id) if manifest else []
+        manifest = self._content(MANIFEST_PATH)
+        listed = receipts_listed(manifest, self._run_id) if manifest is not None else []
         return self._branch.of_those_in(MAIN, listed)
 
     def _create_repo(self) -> None:

@@ -19,7 +19,7 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
     """A kept receipt; None, with a line in the log, for what is broken or no receipt of this run."""
     try:
         receipt = Receipt.from_json(content)
-        shard = Shard(name=receipt.shard, uri=receipt.source_uri)
+        shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
     except ValueError as error:
         logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
         return None

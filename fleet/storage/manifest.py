@@ -1,21 +1,34 @@
-"""The manifest: one line a shard, from the receipts and back. It is published with the data and proves what that is."""
+"""The manifest: one line per shard, from the receipts and back. It is published with the data and proves what that is.
 
+A manifest proves itself too: its metadata hold a digest of its lines, so that damage to any of them shows.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.spec import RunSpec
-from fleet.storage.output import Mark
+from fleet.storage.inspection import Finding, Problem
+from fleet.storage.output import MANIFEST_PATH, Mark
+
+_LINES_DIGEST = b"shardsift.lines_sha256"
 
 _TIME = pa.timestamp("ms", tz="UTC")
+_SOURCE = ("source_uri", "source_identity", "source_changed")
+_SAME_IN_BOTH = ("shard", *_SOURCE, "rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
         ("source_uri", pa.string()),
+        ("source_identity", pa.string()),
+        ("source_changed", pa.bool_()),
         ("rows_in", pa.int64()),
         ("rows_kept", pa.int64()),
         ("rows_dropped", pa.int64()),
@@ -44,24 +57,59 @@ _SCHEMA = pa.schema(
 )
 
 
-def manifest(spec: RunSpec, receipts: list[Receipt], mark: Mark) -> bytes:
-    """A Parquet file whose metadata hold the RunSpec and the mark."""
+def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark) -> bytes:
+    """A Parquet file whose metadata hold the RunSpec, the mark and the digest of its lines."""
     table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    table = table.replace_schema_metadata({**mark.as_metadata(), b"shardsift.spec": spec.to_json()})
+    proof = {_LINES_DIGEST: _digest(table.to_pylist())}
+    table = table.replace_schema_metadata({**mark.as_metadata(), b"shardsift.spec": spec.to_json(), **proof})
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def receipts_listed(manifest: BinaryIO, run_id: str) -> list[Receipt]:
-    """The receipts that a published manifest was made of; none where it is another run's, or nobody's we know.
+def mark_of(manifest: bytes) -> Mark | None:
+    """The mark of a manifest; None for a damaged file or one that shardsift did not write."""
+    try:
+        return Mark.read_from(pa.BufferReader(manifest))
+    except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
+        return None
+
+
+def receipts_listed(manifest: bytes, run_id: str) -> list[Receipt]:
+    """The receipts that a published manifest was made of; none if it is damaged or another run's.
 
     Times come back in whole milliseconds, and as `staged_path` the place where the file is now.
     """
-    mark = Mark.read_from(manifest)
+    mark = mark_of(manifest)
     if mark is None or mark.run_id != run_id:
         return []
-    return [_receipt(line, run_id) for line in pq.read_table(manifest).to_pylist()]
+    try:
+        table = pq.read_table(pa.BufferReader(manifest), page_checksum_verification=True)
+        lines = table.to_pylist()
+        if table.schema.metadata[_LINES_DIGEST] != _digest(lines):
+            return []
+        return [_receipt(line, run_id) for line in lines]
+    except Exception:  # as above
+        return []
+
+
+def manifest_finding(manifest: bytes | None, run_id: str, receipts: Sequence[Receipt]) -> Finding | None:
+    """What is wrong with the manifest that should list these receipts; `manifest` is None if there is no such file."""
+    if manifest is None:
+        return Finding(path=MANIFEST_PATH, problem=Problem.MISSING)
+    mark = mark_of(manifest)
+    if mark and mark.run_id != run_id:
+        return Finding(path=MANIFEST_PATH, problem=Problem.FOREIGN, detail=f"it is of the run {mark.run_id}")
+    listed = receipts_listed(manifest, run_id)
+    if not listed:
+        return Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)
+    if not mark == Mark.of(run_id, listed) == Mark.of(run_id, receipts):
+        return Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
+    return None
+
+
+def _digest(lines: list[dict[str, Any]]) -> bytes:
+    return hashlib.sha256(json.dumps(lines, default=str, sort_keys=True).encode()).hexdigest().encode()
 
 
 def _line(receipt: Receipt) -> dict[str, object]:
@@ -69,6 +117,8 @@ def _line(receipt: Receipt) -> dict[str, object]:
     return {
         "shard": receipt.shard,
         "source_uri": receipt.source_uri,
+        "source_identity": receipt.source_identity,
+        "source_changed": receipt.source_changed,
         "rows_in": receipt.rows_in,
         "rows_kept": receipt.rows_kept,
         "rows_dropped": receipt.rows_dropped,
@@ -104,9 +154,7 @@ def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
         scores=_file(line, "scores", rows=line["rows_in"]),
         errors=dict(line["errors"]),
         provenance=_provenance(line),
-        **{
-            name: line[name] for name in ("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored")
-        },
+        **{name: line[name] for name in _SAME_IN_BOTH},
     )
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
+from fleet.storage.inspection import Finding
 
 MANIFEST_PATH = "manifest.parquet"
 CARD_PATH = "README.md"
@@ -64,6 +65,12 @@ class Output(Protocol):
 
     def published(self) -> "Mark | None":
         """What is published here now."""
+
+    def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
+        """What of these receipts' published files, manifest and card is not as it should be, and which files are foreign.
+
+        Looks at sizes, and with `hashes` at the content; the Hub tells the sha256 of its files always.
+        """
 
     def head(self) -> str:
         """The commit that readers see now; empty where there are no commits."""

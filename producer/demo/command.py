@@ -58,7 +58,7 @@ def fit_classifier(folder: Path) -> dict[str, float]:
 def sift(folder: Path, settings: Settings, *, workers: int) -> DemoResult:
     """Run the main job on the demo's shards, and look at what it published."""
     options = RunOptions(
-        input_uri=str(folder / "shards"),
+        input_uris=(str(folder / "shards"),),
         model=str(folder / "classifier"),
         int_score=True,
         min_score=_MIN_SCORE,

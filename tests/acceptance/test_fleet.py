@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fleet.dispatch import queue_length
 from producer.local.processes import Child
 from support.fleet import Fleet
 from support.models import overflowing_classifier
@@ -105,8 +106,7 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
     counts = fleet.ledger.counts(run_id)
     assert (counts.running, counts.failed) == (0, 0)
     assert counts.queued + counts.done == 2
-    queue = fleet.ledger.spec(run_id).queue
-    assert fleet.ledger.redis.llen(queue) >= counts.queued
+    assert queue_length(fleet.ledger.redis, fleet.ledger.spec(run_id).queue) >= counts.queued
     assert fleet.ledger.redis.hlen("unacked") == 0
 
 

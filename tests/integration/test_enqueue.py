@@ -42,7 +42,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
-    return RunOptions(input_uri=str(source), model=str(tiny_model), output_uri=str(out))
+    return RunOptions(input_uris=(str(source),), model=str(tiny_model), output_uri=str(out))
 
 
 def write(path: Path, **columns: Any) -> None:
@@ -268,7 +268,7 @@ class TestRefusals:
             ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
             ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
-            ({"input_uri": None}, "either --crawl .* or --input"),
+            ({"input_uris": ()}, "either --crawl .* or --input"),
             ({"model_revision": "v2"}, "A folder has no revisions: leave out --revision"),
         ],
         ids=str,
@@ -319,7 +319,7 @@ class TestRefusals:
     def test_an_input_without_shards_is_told(self, options: RunOptions, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
 
-        refused(replace(options, input_uri=str(tmp_path / "empty")), "No Parquet files at")
+        refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
 
     def test_a_score_column_that_differs_from_another_only_in_case_is_told(
         self, options: RunOptions, source: Path

@@ -258,7 +258,17 @@ class TestManifest:
 
     def test_it_has_a_line_a_shard(self, manifest: pa.Table) -> None:
         assert manifest.column_names == [
-            *("shard", "source_uri", "rows_in", "rows_kept", "rows_dropped", "rows_errored", "errors"),
+            *(
+                "shard",
+                "source_uri",
+                "source_identity",
+                "source_changed",
+                "rows_in",
+                "rows_kept",
+                "rows_dropped",
+                "rows_errored",
+                "errors",
+            ),
             *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
             *("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens"),
             *("parity_rows", "parity_max_error", "parity_p999_error", "parity_flipped_share"),
@@ -312,7 +322,7 @@ class TestCard:
 
         text = dataset_card(spec, [a_receipt(spec.run_id, shard) for shard in (A, B)]).decode()
 
-        assert f"| Source | `{spec.input_uri}` at revision `0123abc` |" in text
+        assert f"| Source | `{spec.input_uris[0]}` at revision `0123abc` |" in text
         assert "| Model | `HuggingFaceFW/fineweb-edu-classifier` at revision `4567def` |" in text
         assert '| Filter | `"score" >= 3.0` |' in text
         assert "| Rows in | 20 |" in text
@@ -374,7 +384,7 @@ class TestCard:
         assert front_matter(dataset_card(a_spec(), [receipt]).decode())["size_categories"] == [size]
 
     def test_a_source_outside_the_hub_is_no_source_dataset(self) -> None:
-        card = front_matter(dataset_card(a_spec(input_uri="/data"), [a_receipt("r", A)]).decode())
+        card = front_matter(dataset_card(a_spec(input_uris=("/data",)), [a_receipt("r", A)]).decode())
 
         assert "source_datasets" not in card
 

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from io import BytesIO
 from itertools import count
 from pathlib import Path
 
@@ -300,13 +299,13 @@ class TestReceipts:
             a_receipt(RUN, B, provenance=replace(a_receipt(RUN, B).provenance, parity=None), errors={}),
         ]
 
-        read = receipts_listed(BytesIO(manifest(SPEC, receipts, Mark.of(RUN, receipts))), RUN)
+        read = receipts_listed(manifest(SPEC, receipts, Mark.of(RUN, receipts)), RUN)
 
         assert manifest(SPEC, read, Mark.of(RUN, read)) == manifest(SPEC, receipts, Mark.of(RUN, receipts))
         assert [replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read, receipts, strict=True)] == (
             receipts
         )
-        assert receipts_listed(BytesIO(manifest(SPEC, receipts, Mark.of("other", receipts))), RUN) == []
+        assert receipts_listed(manifest(SPEC, receipts, Mark.of("other", receipts)), RUN) == []
 
 
 class TestDiscarding:

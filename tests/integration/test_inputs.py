@@ -1,5 +1,6 @@
 """From what a user names to shards: which files, under which names, at which revision."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -95,7 +96,7 @@ class TestFolders:
     def test_a_relative_path_is_made_absolute(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(folder.parent)
 
-        assert list_input("input").uri == str(folder)
+        assert list_input("input").uris == (str(folder),)
         assert list_input("input").shards == list_input(str(folder)).shards
 
     def test_a_bucket_is_read_like_a_folder(self, folder: Path) -> None:
@@ -112,6 +113,76 @@ class TestFolders:
             assert count_rows(source.shards) == 30
         finally:
             files.rm("/bucket", recursive=True)
+
+
+class TestLinks:
+    """Snapshots of the Hub's cache, DVC and git-annex consist of links."""
+
+    def test_a_link_to_a_file_is_a_shard_under_its_own_name(self, folder: Path) -> None:
+        (folder / "z.parquet").symlink_to(folder / "a.parquet")
+
+        shards = {shard.name: shard for shard in list_input(str(folder)).shards}
+
+        assert list(shards) == ["a", "b", "deep/er/c", "z"]
+        assert (shards["z"].identity, shards["z"].size_bytes) == (shards["a"].identity, shards["a"].size_bytes)
+        assert shards["z"].uri == f"file://{folder}/z.parquet"
+        assert count_rows(tuple(shards.values())) == 70
+
+    def test_a_folder_of_nothing_but_links_is_read_whole(self, folder: Path, tmp_path: Path) -> None:
+        snapshot = tmp_path / "snapshot"
+        snapshot.mkdir()
+        for number, file in enumerate(("a", "b", "deep/er/c")):
+            (snapshot / f"{number}.parquet").symlink_to(folder / f"{file}.parquet")
+
+        for uri in (f"{snapshot}", f"{snapshot}/*.parquet"):
+            assert names(uri) == ["0", "1", "2"]
+            assert count_rows(list_input(uri).shards) == 60
+
+    @pytest.mark.parametrize("uri", ["input", "input/*.parquet", "input/z.parquet"])
+    def test_a_link_to_nothing_is_told_by_its_name(
+        self, folder: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(folder.parent)
+        (folder / "z.parquet").symlink_to("../annex/object")
+
+        with pytest.raises(UsageError, match=rf"{folder}/z.parquet is a link to \.\./annex/object, which is not there"):
+            list_input(uri)
+
+    def test_a_linked_folder_of_shards_is_told_and_not_left_out(self, folder: Path, tmp_path: Path) -> None:
+        shard(tmp_path / "elsewhere/d.parquet", 5)
+        (folder / "more").symlink_to(tmp_path / "elsewhere")
+
+        with pytest.raises(UsageError, match=f"{folder}/more is a link to a folder of Parquet files"):
+            list_input(str(folder))
+
+    def test_a_link_that_is_no_shard_does_not_matter(self, folder: Path) -> None:
+        (folder / "gone.txt").symlink_to(folder / "nowhere")
+        (folder / ".hidden.parquet").unlink()
+        (folder / ".hidden.parquet").symlink_to(folder / "nowhere")
+
+        assert names(str(folder)) == ["a", "b", "deep/er/c"]
+
+
+class TestSeveralInputs:
+    def test_the_shards_of_all_are_one_run(self, folder: Path) -> None:
+        source = list_input(f"{folder}/deep", f"{folder}/b.parquet")
+
+        assert [shard.name for shard in source.shards] == ["er/c", "b"]
+        assert source.uris == (f"{folder}/deep", f"{folder}/b.parquet")
+        assert source.revision not in {
+            list_input(f"{folder}/deep").revision,
+            list_input(f"{folder}/b.parquet").revision,
+        }
+
+    def test_two_files_of_one_name_are_told(self, folder: Path, tmp_path: Path) -> None:
+        other = shard(tmp_path / "other/a.parquet", 1)
+
+        with pytest.raises(UsageError, match=rf"shard a: file://{folder}/a\.parquet and file://{other}\. Rename one"):
+            list_input(str(folder), str(other.parent))
+
+    def test_so_is_one_that_was_named_twice(self, folder: Path) -> None:
+        with pytest.raises(UsageError, match="Two files would be the shard a"):
+            list_input(str(folder), f"{folder}/a.parquet")
 
 
 class TestRefusals:
@@ -131,6 +202,11 @@ class TestRefusals:
         with pytest.raises(UsageError, match=f"{uri} cannot be read: .*Protocol not known"):
             list_input(uri)
 
+    @pytest.mark.parametrize("uri", ["dir://x", "reference://x"])
+    def test_a_protocol_that_needs_more_than_a_url_is_told(self, uri: str) -> None:
+        with pytest.raises(UsageError, match=f"{uri} cannot be read: .+"):
+            list_input(uri)
+
     @pytest.mark.parametrize("name", ["a b", "a:b", "é ü", "a#1"])
     def test_a_file_whose_name_is_no_output_path_is_told(self, tmp_path: Path, name: str) -> None:
         shard(tmp_path / f"{name}.parquet", 1)
@@ -143,13 +219,39 @@ class TestRevision:
     def test_the_same_files_are_the_same_revision(self, folder: Path) -> None:
         assert list_input(str(folder)).revision == list_input(str(folder)).revision
 
-    def test_a_file_rewritten_with_the_same_size_is_another(self, folder: Path) -> None:
+    def test_a_file_that_was_touched_or_copied_is_the_same(self, folder: Path) -> None:
         before = list_input(str(folder)).revision
         content = (folder / "a.parquet").read_bytes()
+        (folder / "a.parquet").unlink()
         (folder / "a.parquet").write_bytes(content)
         os.utime(folder / "a.parquet", (1, 1))
 
+        assert list_input(str(folder)).revision == before
+
+    def test_a_file_rewritten_with_as_many_rows_is_another(self, folder: Path) -> None:
+        before = list_input(str(folder)).revision
+        old_size = (folder / "a.parquet").stat().st_size
+        pq.write_table(pa.table({"text": [f"TEXT {row}" for row in range(10)]}), folder / "a.parquet")
+
+        assert (folder / "a.parquet").stat().st_size == old_size
         assert list_input(str(folder)).revision != before
+
+    def test_the_same_files_in_a_folder_that_was_moved_are_the_same_revision(self, folder: Path) -> None:
+        before = list_input(str(folder)).revision
+        moved = folder.rename(folder.parent / "moved")
+
+        assert list_input(str(moved)).revision == before
+
+    def test_a_broken_file_has_an_identity_too_and_another_when_it_is_mended(self, folder: Path) -> None:
+        whole = (folder / "a.parquet").read_bytes()
+        (folder / "a.parquet").write_bytes(whole[:-10])
+        broken = list_input(str(folder))
+        (folder / "a.parquet").write_bytes(whole)
+        mended = list_input(str(folder))
+
+        assert broken.shards[0].identity.startswith("unreadable:")
+        assert mended.shards[0].identity.startswith("parquet:")
+        assert broken.revision != mended.revision
 
     @pytest.mark.parametrize("change", ["added", "removed", "renamed"])
     def test_so_is_a_file_more_or_less(self, folder: Path, change: str) -> None:
@@ -267,11 +369,13 @@ class TestTheHub:
         commit = hub.commits(REPO)[0].oid
         assert source["revision"] == commit
         assert source["crawl"] == CRAWLS[0]
-        assert source["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"
+        assert source["uris"] == [f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"]
         assert [shard["name"] for shard in source["shards"]] == [f"{CRAWLS[0]}/000_0000{i}" for i in range(2)]
         assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"
         assert source["shards"][0]["size_bytes"] == hub.files(REPO)[f"data/{CRAWLS[0]}/000_00000.parquet"]
         assert source["rows"] == 20
+        content = hub.read(REPO, f"data/{CRAWLS[0]}/000_00000.parquet")
+        assert source["shards"][0]["identity"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
     def test_other_forms_find_the_same_files_under_names_of_the_data_folder(
         self, hub: HubServer, environment: dict[str, str]

@@ -30,6 +30,7 @@ import numpy as np, pyarrow.parquet as pq
 from fleet.columns import describe_columns
 from fleet.ledger import Claim
 from fleet.shard import Shard
+from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
 from support.records import a_spec
 from worker.checkpoint import Checkpoint
@@ -56,7 +57,8 @@ class NoLease:
 
 spec = a_spec(columns=describe_columns(pq.read_schema(source)), where="score >= 1", output_uri=output)
 spec = replace(spec, window_rows=1000, window_bytes=4 << 20)  # so that the small shard too has windows in every step
-claim = Claim(run_id=spec.run_id, shard=Shard(name="s", uri=source), spec=spec, token="1-a", attempt=1)
+shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
+claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
 checkpoint = Checkpoint({}, lambda first_row, scores: None)
 output = open_output(output, spec.run_id)
 receipt = score_shard(claim, LengthScorer(), NoLease(), checkpoint, output, worker="w", scratch_dir=None)

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import redis
 from fleet.errors import LeaseLost, ShardError, Stopped, TransientError
 from fleet.ledger import Claim, Ledger
 from fleet.receipt import Receipt
+from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
 from producer.demo.shards import write_shards
 from producer.enqueue import plan_run
@@ -94,7 +96,7 @@ class Office:
         plan = plan_run(
             RunOptions(
                 **{
-                    "input_uri": str(shards),
+                    "input_uris": (str(shards),),
                     "model": str(self._model),
                     "dtype": "float32",
                     "output_uri": str(output),
@@ -273,6 +275,34 @@ def test_rows_that_cannot_be_scored_are_counted_by_reason_and_never_kept(office:
     assert pq.read_table(desk.output / receipt.data.staged_path)["place"].to_pylist() == [0, 2]
 
 
+BLANK = ["", "  ", "\t\n", "\u00a0\u3000\u2028"]
+
+
+def test_a_text_without_a_visible_character_is_an_errored_row(office: Office, scorer: Scorer, tmp_path: Path) -> None:
+    texts = ["one", *BLANK, None, " two ", "\u200b", "."]
+    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
+
+    receipt = desk.work()
+
+    assert receipt.errors == {"blank text": len(BLANK), "null text": 1}
+    kept = pq.read_table(desk.output / receipt.data.staged_path)
+    assert kept["text"].to_pylist() == ["one", " two ", "\u200b", "."]
+    expected = scorer.score(kept["text"]).values[:, 0]
+    assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-6)
+    lines = pq.read_table(desk.output / receipt.scores.staged_path).to_pylist()
+    assert [line["error"] for line in lines[1:5]] == ["blank text"] * 4
+    assert lines[1]["score"] is None
+
+
+def test_blank_texts_are_scored_for_those_who_want_it(office: Office, scorer: Scorer, tmp_path: Path) -> None:
+    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": BLANK})), score_blank=True)
+
+    receipt = desk.work()
+
+    assert (receipt.rows_kept, receipt.errors) == (len(BLANK), {})
+    assert desk.claim.spec.score_blank
+
+
 def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> None:
     desk = office.claim(shards, limit_rows=7)
 
@@ -301,6 +331,110 @@ def test_a_text_that_is_no_utf8_is_scored_with_replacement_characters_and_kept_a
     expected = desk.scorer.score(["good", "b\ufffdd"]).values[:, 0]
     assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-5)
     assert receipt.errors == {"null text": 1}
+
+
+# --- a file that is not the one that was enqueued ---------------------------------------------------------------------
+
+
+def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office: Office, tmp_path: Path) -> None:
+    folder = one_shard(tmp_path / "in", texts("old", 12))
+    desk = office.claim(folder)
+    pq.write_table(texts("new", 12), folder / "000_00000.parquet")
+
+    with pytest.raises(ShardError, match="000_00000: the input changed since it was enqueued .*producer retry"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+@pytest.mark.parametrize("change", ["rewritten", "truncated", "removed"])
+def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tmp_path: Path, change: str) -> None:
+    folder = one_shard(tmp_path / "in", texts("old", 3000))
+    desk = office.claim(folder)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=1024))
+    desk.scorer = replace(
+        desk.scorer, backend=ChangesAtFirst(desk.scorer.backend, folder / "000_00000.parquet", change)
+    )
+
+    with pytest.raises(ShardError, match="the input changed|No such file"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_scores_of_a_file_that_was_replaced_are_not_given_to_the_rows_of_the_new_one(
+    ledger: Ledger, office: Office, scorer: Scorer, tmp_path: Path
+) -> None:
+    file = one_shard(tmp_path / "in", texts("old", 12)) / "000_00000.parquet"
+    desk = office.claim(file.parent)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=4))
+    desk.scorer = replace(scorer, backend=StopsAfter(scorer.backend, batches=2, stopping=desk.stopping))
+    with pytest.raises(Stopped):
+        desk.work()
+    assert len(ledger.saved_scores(desk.claim)) == 2
+
+    pq.write_table(texts("new", 12), file)
+    ledger.release(desk.claim)
+    again = replace(office.taken_over(desk.claim), spec=desk.claim.spec)
+    resumed = office.desk(as_it_is_now(again))
+    receipt = resumed.work()
+
+    scores = pq.read_table(resumed.output / receipt.scores.staged_path)["score"].to_pylist()
+    assert scores == scorer.score(texts("new", 12)["text"]).values[:, 0].tolist()
+
+
+def as_it_is_now(claim: Claim) -> Claim:
+    """As a retry records the shard of a file that was replaced."""
+    identity, size_bytes = identity_now(claim.shard.uri)
+    return replace(claim, shard=replace(claim.shard, identity=identity, size_bytes=size_bytes))
+
+
+@dataclass
+class StopsAfter:
+    """A device that is told to stop while it works on its last batch."""
+
+    backend: Any
+    batches: int
+    stopping: threading.Event
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        self.batches -= 1
+        if not self.batches:
+            self.stopping.set()
+        return self.backend.logits(batch)
+
+
+def test_a_file_that_was_touched_is_scored(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    os.utime(shards / "000_00000.parquet", (1, 1))
+
+    assert desk.work().source_identity == desk.claim.shard.identity
+
+
+def texts(word: str, rows: int) -> pa.Table:
+    return pa.table({"text": [f"{word} {row}" for row in range(rows)]})
+
+
+@dataclass
+class ChangesAtFirst:
+    """A device during whose first batch somebody changes the input."""
+
+    backend: Any
+    file: Path
+    change: str
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        match self.change:
+            case "rewritten":
+                pq.write_table(texts("new", 3000), self.file)
+            case "truncated":
+                self.file.write_bytes(self.file.read_bytes()[:100])
+            case "removed":
+                self.file.unlink()
+        self.change = "none"
+        return self.backend.logits(batch)
 
 
 # --- a shard that is given up -----------------------------------------------------------------------------------------

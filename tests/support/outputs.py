@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,3 +21,45 @@ def data_digests(output: Path) -> dict[str, str]:
 
 def manifest_lines(output: Path) -> list[dict[str, object]]:
     return list(pq.read_table(output / "manifest.parquet").to_pylist())
+
+
+class Published:
+    """The files of an output in a folder or a bucket, and what may happen to them behind our back."""
+
+    def __init__(self, uri: str) -> None:
+        self._files, self._root = fsspec.url_to_fs(uri)
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._files.cat_file(self._at(path)))
+
+    def write(self, path: str, content: bytes) -> None:
+        self._files.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+        self._files.pipe_file(self._at(path), content)
+
+    def paths(self) -> set[str]:
+        """All that a reader of the dataset sees."""
+        found = {path.removeprefix(self._root).lstrip("/") for path in self._files.find(self._root)}
+        return {path for path in found if not path.startswith(".shardsift/")}
+
+    def hidden_paths(self) -> set[str]:
+        found = self._files.find(f"{self._root}/.shardsift")
+        return {path.removeprefix(self._root).lstrip("/") for path in found}
+
+    def delete(self, path: str) -> None:
+        self._files.rm(self._at(path))
+
+    def truncate(self, path: str) -> None:
+        content = self.read(path)
+        self.write(path, content[: len(content) // 2])
+
+    def flip(self, path: str) -> None:
+        """Change one bit in the midst of a file."""
+        content = bytearray(self.read(path))
+        content[len(content) // 2] ^= 1
+        self.write(path, bytes(content))
+
+    def delete_all(self) -> None:
+        self._files.rm(self._root, recursive=True)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"

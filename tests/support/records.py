@@ -1,14 +1,17 @@
 """Specs, shards and receipts as a run would make them: right in every field, and small."""
 
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
+from fleet.storage.output import Output
 
 _SPEC = RunSpec(
-    input_uri="hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/*.parquet",
+    input_uris=("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/*.parquet",),
     input_revision="0123abc",
     crawl="CC-MAIN-2024-10",
     columns=(("text", "string"), ("id", "string")),
@@ -27,7 +30,8 @@ def a_spec(**changes: Any) -> RunSpec:
 
 
 def a_shard(name: str = "CC-MAIN-2024-10/000_00000", **changes: Any) -> Shard:
-    return replace(Shard(name=name, uri=f"file:///input/{name}.parquet", size_bytes=1000), **changes)
+    shard = Shard(name=name, uri=f"file:///input/{name}.parquet", identity=f"sha256:{'cd' * 32}", size_bytes=1000)
+    return replace(shard, **changes)
 
 
 def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
@@ -36,6 +40,8 @@ def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
         run_id=run_id,
         shard=shard.name,
         source_uri=shard.uri,
+        source_identity=shard.identity,
+        source_changed=shard.changed,
         data=an_output_file(shard.data_path, rows=6),
         scores=an_output_file(shard.scores_path, rows=10),
         rows_in=10,
@@ -62,3 +68,21 @@ def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
 def an_output_file(path: str, **changes: Any) -> OutputFile:
     file = OutputFile(path=path, staged_path=f"staged/{path}", size_bytes=100, sha256="ab" * 32, rows=1)
     return replace(file, **changes)
+
+
+def stage_shard(output: Output, run_id: str, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
+    """What a worker does at the end of a shard; the files' content names path and attempt."""
+    data, scores = (
+        stage_file(output, path, f"{path} of {attempt}".encode(), folder, attempt=attempt)
+        for path in (shard.data_path, shard.scores_path)
+    )
+    receipt = a_receipt(run_id, shard, data=data, scores=scores)
+    output.keep_receipt(receipt)
+    return receipt
+
+
+def stage_file(output: Output, path: str, content: bytes, folder: Path, *, attempt: str) -> OutputFile:
+    (folder / "scratch").write_bytes(content)
+    staged_path = output.stage(folder / "scratch", path, attempt=attempt)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return OutputFile(path=path, staged_path=staged_path, size_bytes=len(content), sha256=sha256, rows=1)

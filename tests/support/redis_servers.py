@@ -1,12 +1,14 @@
 """A Redis of a test's own that can be killed, frozen, emptied and started again where it was."""
 
 import os
+import re
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import redis
@@ -76,6 +78,35 @@ def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
             yield server
         finally:
             server.stop()
+
+
+@dataclass(frozen=True, order=True)
+class ServerVersion:
+    """`name` is Redis or Valkey."""
+
+    name: str
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.version))}"
+
+
+def version_of(client: redis.Redis) -> ServerVersion:
+    """What a server says of itself. Valkey also gives a version of Redis, for the sake of old clients."""
+    said = client.info("server")
+    name = "Valkey" if "valkey_version" in said else "Redis"
+    return ServerVersion(name, _numbers(said[f"{name.lower()}_version"]))
+
+
+def version_found() -> ServerVersion:
+    """Of the program that tests and product start when they need a server. Raises UsageError where there is none."""
+    command = [find_redis_server(), "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    return ServerVersion(said.split()[0], _numbers(re.findall(r"v=(\S+)", said)[0]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def answers(client: redis.Redis) -> bool:

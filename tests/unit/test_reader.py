@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from fleet.columns import describe_columns
 from fleet.errors import ShardError
-from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
-from support.records import a_spec
+from support.records import a_shard, a_spec
 from worker.reader import Window, read_windows
 
 
@@ -31,7 +30,7 @@ def windows_of(
     with open_parquet(str(path)) as parquet:
         spec = spec or a_spec(columns=describe_columns(parquet.schema_arrow))
         changed = a_spec(**{**spec.__dict__, **changes})
-        return list(read_windows(parquet, Shard(name="000_00000", uri=str(path), row_limit=row_limit), changed))
+        return list(read_windows(parquet, a_shard("000_00000", uri=str(path), row_limit=row_limit), changed))
 
 
 def spans(windows: list[Window]) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.shard import Shard, is_safe_name
+from fleet.shard import is_safe_name
 from support.records import a_shard
 
 ODD = ["..", ".", "/", "//", "a", "\x00", "\n", "\r", "\x7f", "\u2028", "%2e", "\\", " ", "*", "é"]
@@ -78,7 +78,7 @@ def test_every_path_of_plain_segments_is_accepted(segments: list[str]) -> None:
 
 
 def test_both_outputs_mirror_the_name() -> None:
-    shard = Shard(name="CC-MAIN-2024-10/000_00000", uri="file:///x.parquet")
+    shard = a_shard("CC-MAIN-2024-10/000_00000")
 
     assert shard.data_path == "data/CC-MAIN-2024-10/000_00000.parquet"
     assert shard.scores_path == "scores/CC-MAIN-2024-10/000_00000.parquet"

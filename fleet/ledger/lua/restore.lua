@@ -12,6 +12,7 @@ for i = 3, #ARGV, 6 do
     for j, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
       redis.call('HINCRBY', run, total, ARGV[i + 1 + j])
     end
+    receipts_changed()
     restored = restored + 1
   end
 end

@@ -1,0 +1,116 @@
+"""What the bytes of an input file are, told without reading them all.
+
+A Hub file is its LFS sha256, a bucket's object its ETag. Other files are their size and a hash of the Parquet footer, which
+holds the place, the size and the bounds of every column chunk: a rewritten file has another, a touched one has not.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import fsspec
+from fsspec.core import url_to_fs
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
+
+from fleet.errors import ShardError
+from fleet.shard import Shard
+from fleet.storage.errors import translated
+
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
+_ETAGS = ("ETag", "md5Hash", "etag")  # s3fs; gcsfs, whose etag changes with the metadata too; gcsfs and adlfs
+_MAGIC = b"PAR1"
+_END_BYTES = 8  # the length of the footer, and the magic bytes
+_TAIL_BYTES = 64 << 10  # what is read of a file at once: most footers fit
+
+
+def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
+    """The identity of a file that the file system lists so. May read the file's footer: call within `translated`."""
+    if (lfs := info.get("lfs")) is not None:
+        return f"sha256:{lfs.sha256}"
+    if blob := info.get("blob_id"):
+        return f"git:{blob}"
+    if xet := info.get("xet_hash"):  # of a bucket on the Hub
+        return f"xet:{xet}"
+    if etag := _strong_etag(filesystem, info):
+        return f"etag:{etag}"
+    with filesystem.open(info["name"], "rb", block_size=_TAIL_BYTES) as file:
+        return _footer_identity(file)
+
+
+def identity_now(uri: str) -> tuple[str, int]:
+    """The identity and the size of a file as it is at this moment, whatever was listed before."""
+    with translated(f"Looking at {uri}"):
+        filesystem, path = url_to_fs(uri)
+        info = _fresh_info(filesystem, path)
+        return identity_of(filesystem, info), int(info["size"])
+
+
+@contextmanager
+def unchanged(shard: Shard) -> Iterator[None]:
+    """Raises ShardError if the shard's file is another than was enqueued, before the block or at its end.
+
+    What the block itself met, a file may show that was replaced while it was read.
+    """
+    _check(shard)
+    try:
+        yield
+    except ShardError:
+        _check(shard)
+        raise
+    _check(shard)
+
+
+def _check(shard: Shard) -> None:
+    now, _ = identity_now(shard.uri)
+    if now != shard.identity:
+        raise ShardError(
+            f"Shard {shard.name}: the input changed since it was enqueued ({shard.uri} was {shard.identity}, it is {now}). "
+            "Put the old file back, or score the file as it is now: producer retry RUN."
+        )
+
+
+def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
+    if isinstance(filesystem, HfFileSystem):
+        place = filesystem.resolve_path(path)
+        if isinstance(place, HfFileSystemResolvedRepositoryPath):
+            return _hub_info(place)
+    filesystem.invalidate_cache(path)
+    return dict(filesystem.info(path))
+
+
+def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
+    """Of this file alone: the file system's own `info` lists all its neighbours."""
+    found = HfApi().get_paths_info(
+        place.repo_id, place.path_in_repo, revision=place.revision, repo_type=place.repo_type
+    )
+    for file in found:
+        if isinstance(file, RepoFile):
+            return {"name": place.unresolve(), "size": file.size, "blob_id": file.blob_id, "lfs": file.lfs}
+    raise FileNotFoundError(place.unresolve())
+
+
+def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:
+    """The tag by which a bucket knows an object's bytes. A web server's tells often no more than the time."""
+    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+    if not _BUCKETS & set(protocols):
+        return None
+    found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))
+    return next((tag for tag in found if not tag.startswith("W/")), None)
+
+
+def _footer_identity(file: BinaryIO) -> str:
+    size = file.seek(0, 2)
+    tail = _last_bytes(file, size, _TAIL_BYTES)
+    footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+    if tail[-4:] != _MAGIC or footer_bytes > size:
+        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # its shard fails, and may be mended
+    footer = tail[-footer_bytes:] if footer_bytes <= len(tail) else _last_bytes(file, size, footer_bytes)
+    return f"parquet:{size}:{hashlib.sha256(footer).hexdigest()}"
+
+
+def _last_bytes(file: BinaryIO, size: int, count: int) -> bytes:
+    file.seek(max(0, size - count))
+    return file.read()

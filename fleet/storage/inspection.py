@@ -1,0 +1,102 @@
+"""What an output really holds, compared with what receipts promise of it.
+
+Knows neither folders nor the Hub: each output says which files it has, and this module says what is wrong with them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fleet.receipt import OutputFile, Receipt
+
+DATA_FOLDERS = ("data", "scores")
+
+
+class Problem(StrEnum):
+    MISSING = "missing"
+    SIZE = "size"
+    SHA256 = "sha256"
+    FOREIGN = "foreign"  # no receipt of the run names the file
+    UNREADABLE = "unreadable"
+
+
+_SENTENCES = {
+    Problem.MISSING: "is missing",
+    Problem.SIZE: "has another size than its receipt says",
+    Problem.SHA256: "has other content than its receipt says",
+    Problem.FOREIGN: "is not a file of this run",
+    Problem.UNREADABLE: "cannot be read",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A path of the output that is not as it should be; `shard` is None for the manifest, the card and foreign files."""
+
+    path: str
+    shard: str | None = None
+    problem: Problem
+    detail: str = ""  # what else is known, as a clause: "it is empty"
+
+    @property
+    def is_mendable(self) -> bool:
+        """Whether publishing the run again puts it right. Foreign files are never touched."""
+        return self.problem is not Problem.FOREIGN
+
+    def __str__(self) -> str:
+        return f"{self.path} {_SENTENCES[self.problem]}" + (f" ({self.detail})" if self.detail else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A file as the output has it. `sha256` is None if nobody looked."""
+
+    size_bytes: int
+    sha256: str | None = None
+
+
+def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> list[Finding]:
+    """What is wrong with the data and score files, those of receipts first, in the receipts' order.
+
+    `stored` holds every file below `data/` and `scores/`, by path.
+    """
+    return [*_broken_promises(receipts, stored), *_foreign_files(receipts, stored)]
+
+
+def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
+    """What is wrong with one file."""
+    if stored is None:
+        return Problem.MISSING
+    if stored.size_bytes != file.size_bytes:
+        return Problem.SIZE
+    return Problem.SHA256 if stored.sha256 not in (None, file.sha256) else None
+
+
+def card_finding(card: bytes | None, path: str = "README.md") -> Finding | None:
+    """What is wrong with the dataset card. Its text may be changed: the card belongs to the dataset's owner."""
+    if card is None:
+        return Finding(path=path, problem=Problem.MISSING)
+    try:
+        is_text = bool(card.decode().strip()) and b"\0" not in card
+    except UnicodeDecodeError:
+        is_text = False
+    return None if is_text else Finding(path=path, problem=Problem.UNREADABLE, detail="it is not text")
+
+
+def lines_of(findings: Sequence[Finding], *, limit: int = 10) -> list[str]:
+    """One line per finding, and a count of those beyond the limit."""
+    more = len(findings) - limit
+    return [*map(str, findings[:limit])] + ([f"and {more:,} more"] if more > 0 else [])
+
+
+def _broken_promises(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
+    for receipt in receipts:
+        for file in (receipt.data, receipt.scores):
+            if problem := problem_of(file, stored.get(file.path)):
+                yield Finding(path=file.path, shard=receipt.shard, problem=problem)
+
+
+def _foreign_files(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> Iterator[Finding]:
+    promised = {file.path for receipt in receipts for file in (receipt.data, receipt.scores)}
+    for path in sorted(stored.keys() - promised):
+        yield Finding(path=path, problem=Problem.FOREIGN)

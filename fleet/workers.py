@@ -1,0 +1,73 @@
+"""What each worker of the fleet is doing, as it says itself every few seconds.
+
+A view for `producer status`; nothing else depends on it. Redis forgets a worker that is silent for ALIVE_SECONDS, so no
+clocks are compared.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from fleet.ledger.keys import PREFIX
+
+ANNOUNCE_SECONDS = 5.0
+ALIVE_SECONDS = 3 * ANNOUNCE_SECONDS
+_NAMES = PREFIX + "workers"
+_RECORD = PREFIX + "worker:"
+
+Activity = Literal["loading", "ready", "busy", "stopping"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerState:
+    """`name` is the owner of the worker's claims; `activity_seconds` is how long it had been at it when it said so.
+
+    A worker that loads takes no shard, neither at its start nor after its process was replaced. One that is `stopping` takes
+    no more: it was told to leave, or its machine is taken back.
+    """
+
+    name: str
+    queue: str
+    model: str
+    revision: str
+    dtype: str
+    activity: Activity
+    activity_seconds: float
+    device: str | None = None  # once the model is loaded
+    run_id: str | None = None  # of the shard at hand
+    shard: str | None = None
+
+
+def announce(client: redis.Redis, state: WorkerState) -> None:
+    """Say what a worker is doing; to be said again within ALIVE_SECONDS."""
+    with client.pipeline() as pipeline:
+        pipeline.sadd(_NAMES, state.name)
+        pipeline.set(_RECORD + state.name, _STATE.dump_json(state), px=round(ALIVE_SECONDS * 1000))
+        pipeline.execute()
+
+
+def list_workers(client: redis.Redis) -> list[WorkerState]:
+    """The workers that spoke within ALIVE_SECONDS, by name. Forgets the others, and leaves out what it cannot read."""
+    names = sorted(_text(name) for name in client.smembers(_NAMES))
+    if not names:
+        return []
+    records = client.mget([_RECORD + name for name in names])
+    if silent := [name for name, record in zip(names, records, strict=True) if record is None]:
+        client.srem(_NAMES, *silent)
+    return [state for record in records if record is not None and (state := _parsed(record))]
+
+
+_STATE = TypeAdapter(WorkerState)
+
+
+def _parsed(record: str | bytes) -> WorkerState | None:
+    try:
+        return _STATE.validate_json(record)
+    except ValidationError:  # a newer worker's
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,184 @@
+"""What is wrong with a published output is found by looking at it: each file, the manifest, the card, and what is foreign."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from fleet.receipt import Receipt
+from fleet.storage.folder import FolderOutput
+from fleet.storage.inspection import Finding, Problem, lines_of
+from fleet.storage.manifest import manifest
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
+from support.outputs import Published
+from support.records import a_receipt, a_shard, a_spec, stage_shard
+
+SPEC = a_spec()
+RUN = SPEC.run_id
+A, B = a_shard("crawl/a"), a_shard("crawl/b")
+_numbers = count()
+
+
+@pytest.fixture(params=["folder", "memory"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "out") if request.param == "folder" else f"memory://inspected-{next(_numbers)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    output: FolderOutput
+    receipts: list[Receipt]
+    files: Published
+
+    def findings(self, *, hashes: bool = False) -> list[Finding]:
+        return self.output.inspect(self.receipts, hashes=hashes)
+
+
+@pytest.fixture
+def case(uri: str, tmp_path: Path) -> Case:
+    """Two published shards."""
+    output = FolderOutput(uri, RUN)
+    output.reserve(SPEC)
+    receipts = [stage_shard(output, RUN, shard, tmp_path) for shard in (A, B)]
+    documents = {MANIFEST_PATH: manifest(SPEC, receipts, Mark.of(RUN, receipts)), CARD_PATH: b"# Card"}
+    output.publish(receipts, documents, parent="")
+    return Case(output=output, receipts=receipts, files=Published(uri))
+
+
+def test_an_output_that_is_as_published_has_no_findings(case: Case) -> None:
+    assert case.findings() == case.findings(hashes=True) == []
+
+
+@pytest.mark.parametrize("path", [A.data_path, B.scores_path])
+@pytest.mark.parametrize(
+    ("damage", "problem"), [(Published.delete, Problem.MISSING), (Published.truncate, Problem.SIZE)]
+)
+def test_a_file_that_is_gone_or_cut_is_named_with_its_shard(
+    case: Case, path: str, damage: Callable[[Published, str], None], problem: Problem
+) -> None:
+    damage(case.files, path)
+
+    (finding,) = case.findings()
+
+    shard = A.name if path == A.data_path else B.name
+    assert finding == Finding(path=path, shard=shard, problem=problem)
+    assert finding.is_mendable
+
+
+@pytest.mark.parametrize("path", [A.data_path, B.scores_path])
+def test_a_flipped_byte_is_found_by_reading_the_file(case: Case, path: str) -> None:
+    case.files.flip(path)
+
+    assert case.findings() == []
+    (finding,) = case.findings(hashes=True)
+    assert (finding.path, finding.problem) == (path, Problem.SHA256)
+
+
+@pytest.mark.parametrize("path", ["data/crawl/theirs.parquet", "scores/notes.txt"])
+def test_a_file_that_no_receipt_names_is_foreign(case: Case, path: str) -> None:
+    case.files.write(path, b"theirs")
+
+    (finding,) = case.findings()
+
+    assert finding == Finding(path=path, problem=Problem.FOREIGN)
+    assert not finding.is_mendable
+
+
+@pytest.mark.parametrize("path", ["notes.txt", "images/plot.png", ".git/HEAD"])
+def test_files_beside_the_data_are_nobodys_business(case: Case, path: str) -> None:
+    case.files.write(path, b"theirs")
+
+    assert case.findings() == []
+
+
+def test_a_missing_manifest_and_a_missing_card_are_named(case: Case) -> None:
+    case.files.delete(MANIFEST_PATH)
+    case.files.delete(CARD_PATH)
+
+    assert case.findings() == [
+        Finding(path=MANIFEST_PATH, problem=Problem.MISSING),
+        Finding(path=CARD_PATH, problem=Problem.MISSING),
+    ]
+
+
+def test_any_flipped_byte_of_the_manifest_that_changes_what_it_says_is_found(case: Case) -> None:
+    whole = case.files.read(MANIFEST_PATH)
+    silent = 0
+    for place in range(0, len(whole), 13):
+        case.files.write(MANIFEST_PATH, whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        findings = case.findings()
+        assert all(finding.path == MANIFEST_PATH for finding in findings)
+        silent += not findings
+
+    # Parquet's own bookkeeping, such as statistics and encodings that no reader of ours asks for, may differ unseen.
+    assert silent < len(range(0, len(whole), 13)) / 2
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"not Parquet at all"])
+def test_a_damaged_manifest_is_unreadable(case: Case, content: bytes) -> None:
+    case.files.write(MANIFEST_PATH, content)
+
+    assert case.findings() == [Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)]
+
+
+def test_a_manifest_of_other_receipts_is_found(case: Case) -> None:
+    fewer = case.receipts[:1]
+    case.files.write(MANIFEST_PATH, manifest(SPEC, fewer, Mark.of(RUN, fewer)))
+
+    (finding,) = case.findings()
+
+    assert (finding.path, finding.problem) == (MANIFEST_PATH, Problem.SHA256)
+
+
+def test_a_manifest_whose_mark_says_more_than_its_lines_is_found(case: Case) -> None:
+    case.files.write(MANIFEST_PATH, manifest(SPEC, case.receipts[:1], Mark.of(RUN, case.receipts)))
+
+    (finding,) = case.findings()
+
+    assert (finding.path, finding.problem) == (MANIFEST_PATH, Problem.SHA256)
+
+
+def test_the_manifest_of_another_run_is_foreign(case: Case) -> None:
+    theirs = [a_receipt("theirs", A)]
+    case.files.write(MANIFEST_PATH, manifest(SPEC, theirs, Mark.of("theirs", theirs)))
+
+    (finding,) = case.findings()
+
+    assert (finding.path, finding.problem) == (MANIFEST_PATH, Problem.FOREIGN)
+    assert "theirs" in str(finding)
+
+
+@pytest.mark.parametrize("content", [b"", b"# Card\0\0\0", b"\xff\xfe\x00"])
+def test_a_card_that_is_not_text_is_found(case: Case, content: bytes) -> None:
+    case.files.write(CARD_PATH, content)
+
+    (finding,) = case.findings()
+
+    assert (finding.path, finding.problem) == (CARD_PATH, Problem.UNREADABLE)
+
+
+def test_a_card_that_its_owner_rewrote_is_left_alone(case: Case) -> None:
+    case.files.write(CARD_PATH, b"# My own words")
+
+    assert case.findings() == []
+
+
+def test_a_deleted_output_lacks_everything(case: Case) -> None:
+    case.files.delete_all()
+
+    findings = case.findings(hashes=True)
+
+    assert {finding.problem for finding in findings} == {Problem.MISSING}
+    assert [finding.shard for finding in findings] == [A.name, A.name, B.name, B.name, None, None]
+
+
+def test_many_findings_are_ten_lines_and_a_count() -> None:
+    findings = [Finding(path=f"data/{number}", problem=Problem.MISSING) for number in range(1_212)]
+
+    lines = lines_of(findings)
+
+    assert len(lines) == 11
+    assert lines[0] == "data/0 is missing"
+    assert lines[-1] == "and 1,202 more"

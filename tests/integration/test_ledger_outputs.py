@@ -1,0 +1,236 @@
+"""What the ledger promises about outputs: shards whose files were lost are queued again, and one state is said of a run."""
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+import redis
+
+from fleet.errors import UsageError
+from fleet.ledger import Claim, Ledger, Publication
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from support.records import a_receipt, a_shard, a_spec
+
+_numbers = count()
+A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")
+PUBLICATION = Publication(uri="x", commit="", shards=3)
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return a_spec(input_revision=f"revision-{next(_numbers)}")
+
+
+@pytest.fixture
+def run(ledger: Ledger, spec: RunSpec) -> str:
+    """A run of three shards, all done."""
+    ledger.create_run(spec, [A, B, C], now=1.0)
+    for shard in (A, B, C):
+        complete(ledger, spec.run_id, shard)
+    return spec.run_id
+
+
+def claimed(ledger: Ledger, run_id: str, shard: Shard) -> Claim:
+    claim = ledger.claim(run_id, shard.name, "w1")
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def complete(ledger: Ledger, run_id: str, shard: Shard) -> None:
+    ledger.complete(claimed(ledger, run_id, shard), a_receipt(run_id, shard))
+
+
+class TestRequeueing:
+    def test_a_shard_whose_files_were_lost_is_queued_again_and_no_other(self, ledger: Ledger, run: str) -> None:
+        assert ledger.requeue(run, {B.name: "data/b.parquet is missing"}) == 1
+
+        counts = ledger.counts(run)
+        assert (counts.queued, counts.done, counts.rows_in, counts.rows_errored) == (1, 2, 20, 2)
+        assert ledger.take_due(run, room=0).again == [B.name]
+
+    def test_it_makes_the_run_unpublished(self, ledger: Ledger, run: str) -> None:
+        ledger.record_publication(run, PUBLICATION)
+
+        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
+
+        assert ledger.publication(run) is None
+
+    def test_the_next_attempt_is_told_what_the_last_one_left(self, ledger: Ledger, run: str) -> None:
+        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
+
+        claim = claimed(ledger, run, B)
+
+        assert claim.previous == a_receipt(run, B)
+        ledger.release(claim)
+        assert claimed(ledger, run, B).previous == a_receipt(run, B)
+
+    def test_that_is_forgotten_when_the_shard_is_done(self, ledger: Ledger, run: str) -> None:
+        ledger.requeue(run, {B.name: "data/b.parquet is missing"})
+        complete(ledger, run, B)
+
+        ledger.retry(run, done_too=True)
+
+        assert claimed(ledger, run, B).previous is None
+        assert ledger.counts(run).rows_in == 0
+
+    def test_a_shard_whose_files_are_damaged_again_and_again_fails_with_the_reason(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        for _ in range(2):
+            ledger.requeue(run, {B.name: "data/b.parquet has other content"})
+            complete(ledger, run, B)
+
+        ledger.requeue(run, {B.name: "data/b.parquet has other content"})
+
+        (failure,) = ledger.failures(run)
+        assert (failure.shard, failure.error) == (B.name, "data/b.parquet has other content (found so 3 times)")
+        assert ledger.counts(run).open == 0
+
+    @pytest.mark.parametrize("asked", [Ledger.clear_publish_error, Ledger.retry])
+    def test_it_has_all_its_tries_again_when_a_person_asks_for_it(
+        self, ledger: Ledger, run: str, asked: Callable[[Ledger, str], object]
+    ) -> None:
+        for _ in range(2):
+            ledger.requeue(run, {B.name: "lost"})
+            complete(ledger, run, B)
+
+        asked(ledger, run)
+        ledger.requeue(run, {B.name: "lost"})
+
+        assert (ledger.counts(run).queued, ledger.counts(run).failed) == (1, 0)
+
+    def test_it_is_counted(self, ledger: Ledger, run: str) -> None:
+        ledger.requeue(run, {A.name: "lost", B.name: "lost"})
+
+        assert ledger.refused() == {"stored files that were lost or damaged": 2}
+
+    def test_only_done_shards_are_queued(self, ledger: Ledger, run: str) -> None:
+        ledger.requeue(run, {B.name: "lost"})
+
+        assert ledger.requeue(run, {B.name: "lost", "nope": "lost"}) == 0
+        assert ledger.counts(run).queued == 1
+
+    def test_receipts_that_changed_since_they_were_read_are_left(self, ledger: Ledger, run: str) -> None:
+        version = ledger.begin_publishing(run)
+        ledger.retry(run, done_too=True)
+        for shard in (A, B, C):
+            complete(ledger, run, shard)
+
+        assert ledger.requeue(run, {B.name: "lost"}, version=version) == 0
+        assert ledger.counts(run).done == 3
+
+    def test_more_shards_than_fit_in_one_call_are_all_queued(self, ledger: Ledger, spec: RunSpec) -> None:
+        shards = [a_shard(f"{number:05}") for number in range(1_234)]
+        ledger.create_run(spec, shards, now=1.0)
+        ledger.restore(spec.run_id, [a_receipt(spec.run_id, shard) for shard in shards])
+        version = ledger.begin_publishing(spec.run_id)
+
+        assert ledger.requeue(spec.run_id, {shard.name: "lost" for shard in shards}, version=version) == 1_234
+        assert ledger.counts(spec.run_id).rows_in == 0
+
+
+class TestRemembering:
+    def test_what_a_lost_ledger_left_beside_the_output_is_told_to_the_next_attempt(
+        self, ledger: Ledger, spec: RunSpec
+    ) -> None:
+        ledger.create_run(spec, [A, B], now=1.0)
+        complete(ledger, spec.run_id, B)
+
+        remembered = ledger.remember(spec.run_id, [a_receipt(spec.run_id, shard) for shard in (A, B, C)])
+
+        assert remembered == 1
+        assert claimed(ledger, spec.run_id, A).previous == a_receipt(spec.run_id, A)
+
+
+class TestUpdatingShards:
+    def test_records_of_shards_that_are_not_done_are_replaced(self, ledger: Ledger, spec: RunSpec) -> None:
+        ledger.create_run(spec, [A, B], now=1.0)
+        complete(ledger, spec.run_id, B)
+        mended = [a_shard(shard.name, size_bytes=7) for shard in (A, B, C)]
+
+        assert ledger.update_shards(spec.run_id, mended) == 1
+        assert ledger.update_shards(spec.run_id, mended) == 0
+
+        assert claimed(ledger, spec.run_id, A).shard == mended[0]
+        assert ledger.counts(spec.run_id).shards == 2
+
+
+class TestPublishing:
+    def test_a_publication_of_receipts_that_changed_meanwhile_is_not_recorded(self, ledger: Ledger, run: str) -> None:
+        version = ledger.begin_publishing(run)
+        ledger.retry(run, done_too=True)
+        for shard in (A, B, C):
+            complete(ledger, run, shard)
+
+        assert not ledger.record_publication(run, PUBLICATION, version=version)
+
+        assert ledger.publication(run) is None
+        assert ledger.record_publication(run, PUBLICATION, version=ledger.begin_publishing(run))
+
+    def test_a_published_run_cannot_be_cancelled(self, ledger: Ledger, run: str) -> None:
+        ledger.record_publication(run, PUBLICATION)
+
+        with pytest.raises(UsageError, match=f"Run {run} is published"):
+            ledger.cancel(run)
+
+        assert not ledger.is_cancelled(run)
+
+    def test_a_run_that_is_cancelled_while_it_is_published_is_published(self, ledger: Ledger, run: str) -> None:
+        version = ledger.begin_publishing(run)
+        ledger.cancel(run)
+
+        assert ledger.record_publication(run, PUBLICATION, version=version)
+
+        assert (ledger.is_cancelled(run), ledger.publication(run)) == (False, PUBLICATION)
+
+    def test_publishing_a_cancelled_run_is_not_begun(self, ledger: Ledger, run: str) -> None:
+        ledger.cancel(run)
+
+        assert ledger.begin_publishing(run) is None
+
+    def test_a_published_run_that_gained_work_may_be_cancelled(self, ledger: Ledger, run: str) -> None:
+        ledger.record_publication(run, PUBLICATION)
+        ledger.requeue(run, {B.name: "lost"})
+
+        ledger.cancel(run)
+
+        assert ledger.is_cancelled(run)
+
+    def test_an_error_that_passes_holds_nothing_back(self, ledger: Ledger, run: str) -> None:
+        ledger.record_publish_error(run, "the network failed")
+
+        assert ledger.may_publish(run)
+        assert not ledger.publish_failed(run)
+
+    def test_an_error_for_good_ends_the_tries_until_a_person_asks(self, ledger: Ledger, run: str) -> None:
+        ledger.record_publish_error(run, "no such repository", is_permanent=True)
+        held_back = ledger.publish_failed(run) and not ledger.may_publish(run)
+
+        ledger.clear_publish_error(run)
+
+        assert held_back
+        assert ledger.may_publish(run)
+        assert ledger.publish_error(run) is None
+
+    def test_a_service_that_asks_to_wait_is_waited_for(self, ledger: Ledger, run: str) -> None:
+        ledger.record_publish_error(run, "429", retry_after_seconds=3600)
+
+        assert not ledger.may_publish(run)
+        assert not ledger.publish_failed(run)
+        ledger.record_publish_error(run, "another error")
+        assert ledger.may_publish(run)
+
+    def test_a_shard_waits_as_long_as_a_service_asks(self, ledger: Ledger, spec: RunSpec) -> None:
+        ledger.create_run(spec, [A], now=1.0)
+        seconds, _ = ledger.redis.time()
+
+        ledger.retry_later(claimed(ledger, spec.run_id, A), "429", "", after_seconds=3600)
+
+        due_ms = due(ledger.redis, spec.run_id)
+        assert due_ms / 1000 - seconds == pytest.approx(3600, abs=5)
+
+
+def due(client: redis.Redis, run_id: str) -> float:
+    ((_, score),) = client.zrange(f"shardsift:run:{run_id}:waiting", 0, -1, withscores=True)
+    return float(score)

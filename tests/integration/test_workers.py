@@ -1,0 +1,44 @@
+"""The records by which workers say what they are doing."""
+
+import redis
+
+from fleet.workers import ALIVE_SECONDS, WorkerState, announce, list_workers
+from support.fleet import Fleet
+from support.waiting import wait_until
+
+
+def a_worker(name: str = "w1@host/7", **fields: object) -> WorkerState:
+    state = {"queue": "score.m.1.auto", "model": "m", "revision": "1", "dtype": "auto", "activity": "loading"}
+    return WorkerState(**{"name": name, "activity_seconds": 2.5, **state, **fields})  # type: ignore[arg-type]
+
+
+def test_workers_are_listed_as_they_last_described_themselves(fleet: Fleet) -> None:
+    client = fleet.ledger.redis
+    busy = a_worker(activity="busy", device="cuda", run_id="r", shard="000_00001")
+
+    announce(client, a_worker())
+    announce(client, a_worker("another@host/8"))
+    announce(client, busy)
+
+    assert list_workers(client) == [a_worker("another@host/8"), busy]
+
+
+def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
+    client = fleet.ledger.redis
+    announce(client, a_worker())
+    announce(client, a_worker("gone@host/8"))
+
+    assert 0 < client.pttl("shardsift:worker:gone@host/8") <= ALIVE_SECONDS * 1000
+    client.pexpire("shardsift:worker:gone@host/8", 1)
+    wait_until(lambda: list_workers(client) == [a_worker()], description="the silent worker is left out", seconds=5)
+
+    assert client.smembers("shardsift:workers") == {"w1@host/7"}
+
+
+def test_a_record_of_a_newer_worker_is_left_out(fleet: Fleet) -> None:
+    client: redis.Redis = fleet.ledger.redis
+    announce(client, a_worker())
+    announce(client, a_worker("newer@host/8"))
+    client.set("shardsift:worker:newer@host/8", '{"kind": "of another shape"}')
+
+    assert list_workers(client) == [a_worker()]
