@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
 from fleet.errors import ShardError, UsageError
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.manifest import left_out_shards, receipts_listed, spec_of
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.manifest import left_out_shards, mark_of, receipts_listed, spec_listed
+from fleet.storage.output import MANIFEST_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,26 +17,34 @@ class Published:
     """The manifest of an output, read back."""
 
     uri: str
-    mark: Mark
+    run_id: str
     spec: RunSpec
     receipts: tuple[Receipt, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # shards that failed, and that the run was published without
 
 
 def read_published(uri: str) -> Published:
     """Raises UsageError if nothing is published there that shardsift wrote, TransientError for the network."""
+    manifest = _manifest(uri)
+    mark, spec = mark_of(manifest), spec_listed(manifest)
+    receipts = receipts_listed(manifest, mark.run_id) if mark else []
+    if mark is None or spec is None or not receipts:
+        raise UsageError(
+            f"The {MANIFEST_PATH} at {uri} is damaged, or not one of shardsift's. If a run of yours wrote it, the command "
+            "that began the run publishes it again."
+        )
+    return Published(
+        uri=uri, run_id=mark.run_id, spec=spec, receipts=tuple(receipts), left_out=left_out_shards(manifest)
+    )
+
+
+def _manifest(uri: str) -> bytes:
     try:
-        return _read(uri)
+        filesystem, root = url_to_fs(uri)
+        filesystem.invalidate_cache()
+        with translated(f"Reading {uri}/{MANIFEST_PATH}"):
+            return bytes(filesystem.cat_file(f"{root.rstrip('/')}/{MANIFEST_PATH}"))
     except ShardError as error:
-        raise UsageError(f"Nothing is published at {uri}: its {MANIFEST_PATH} cannot be read. {error}") from error
-
-
-def _read(uri: str) -> Published:
-    filesystem, root = url_to_fs(uri)
-    with translated(f"Reading {uri}/{MANIFEST_PATH}"), filesystem.open(f"{root}/{MANIFEST_PATH}", "rb") as manifest:
-        schema = pq.read_schema(manifest)
-        mark, spec = Mark.read_from(manifest), spec_of(schema)
-        if mark is None or spec is None:
-            raise UsageError(f"The {MANIFEST_PATH} at {uri} is not one of shardsift's.")
-        receipts = tuple(receipts_listed(manifest, mark.run_id))
-    return Published(uri=uri, mark=mark, spec=spec, receipts=receipts, left_out=left_out_shards(schema))
+        raise UsageError(f"Nothing is published at {uri}: it has no {MANIFEST_PATH} that can be read. {error}") from error
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{uri} cannot be read: {error}.") from error

@@ -15,7 +15,7 @@ from fleet.filter import Filter
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from producer.inputs import list_inputs
+from producer.inputs import list_input
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
 
@@ -24,7 +24,7 @@ _BATCH_ROWS = 1024
 
 def source_shards(uris: tuple[str, ...]) -> dict[str, Shard]:
     """The shards of the input by name. Raises UsageError if there are none."""
-    return {shard.name: shard for shard in list_inputs(uris).shards}
+    return {shard.name: shard for shard in list_input(*uris).shards}
 
 
 def missing_shards(source: dict[str, Shard], receipts: tuple[Receipt, ...], spec: RunSpec) -> list[Fault]:

@@ -7,7 +7,7 @@ from fleet.errors import ShardError
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.opening import open_output, open_parquet
-from fleet.storage.output import MANIFEST_PATH, Mark, output_files
+from fleet.storage.output import output_files
 from producer.verify.published import Published, read_published
 from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
@@ -26,7 +26,7 @@ def verify(
     """
     published = read_published(uri)
     shards = source_shards(source) if source else {}
-    faults = [*_manifest_faults(published), *_file_faults(published)]
+    faults = _file_faults(published)
     if source:
         faults += missing_shards(shards, published.receipts, published.spec)
     broken = {fault.path for fault in faults}
@@ -35,20 +35,9 @@ def verify(
     return _verification(published, faults, compared_with_source=bool(source))
 
 
-def _manifest_faults(published: Published) -> list[Fault]:
-    problems = []
-    if Mark.of(published.mark.run_id, published.receipts) != published.mark:
-        problems.append("its lines are not those that were published")
-    if published.mark.run_id != published.spec.run_id and not published.spec.is_abridged:
-        problems.append("its spec is that of another run")
-    names = [receipt.shard for receipt in published.receipts]
-    problems += [f"lists the shard {name} twice" for name in sorted({name for name in names if names.count(name) > 1})]
-    return [Fault(path=MANIFEST_PATH, problem=problem) for problem in problems]
-
-
 def _file_faults(published: Published) -> list[Fault]:
-    """Files that are missing, foreign or of other bytes."""
-    output = open_output(published.uri, published.mark.run_id)
+    """Files that are missing, foreign or of other bytes, and a manifest whose lines are not those that were published."""
+    output = open_output(published.uri, published.run_id)
     findings = output.inspect(published.receipts, hashes=True)
     return [Fault(path=finding.path, problem=finding.sentence) for finding in findings]
 
@@ -90,7 +79,7 @@ def _verification(published: Published, faults: list[Fault], *, compared_with_so
     files = [file for receipt in receipts for file in output_files(receipt)]
     return Verification(
         uri=published.uri,
-        run_id=published.mark.run_id,
+        run_id=published.run_id,
         shards=len(receipts),
         left_out=published.left_out,
         files=len(files),
