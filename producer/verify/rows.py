@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, added_fields, kept_columns, scores_schema
+from fleet.columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_schema
 from fleet.errors import UsageError
 from fleet.filter import Filter
 from fleet.receipt import Receipt
@@ -47,9 +47,9 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
         return
     if len(table) != receipt.rows_in:
         yield f"holds {len(table):,} rows, its receipt says {receipt.rows_in:,}"
-    if not np.array_equal(table["row"].to_numpy(), np.arange(len(table))):
+    if not np.array_equal(table[ROW.name].to_numpy(), np.arange(len(table))):
         yield "its rows are not numbered from 0, each once"
-    if set(pc.unique(table["shard"]).to_pylist()) - {receipt.shard}:
+    if set(pc.unique(table[SHARD.name]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"
     errored = len(table) - table[ERROR.name].null_count
     if errored != receipt.rows_errored:
@@ -62,9 +62,9 @@ def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: 
 
 
 def _kept_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
-    names = tuple(data.schema_arrow.names)
-    if names != kept_columns(spec):
-        yield f"has other columns than the run's spec says: {', '.join(names)}, not {', '.join(kept_columns(spec))}"
+    names, expected = data.schema_arrow.names, _kept_names(spec)
+    if names != expected:
+        yield f"has other columns than the run's spec says: {', '.join(names)}, not {', '.join(expected)}"
         return
     if data.metadata.num_rows != receipt.rows_kept:
         yield f"holds {data.metadata.num_rows:,} rows, its receipt says {receipt.rows_kept:,}"
@@ -72,6 +72,10 @@ def _kept_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spe
         yield f"{refused:,} of its rows do not pass the filter {spec.where}"
     if spec.row_columns is not None:
         yield from _place_problems(data, rows, receipt, spec)
+
+
+def _kept_names(spec: RunSpec) -> list[str]:
+    return [*(name for name, _ in spec.columns), *(field.name for field in row_fields(spec)), *spec.added_columns]
 
 
 def _refused_rows(data: pq.ParquetFile, spec: RunSpec) -> int:
