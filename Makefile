@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# of `make faults`
+# of `make faults` and `make power-loss`
 SECONDS := 60
 SEED := 1
+TRIALS := 300
 
-.PHONY: install demo test test-faults test-slow faults check format docs bench bench-ledger
+.PHONY: install demo test test-faults test-slow faults power-loss check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -23,6 +24,9 @@ test-slow: install            ## what is too long for every day: each family of 
 
 faults: install               ## run after run in a storm of kills: make faults SECONDS=2700 SEED=2 CHAOS='--min-faults 300'
 	PYTHONPATH=tests:. $(BIN)/python -m chaos --seconds $(SECONDS) --seed $(SEED) $(CHAOS)
+
+power-loss: install           ## run after run, in each of which the power of Redis fails: ten minutes
+	PYTHONPATH=tests:tests/inject:. $(BIN)/python -m chaos.power_loss --trials $(TRIALS) --seed $(SEED) $(CHAOS)
 
 check: install                ## form, types, layers, generated docs, deployment files
 	$(BIN)/ruff format --check .

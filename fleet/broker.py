@@ -8,13 +8,23 @@ import logging
 import ssl
 from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
+from celery.events import EventDispatcher
+from celery.loaders.app import AppLoader
 
+from fleet.redact import all_redacted, redacted
 from fleet.settings import Settings
 
 FIRST, LATER = 0, 5  # priorities of messages: shards that were begun before overtake fresh ones
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
+
+
+class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
+    """Celery puts the current folder first while it imports tasks; a user's own worker.py there must not stand in for ours."""
+
+    def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
+        return self.import_module(module, package=package)
 
 
 def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
@@ -23,7 +33,10 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
     Without a Redis it has no broker, so that it can still be imported and asked for help.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client's: a line for every request
-    app = Celery(name, broker=settings.broker_url)
+    app = Celery(name, broker=settings.broker_url, loader=InstalledModules)
+    app.events.dispatcher_cls = _RedactingDispatcher
+    for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
+        is_set_up.connect(_redact_log)
     app.conf.update(
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_SECONDS,
@@ -72,6 +85,33 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
 def queue_lists(queue: str) -> list[str]:
     """The Redis lists that hold a queue's messages: one for each priority."""
     return [queue, f"{queue}{_PRIORITY_SEPARATOR}{LATER}"]
+
+
+class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
+    """What Flower shows and keeps, and anybody at the broker reads: among it errors with their tracebacks."""
+
+    def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
+        return super().send(type, *arguments, **all_redacted(fields))
+
+    def publish(self, type: str, fields: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        return super().publish(type, all_redacted(fields), *arguments, **options)
+
+
+class _RedactingFormatter(logging.Formatter):
+    """Around another, since a traceback is text only when that has formatted it."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(self._inner.format(record))
+
+
+def _redact_log(logger: logging.Logger, **_: Any) -> None:
+    for handler in logger.handlers:
+        if handler.formatter and not isinstance(handler.formatter, _RedactingFormatter):
+            handler.setFormatter(_RedactingFormatter(handler.formatter))
 
 
 def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:

@@ -1,10 +1,11 @@
-"""The columns that scoring adds to a row, and the schemas that follow from them."""
+"""The columns that a row gains, and the schemas that follow from them."""
 
 import pyarrow as pa
 
 from fleet.errors import UsageError
 from fleet.spec import RunSpec
 
+SHARD = pa.field("shard", pa.string(), nullable=False)  # its name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's place in its shard, from 0
 LOGITS = pa.field("logits", pa.list_(pa.float32()))  # every output, for models with more than one
 ERROR = pa.field("error", pa.string())  # why a row has no score; null where it has one
@@ -20,21 +21,37 @@ def added_fields(spec: RunSpec) -> list[pa.Field]:
     return [pa.field(name, types[name]) for name in spec.added_columns]
 
 
+def row_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields that say which row of the input a kept row is: by them it finds its line in the scores file."""
+    return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns or (), strict=False)]
+
+
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
-    """The input's columns and metadata, then the added ones. Raises UsageError where the names collide."""
+    """The input's columns and metadata, then the added ones. Raises UsageError if names collide."""
+    _refuse_collisions(input_schema, spec)
+    fields = [*map(_without_view, input_schema), *row_fields(spec), *added_fields(spec)]
+    return pa.schema(fields, metadata=input_schema.metadata)
+
+
+def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
     taken = set(input_schema.names) & set(spec.added_columns)
     if taken:
         raise UsageError(
             f'The input already has a column "{min(taken)}", which scoring adds. '
             "Name the added one otherwise, for example --score-column edu_score."
         )
-    reserved = {field.name for field in (ROW, LOGITS, ERROR)} & set(spec.added_columns)
+    reserved = {field.name for field in (SHARD, ROW, LOGITS, ERROR)} & set(spec.added_columns)
     if reserved:
         raise UsageError(
             f'The name "{min(reserved)}" is taken in the scores file. '
             "Name the added column otherwise, for example --score-column edu_score."
         )
-    return pa.schema([*map(_without_view, input_schema), *added_fields(spec)], metadata=input_schema.metadata)
+    twice = {*input_schema.names, *spec.added_columns} & set(spec.row_columns or ())
+    if twice:
+        raise UsageError(
+            f'There already is a column "{min(twice)}", which would say where a row is from. '
+            "Choose other names, for example --row-columns source_shard,source_row, or --no-row-columns."
+        )
 
 
 def _without_view(field: pa.Field) -> pa.Field:
@@ -48,7 +65,7 @@ _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 def scores_schema(spec: RunSpec) -> pa.Schema:
     """The side file: a line for every input row, so that another threshold needs no GPU."""
     logits = [LOGITS] if len(spec.model.labels) > 1 else []
-    return pa.schema([ROW, *added_fields(spec), *logits, ERROR])
+    return pa.schema([SHARD, ROW, *added_fields(spec), *logits, ERROR])
 
 
 def is_text(data_type: pa.DataType) -> bool:
@@ -57,6 +74,11 @@ def is_text(data_type: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
+
+
+def repeated_column(schema: pa.Schema) -> str | None:
+    """The first name that several columns have: Parquet allows it, and nothing that reads it by name."""
+    return next((name for name in schema.names if schema.names.count(name) > 1), None)
 
 
 def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:

@@ -1,15 +1,38 @@
-"""How the commands `producer` and `worker` end. Imports next to nothing, so that help comes at once."""
+"""What the commands `producer` and `worker` share: how they begin, print and end.
 
+Imports next to nothing, so that help comes at once.
+"""
+
+import json
 import sys
 from collections.abc import Callable
+from typing import Annotated
+
+import typer
 
 from fleet.errors import ShardsiftError
 
 USAGE = 2  # exit code of a user's mistake, and of a Redis that is not there
+# Hundreds of Celery processes need not talk to each other.
+QUIET = ("--without-mingle", "--without-gossip")
+_WIDE = 240  # columns of a table that a program reads
+
+
+def new_command_line(name: str, *, help: str) -> typer.Typer:
+    """A command with subcommands, `-h`, `--version` and shell completion."""
+    cli = typer.Typer(
+        name=name,
+        help=help,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"max_content_width": 120, "help_option_names": ["-h", "--help"]},
+    )
+    cli.callback()(_options_of_every_command)
+    return cli
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command; an error of ours, or of Redis, becomes one line on stderr and exit code 2, never a traceback."""
+    """Run a command. An error of ours, or of Redis, becomes one line on stderr and exit code 2, never a traceback."""
     try:
         command()
     except ShardsiftError as error:
@@ -18,8 +41,47 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
         if not _is_of_redis(error):
             raise
         _end(
-            f"{name}: Redis was lost midway ({' '.join(str(error).split())}). When it is back, run the same command again."
+            f"{name}: The connection to Redis was lost ({' '.join(str(error).split())}). "
+            "Run the same command again when it is back."
         )
+
+
+def own_command(program: str, *arguments: str) -> list[str]:
+    """The command line of `producer` or `worker` for a child process; -P keeps the current folder's modules out of it."""
+    return [sys.executable, "-P", "-m", program, *arguments]
+
+
+def say(line: str) -> None:
+    """Print for people, on stderr beside the data on stdout."""
+    typer.echo(line, err=True)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def print_table(table: object) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(table)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"shardsift {version('shardsift')}")
+        raise typer.Exit
+
+
+def _options_of_every_command(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 def _end(line: str) -> None:
@@ -28,6 +90,6 @@ def _end(line: str) -> None:
 
 
 def _is_of_redis(error: Exception) -> bool:
-    """By name: whoever only asks for help should not have to import redis."""
+    """By name: a call for help should not have to import redis."""
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
     return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})

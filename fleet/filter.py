@@ -2,7 +2,8 @@
 
 Both sides hold it: the producer checks a condition before anything is sent, the worker applies it. The condition sees one
 row at a time and nothing else: no file, no network, no other row, no clock and no dice, since what is kept must depend
-on the run and the shard alone.
+on the run and the shard alone. A condition that calls functions runs in a process of its own, under bounds on time and
+memory; one that only compares costs no more than its columns, and runs here.
 """
 
 import json
@@ -15,16 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fleet.errors import UsageError
+from fleet.sql import TABLE, Sql
+from fleet.sql_process import SqlProcess
 
-_CLOSED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "threads": "1",
-}
-# Where a day begins must not depend on the machine; and what is set stays so.
-_SETTLED = "SET TimeZone = 'UTC'; SET lock_configuration = true"
 # Functions that look at the clock or the installation, though DuckDB lists them as consistent, or as macros.
 _UNMARKED = {
     "age",
@@ -36,7 +30,12 @@ _UNMARKED = {
     "pg_sleep",
     "version",
 }
-_TABLE = "rows"
+# Functions whose cost and result are about as large as what they get.
+_FRUGAL = {
+    *("+", "-", "*", "/", "%", "abs", "ceil", "floor", "round", "length", "len", "strlen", "lower", "upper"),
+    *("contains", "starts_with", "prefix", "ends_with", "suffix", "list_contains", "array_contains", "list_value"),
+}
+_SAMPLE_TEXT = "A text of some words, as long as a paragraph may be. " * 20
 
 
 class Filter:
@@ -47,33 +46,42 @@ class Filter:
 
     def __init__(self, where: str, schema: pa.Schema) -> None:
         self.where = where
-        self._connection = duckdb.connect(":memory:", config=_CLOSED)
-        self._connection.execute(_SETTLED)
-        self._columns = self._checked(schema)
+        self._sql = Sql()
+        nodes = self._checked()
+        self._columns = self._named_columns(nodes, schema)
+        self._runner = self._sql if _functions(nodes) <= _FRUGAL else SqlProcess()
         self._try_on(schema)
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """The indices of the rows for which the condition is true, ascending."""
-        (rows,) = self._run(f'SELECT "{_row_name(self._columns)}" {self._tail}', table).values()
-        return np.sort(np.asarray(rows, dtype=np.int64))
+        (rows,) = self._run(f'SELECT "{_row_name(self._columns)}" {self._tail}', table).columns
+        return np.sort(rows.to_numpy().astype(np.int64))
 
     def _try_on(self, schema: pa.Schema) -> None:
-        """Refuse what only shows when it runs: on one row of nulls, since no rows would leave constants unlooked at."""
+        """Refuse what only shows when it runs: on one row of nulls, since no rows would leave constants unlooked at; and
+        what exceeds its bounds already for one text, which a row of nulls would not show."""
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
-        (result_type,) = self._run(f"DESCRIBE SELECT ({self._condition}) FROM {_TABLE}", row)["column_type"]
+        result_type = self._run(f"DESCRIBE SELECT ({self._condition}) FROM {TABLE}", row)["column_type"][0].as_py()
         if result_type != "BOOLEAN":
             raise self._refused(f"it is {result_type}, not true or false")
         self.keep(row)
+        if isinstance(self._runner, SqlProcess):
+            self._try_bounds_on(schema)
 
-    def _run(self, query: str, table: pa.Table) -> dict[str, npt.NDArray[Any]]:
-        numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
-        self._connection.register(_TABLE, numbered)
+    def _try_bounds_on(self, schema: pa.Schema) -> None:
         try:
-            return dict(self._connection.execute(query).fetchnumpy())
+            self.keep(pa.table([_sample(field.type) for field in schema], names=schema.names))
+        except UsageError as refusal:
+            if isinstance(refusal.__cause__, (duckdb.InterruptException, duckdb.OutOfMemoryException)):
+                raise
+            # Any other error is of this made-up row: `text::int` may suit the rows there are.
+
+    def _run(self, query: str, table: pa.Table) -> pa.Table:
+        numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
+        try:
+            return self._runner.run(query, numbered)
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
-        finally:
-            self._connection.unregister(_TABLE)
 
     @property
     def _condition(self) -> str:
@@ -82,13 +90,13 @@ class Filter:
 
     @property
     def _tail(self) -> str:
-        return f"FROM {_TABLE} WHERE ({self._condition})"
+        return f"FROM {TABLE} WHERE ({self._condition})"
 
-    def _checked(self, schema: pa.Schema) -> list[str]:
-        """The schema's columns that the condition names."""
-        statement = self._parsed(f"SELECT * {self._tail}")
+    def _checked(self) -> list[dict[str, Any]]:
+        """The nodes of the condition's syntax tree."""
+        statement = self._parsed(f"SELECT * {self._tail}", unbracketed=f"SELECT * FROM {TABLE} WHERE {self._condition}")
         condition = statement["node"].pop("where_clause", None)  # a UNION has none of its own
-        plain = self._parsed(f"SELECT * FROM {_TABLE}")
+        plain = self._parsed(f"SELECT * FROM {TABLE}")
         plain["node"].pop("where_clause")
         if _without_places(statement) != _without_places(plain):
             raise self._refused("it is more than one condition")
@@ -97,20 +105,25 @@ class Filter:
             raise self._refused("it looks at other rows (a subquery or window function)")
         if any(node.get("class") == "STAR" for node in nodes):
             raise self._refused("it names all columns by a star; name each")
-        functions = {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
-        if functions:
+        if functions := _functions(nodes):
             self._refuse_unsteady(functions)
-        return self._named_columns(nodes, schema)
+        return nodes
 
-    def _parsed(self, query: str) -> dict[str, Any]:
-        ((text,),) = self._connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-        answer = json.loads(text)
+    def _parsed(self, query: str, *, unbracketed: str | None = None) -> dict[str, Any]:
+        """The query's syntax tree. An error is told as that of `unbracketed`, which has no bracket but the user's own."""
+        answer = self._serialized(query)
+        if answer.get("error") and unbracketed:
+            answer = {**answer, **self._serialized(unbracketed), "error": True}
         if answer.get("error") or len(answer["statements"]) != 1:
             raise self._refused(answer.get("error_message", "it is more than one statement"))
         return dict(answer["statements"][0])
 
+    def _serialized(self, query: str) -> dict[str, Any]:
+        ((text,),) = self._sql.connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+        return dict(json.loads(text))
+
     def _refuse_unsteady(self, functions: set[str]) -> None:
-        unsteady = self._connection.execute(
+        unsteady = self._sql.connection.execute(
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability != 'CONSISTENT'"
         ).fetchall()
         used = sorted(functions & ({name for (name,) in unsteady} | _UNMARKED))
@@ -125,7 +138,7 @@ class Filter:
             if node.get("class") != "COLUMN_REF":
                 continue
             path = [name.lower() for name in node["column_names"]]
-            name = path[1] if path[0] == _TABLE and len(path) > 1 else path[0]
+            name = path[1] if path[0] == TABLE and len(path) > 1 else path[0]
             if name not in by_lower_name:
                 raise self._refused(f'there is no column "{name}"; there are: {", ".join(schema.names)}')
             if lower_names.count(name) > 1:
@@ -136,6 +149,19 @@ class Filter:
     def _refused(self, why: str) -> UsageError:
         line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "score >= 3".'
         return UsageError(" ".join(line.split()))
+
+
+def _functions(nodes: list[dict[str, Any]]) -> set[str]:
+    return {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
+
+
+def _sample(data_type: pa.DataType) -> pa.Array:
+    """One value such as a row may have; null for what has no obvious one."""
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
+        return pa.array([_SAMPLE_TEXT], data_type)
+    if pa.types.is_integer(data_type) or pa.types.is_floating(data_type):
+        return pa.array([1], data_type)
+    return pa.nulls(1, data_type)
 
 
 def _row_name(columns: list[str]) -> str:

@@ -33,7 +33,7 @@ class Parity:
 class Provenance:
     """Who scored the shard, with what, and when (Unix seconds)."""
 
-    worker: str
+    worker: str  # as `fleet/disclosure.py` names it
     attempt: int
     device: str
     dtype: str
@@ -51,7 +51,7 @@ class Receipt:
 
     run_id: str
     shard: str
-    source_uri: str
+    source_uri: str  # the input file, as `fleet/disclosure.py` names it
     source_identity: str  # of the bytes that were read
     source_changed: bool  # after the run was enqueued: `retry` took the file as it is now
     data: OutputFile

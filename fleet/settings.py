@@ -4,13 +4,14 @@ Nothing here may change what a run publishes: that is the RunSpec's.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
 from pydantic import AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from fleet.choices import Backend, Dtype, SpotCloud
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 
@@ -35,8 +36,10 @@ class Settings(BaseSettings):
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
-    dtype: str = Field(
-        "auto", description="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it."
+    dtype: Dtype = Field(
+        "auto",
+        description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
+        "fast at it, else float32.",
     )
     max_batch_tokens: int = Field(
         0,
@@ -44,7 +47,7 @@ class Settings(BaseSettings):
         description="Tokens, padding included, that go through the model at once. "
         "0: what `worker tune` found best here, else 32,768, on a CPU 2,048.",
     )
-    backend: Literal["auto", "padded", "packed"] = Field(
+    backend: Backend = Field(
         "auto", description="packed: no padding, on GPUs and for models that can; padded: always; auto: the better."
     )
     compile: bool = Field(False, description="Run the model through torch.compile: slow to start, then faster.")
@@ -54,7 +57,7 @@ class Settings(BaseSettings):
         description="Sample texts a worker scores both ways before it serves. Unset: 1,024, on a CPU 16. 0: none.",
     )
     threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
-    spot_notice: Literal["aws", "gcp", "azure"] | None = Field(
+    spot_notice: SpotCloud | None = Field(
         None,
         description="The cloud whose notice, that it takes this spot machine back, a worker watches for. Unset: none.",
     )

@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter
 
+from fleet.choices import Dtype, Function
+
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
-DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "fp8")
-FUNCTIONS = ("none", "sigmoid", "softmax")  # of transformers' `function_to_apply`
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 
 
@@ -40,18 +40,19 @@ class RunSpec:
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
     text_column: str
     model: Model
-    dtype: str
+    dtype: Dtype
     score_column: str
     int_score: bool  # add FineWeb-Edu's rounded score
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
-    function_to_apply: str = "none"  # turns logits into scores
+    function_to_apply: Function = "none"  # turns logits into scores
     score_blank: bool = False  # give texts without a visible character to the model too
     row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     limit_shards: int | None = None
     limit_rows: int | None = None
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
+    publish_paths: bool = False  # name inputs, model and workers in full in what is published; see fleet/disclosure.py
 
     @property
     def run_id(self) -> str:

@@ -1,32 +1,38 @@
-"""The command `producer`. Thin: options in, one call, a report out. Imports what a command needs inside that command,
-so that help comes at once."""
+"""The command `producer`. Thin: options in, one call, a report out.
 
-import json
-from collections.abc import Callable
+Each command imports what it needs itself, so that help comes at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.command_line import run_command_line
+from fleet.choices import LogLevel
+from fleet.command_line import (
+    QUIET,
+    new_command_line,
+    print_json,
+    print_table,
+    run_command_line,
+    say,
+)
 from producer.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
     from fleet.settings import Settings
+    from producer.enqueue import Enqueued, Plan
     from producer.status import RunStatus
 
-cli = typer.Typer(
-    name="producer",
+cli = new_command_line(
+    "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
     "Exit codes: 0 done, 1 some shards failed, 2 wrong options or no Redis, 3 still running, 130 interrupted.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 120},
 )
 
-_WIDE = 240  # columns of a table that a program reads
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
@@ -38,28 +44,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 @with_run_options
 def enqueue(
     options: RunOptions,
-    wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run is over.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress, and return when the run is over.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn every shard of a crawl into a task for the fleet. Running it twice adds nothing."""
+    """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
     from producer.enqueue import plan_run
 
-    plan = plan_run(options)
     if dry_run:
-        _print_plan(plan, as_json=as_json)
+        _print_plan(plan_run(options), as_json=as_json)
         return
     from fleet.broker import make_app
+    from fleet.ledger import Ledger
+    from fleet.settings import read_settings
     from producer.enqueue import enqueue as enqueue_plan
 
-    settings, ledger = _fleet()
+    settings = read_settings()
+    ledger = Ledger.connect(settings)
+    plan = plan_run(options)
     done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
     if not wait:
         _print_enqueued(done, as_json=as_json)
         return
     from producer.progress import watch
 
-    _say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
+    say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
     _report(watch(ledger, done.run_id, on_look=lambda: None), as_json=as_json)
 
 
@@ -69,12 +78,14 @@ def enqueue(
 @with_run_options
 def run(
     options: RunOptions,
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one a GPU, else one.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do a whole run on this machine: Redis, workers and finalizer are started, and stopped at the end.
+    """Do a whole run on this machine: starts Redis, workers and a finalizer, and stops them at the end.
 
-    Ctrl-C stops it cleanly; the same command goes on where it stopped.
+    Ctrl-C stops the run cleanly. The same command resumes it.
     """
     from fleet.settings import read_settings
     from producer.enqueue import plan_run
@@ -82,11 +93,11 @@ def run(
     from producer.status import ExitCode
 
     plan = plan_run(options)
-    _say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
+    say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
         ended = run_locally(plan, read_settings(), workers=workers)
     except KeyboardInterrupt as stop:
-        _say("Stopped. The same command goes on where this stopped.")
+        say("Stopped. The same command goes on where this one stopped.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
     _report(ended, as_json=as_json)
 
@@ -98,34 +109,28 @@ def status(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a run stands; the exit code says it too."""
+    """Show the state of a run. The exit code tells it too."""
+    from fleet.errors import UsageError
+    from producer.status import run_status
 
-    def show(ledger: "Ledger", _settings: "Settings") -> None:
-        from fleet.errors import UsageError
-        from producer.status import run_status
-
+    with _open_ledger() as (_, ledger):
         newest = next(iter(ledger.run_ids()), None)
         if run_id is None and newest is None:
-            raise UsageError("There are no runs yet. Begin one with `producer enqueue` or `producer run`.")
+            raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
         _report(run_status(ledger, run_id or newest or ""), as_json=as_json)
-
-    _with_ledger(show)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs, newest first."""
+    from producer.status import run_status, status_table
 
-    def show(ledger: "Ledger", _settings: "Settings") -> None:
-        from producer.status import run_status, status_table
-
+    with _open_ledger() as (_, ledger):
         statuses = [run_status(ledger, run_id) for run_id in ledger.run_ids()]
         if as_json:
-            _print_json([status.as_json() for status in statuses])
+            print_json([status.as_json() for status in statuses])
         else:
-            _print(status_table(statuses))
-
-    _with_ledger(show)
+            print_table(status_table(statuses))
 
 
 @cli.command(
@@ -134,55 +139,49 @@ def runs(as_json: AsJson = False) -> None:
 def retry(
     run_id: RunId,
     every: Annotated[
-        bool, typer.Option("--all", help="Score the done shards again too: their files were lost before publishing.")
+        bool, typer.Option("--all", help="Score the shards again that are done, too. Asks for confirmation.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Queue the failed shards of a run again, or take up a cancelled run."""
+    """Queue the failed shards of a run again, or resume a cancelled run."""
+    from fleet.broker import make_app
+    from fleet.dispatch import send_due_shards
 
-    def do(ledger: "Ledger", settings: "Settings") -> None:
-        from fleet.broker import make_app
-        from fleet.dispatch import send_due_shards
-
+    with _open_ledger() as (settings, ledger):
         ledger.spec(run_id)
+        if every and not yes:
+            _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
         queued = ledger.retry(run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
-        _say(f"{queued} shards are queued again.")
-
-    _with_ledger(do)
+        say(f"{queued} shards are queued again.")
 
 
 @cli.command(
     rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def cancel(run_id: RunId) -> None:
-    """Stop a run: workers drop its shards at the next batch. Nothing done is lost; `producer retry` takes it up again."""
-
-    def do(ledger: "Ledger", _settings: "Settings") -> None:
+    """Stop a run: workers stop at the next batch. Finished shards are not lost; `producer retry` resumes the run."""
+    with _open_ledger() as (_, ledger):
         ledger.spec(run_id)
         ledger.cancel(run_id)
-        _say(f"Run {run_id} is cancelled.")
-
-    _with_ledger(do)
+        say(f"Run {run_id} is cancelled.")
 
 
 @cli.command(
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def finalize(run_id: RunId, as_json: AsJson = False) -> None:
-    """Publish a run now, without the shards that failed. A run without failures is published by itself."""
+    """Publish a run now, without the shards that failed. A run without failures is published automatically."""
+    from producer.finalizer.publish import NotReady, finalize_run
+    from producer.status import ExitCode, run_status
 
-    def do(ledger: "Ledger", _settings: "Settings") -> None:
-        from producer.finalizer.publish import NotReady, finalize_run
-        from producer.status import ExitCode, run_status
-
+    with _open_ledger() as (_, ledger):
         ledger.spec(run_id)
         outcome = finalize_run(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
-            _say(f"Not published: {outcome.reason}.")
+            say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
         _report(run_status(ledger, run_id), as_json=as_json)
-
-    _with_ledger(do)
 
 
 @cli.command(
@@ -190,14 +189,12 @@ def finalize(run_id: RunId, as_json: AsJson = False) -> None:
     epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer",
 )
 def finalizer(
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Log this level and above.")] = "INFO",
 ) -> None:
-    """Serve a fleet: sweep the ledger for lost messages and dead workers, and publish runs that are done. Run one or more."""
+    """Serve a fleet: look for lost messages and dead workers, and publish finished runs. Run one or more."""
     from producer.finalizer.app import app
 
-    app.worker_main(
-        ["worker", "--hostname", "finalizer@%h", "--loglevel", log_level, "--without-mingle", "--without-gossip"]
-    )
+    app.worker_main(["worker", "--hostname", "finalizer@%h", "--loglevel", log_level, *QUIET])
 
 
 @cli.command(
@@ -205,11 +202,11 @@ def finalizer(
 )
 def flower(
     address: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 only behind a proxy with TLS.")
+        str, typer.Option(help="Address to listen on. Use 0.0.0.0 only behind a proxy with TLS.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 5555,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
-    """Show the fleet in a browser with Flower: password, read-only, history kept."""
+    """Show the fleet in a browser with Flower: read-only, behind a password, with its history stored."""
     from fleet.settings import read_settings
     from producer.flower import run_flower
 
@@ -219,44 +216,49 @@ def flower(
 @cli.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")
 def demo(
     folder: Annotated[
-        Path, typer.Option(help="Where the demo puts everything; an earlier demo there is replaced.")
+        Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
     ] = Path("demo-output"),
     rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 200,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes, sharing the CPU or the GPUs.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes, which share the CPU or the GPUs.")] = 2,
 ) -> None:
-    """See the main job at work, offline: real text, a real small classifier, two workers."""
+    """Show the main job, offline: real text, a real small classifier, two workers."""
     from fleet.settings import read_settings
     from producer.demo.command import SHARDS, fit_classifier, make_inputs, sift
     from producer.demo.report import demo_report
 
-    _say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
+    say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
     make_inputs(folder, rows=rows, labelled_rows=max(100, 4 * rows))
-    _say("2/3  Fitting a classification head on a frozen MiniLM encoder")
+    say("2/3  Fitting a classification head on a frozen MiniLM encoder")
     training = fit_classifier(folder)
-    _say(f"3/3  Scoring and filtering with {workers} workers")
+    say(f"3/3  Scoring and filtering with {workers} workers")
     settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
     result = sift(folder, settings, workers=workers)
     typer.echo(demo_report(folder, training, result))
     raise typer.Exit(result.status.exit_code)
 
 
-def _fleet() -> "tuple[Settings, Ledger]":
-    from fleet.ledger import Ledger
-    from fleet.settings import read_settings
-
-    settings = read_settings()
-    return settings, Ledger.connect(settings)
-
-
-def _with_ledger(action: "Callable[[Ledger, Settings], None]") -> None:
-    """Call with the fleet's ledger, or with that of this machine's own runs."""
+@contextmanager
+def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
+    """The fleet's ledger, or that of this machine's own runs, open for the block."""
     from fleet.ledger import Ledger
     from fleet.settings import read_settings
     from producer.local.run import machine_redis
 
     with machine_redis(read_settings(), create=False) as settings:
-        action(Ledger.connect(settings), settings)
+        yield settings, Ledger.connect(settings)
+
+
+def _confirm_scoring_again(run_id: str, *, done: int) -> None:
+    """Ask on a terminal. Raises UsageError where nobody can answer."""
+    import sys
+
+    from fleet.errors import UsageError
+
+    question = f"Score all shards of {run_id} again, {done:,} finished ones included?"
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Confirm with --yes.")
+    typer.confirm(question, abort=True, err=True)
 
 
 def _report(status: "RunStatus", *, as_json: bool) -> None:
@@ -264,60 +266,39 @@ def _report(status: "RunStatus", *, as_json: bool) -> None:
     from producer.status import status_lines, what_next
 
     if as_json:
-        _print_json(status.as_json())
+        print_json(status.as_json())
     else:
         for line in (*status_lines(status), *what_next(status)):
             typer.echo(line)
     raise typer.Exit(status.exit_code)
 
 
-def _print_plan(plan: Any, *, as_json: bool) -> None:
+def _print_plan(plan: "Plan", *, as_json: bool) -> None:
     from producer.plan_report import plan_report
 
     report = plan_report(plan)
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
         for name, value in report.items():
-            typer.echo(
-                f"{name.replace('_', ' ')}: {value:,}"
-                if isinstance(value, int)
-                else f"{name.replace('_', ' ')}: {value}"
-            )
+            shown = f"{value:,}" if isinstance(value, int) else value
+            typer.echo(f"{name.replace('_', ' ')}: {shown}")
 
 
-def _print_enqueued(done: Any, *, as_json: bool) -> None:
+def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
     if as_json:
-        _print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
+        print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
         return
-    _say(
+    say(
         f"{done.counts.shards} shards: {done.added} new{_taken_over(done)}, {done.counts.done} done, "
         f"{done.counts.open} to do."
     )
-    _say(f"See how it stands: producer status {done.run_id}")
+    say(f"Watch it: producer status {done.run_id}")
     typer.echo(done.run_id)
 
 
-def _taken_over(done: Any) -> str:
+def _taken_over(done: "Enqueued") -> str:
     return f", {done.restored} taken over from receipts" if done.restored else ""
-
-
-def _print(renderable: object) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDE
-    console.print(renderable)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))
-
-
-def _say(line: str) -> None:
-    """For people, beside the data on stdout."""
-    typer.echo(line, err=True)
 
 
 def main() -> None:

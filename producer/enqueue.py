@@ -7,14 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 from celery import Celery
 
-from fleet.columns import describe_columns, is_text, kept_schema
+from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
 from fleet.model import resolve_model
+from fleet.redact import redacted
 from fleet.shard import Shard
-from fleet.spec import DTYPES, FUNCTIONS, RunSpec
+from fleet.spec import RunSpec
 from fleet.storage.opening import open_output, open_parquet
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
@@ -49,11 +50,11 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     if not options.output_uri:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
+    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
+        _refuse_secrets(option, uri)
     _check_output_is_apart(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
     model = resolve_model(options.model, options.model_revision)
-    if options.dtype not in DTYPES:
-        raise UsageError(f"There is no dtype {options.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
@@ -71,8 +72,10 @@ def plan_run(options: RunOptions) -> Plan:
         output_uri=absolute_uri(options.output_uri),
         function_to_apply=options.function_to_apply,
         score_blank=options.score_blank,
+        row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
+        publish_paths=options.publish_paths,
     )
     kept = kept_schema(schema, spec)
     if spec.where:
@@ -111,6 +114,16 @@ def absolute_uri(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 
+def _refuse_secrets(option: str, uri: str) -> None:
+    """The spec is stored in Redis, sent to workers and published."""
+    if redacted(uri) != uri:
+        raise UsageError(
+            f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "
+            "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage's fsspec library reads (FSSPEC_<PROTOCOL>_…)."
+        )
+
+
 def _input(options: RunOptions) -> Input:
     if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
@@ -145,6 +158,8 @@ def _schema(shard: Shard) -> pa.Schema:
 
 
 def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
+    if repeated := repeated_column(schema):
+        raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     if name not in schema.names:
         raise UsageError(
             f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
@@ -155,8 +170,6 @@ def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
 
 
 def _check_function(function: str, *, outputs: int) -> None:
-    if function not in FUNCTIONS:
-        raise UsageError(f"There is no function {function!r} to apply. Choose one of: {', '.join(FUNCTIONS)}.")
     if function == "softmax" and outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
@@ -172,10 +185,21 @@ def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
     return options.int_score
 
 
+def _row_columns(options: RunOptions) -> tuple[str, str] | None:
+    if options.no_row_columns:
+        return None
+    names = tuple(name.strip() for name in options.row_columns.split(","))
+    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+        raise UsageError(f"--row-columns takes two names, like shard,row; it was {options.row_columns!r}.")
+    return names
+
+
 def _condition(options: RunOptions) -> str | None:
     given = [options.min_score is not None, options.where is not None, options.keep_all]
     if sum(given) > 1:
-        raise UsageError("--min-score, --where and --keep-all exclude each other: say one.")
+        raise UsageError("Use only one of --min-score, --where and --keep-all.")
+    if options.where is not None and not options.where.strip():
+        raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
     if options.keep_all:
         return None
     if options.where is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from fleet.choices import Dtype, Function
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
 
 _INPUT, _MODEL, _KEEP, _OUTPUT = "What to read", "What to score it with", "What to keep", "Where to put it"
@@ -15,14 +16,14 @@ _INPUT, _MODEL, _KEEP, _OUTPUT = "What to read", "What to score it with", "What 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a user may say about a run. The annotations are the command line's."""
+    """What a user may choose about a run. The annotations are those of the command line."""
 
     crawl: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Common Crawl release, like CC-MAIN-2024-10.", rich_help_panel=_INPUT),
     ] = None
     dataset: Annotated[
-        str, typer.Option(metavar="REPO", help="Dataset shaped data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
+        str, typer.Option(metavar="REPO", help="Dataset with files data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
     ] = DEFAULT_DATASET
     input_uris: Annotated[
         tuple[str, ...],
@@ -36,10 +37,10 @@ class RunOptions:
     ] = ()
     text_column: Annotated[str, typer.Option(metavar="NAME", help="Column to score.", rich_help_panel=_INPUT)] = "text"
     limit_shards: Annotated[
-        int | None, typer.Option(min=1, help="Read the first shards only.", rich_help_panel=_INPUT)
+        int | None, typer.Option(min=1, metavar="N", help="Stop after the first N shards.", rich_help_panel=_INPUT)
     ] = None
     limit_rows: Annotated[
-        int | None, typer.Option(min=1, help="Read so many rows only, over all shards.", rich_help_panel=_INPUT)
+        int | None, typer.Option(min=1, metavar="N", help="Stop after N rows in total.", rich_help_panel=_INPUT)
     ] = None
     model: Annotated[
         str, typer.Option(metavar="MODEL", help="Sequence classifier: a Hub name or a folder.", rich_help_panel=_MODEL)
@@ -49,46 +50,46 @@ class RunOptions:
         typer.Option(
             "--revision",
             metavar="REV",
-            help="Its branch, tag or commit. Default: main, as it is now.",
+            help="Model revision: a branch, tag or commit. Default: current main.",
             rich_help_panel=_MODEL,
         ),
     ] = None
     dtype: Annotated[
-        str,
+        Dtype,
         typer.Option(
-            metavar="DTYPE",
-            help="float32, bfloat16, float16, int8, fp8, or auto: 16-bit where the device is fast at it.",
+            help="Precision of the model. auto: 16-bit if the device is fast at it, else float32.",
             rich_help_panel=_MODEL,
         ),
     ] = "auto"
     function_to_apply: Annotated[
-        str,
+        Function,
         typer.Option(
-            metavar="FUNCTION",
-            help="What makes the model's logits into scores: none, sigmoid or softmax.",
+            help="Function applied to the logits.",
             rich_help_panel=_MODEL,
         ),
     ] = "none"
     min_score: Annotated[
         float | None,
-        typer.Option(help="Keep rows whose score is at least this. Default: 3.", rich_help_panel=_KEEP),
+        typer.Option(help="Keep rows with at least this score. Default: 3.", rich_help_panel=_KEEP),
     ] = None
     where: Annotated[
         str | None,
         typer.Option(
-            metavar="SQL", help="Keep rows for which this is true, like 'int_score >= 3'.", rich_help_panel=_KEEP
+            metavar="SQL",
+            help="Keep rows for which this SQL condition is true, like 'int_score >= 3'.",
+            rich_help_panel=_KEEP,
         ),
     ] = None
     score_blank: Annotated[
         bool,
         typer.Option(
             "--score-blank",
-            help="Score empty texts and white space too, which are errored rows.",
+            help="Score texts of white space only, too. Default: they are errored rows.",
             rich_help_panel=_KEEP,
         ),
     ] = False
     keep_all: Annotated[
-        bool, typer.Option("--keep-all", help="Keep every row that could be scored.", rich_help_panel=_KEEP)
+        bool, typer.Option("--keep-all", help="Keep every row that has a score.", rich_help_panel=_KEEP)
     ] = False
     output_uri: Annotated[
         str,
@@ -102,11 +103,30 @@ class RunOptions:
     score_column: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the added column.", rich_help_panel=_OUTPUT)
     ] = "score"
+    row_columns: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Names of the columns that say which shard and row of the input a kept row is.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = "shard,row"
+    no_row_columns: Annotated[
+        bool, typer.Option("--no-row-columns", help="Leave those columns out.", rich_help_panel=_OUTPUT)
+    ] = False
+    publish_paths: Annotated[
+        bool,
+        typer.Option(
+            "--publish-paths",
+            help="Publish full input and model paths and worker names. Default: names that tell nothing of your machines.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
     int_score: Annotated[
         bool | None,
         typer.Option(
             "--int-score/--no-int-score",
-            help="Add FineWeb-Edu's rounded score. Default: for its classifier.",
+            help="Add FineWeb-Edu's rounded score. Default: only for its classifier.",
             rich_help_panel=_OUTPUT,
         ),
     ] = None

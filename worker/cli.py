@@ -10,29 +10,19 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import run_command_line
+from fleet import choices
+from fleet.command_line import QUIET, new_command_line, print_table, run_command_line
 
-cli = typer.Typer(
-    name="worker",
-    help="The data side of shardsift: one process that owns one GPU and scores shards.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-_WIDE = 240  # columns of a table that a program reads
+cli = new_command_line("worker", help="The data side of shardsift: one process that owns one GPU and scores shards.")
 
 ModelName = Annotated[
     str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: as many as torch takes.")]
-Backend = Annotated[
-    str | None, typer.Option(help="auto, padded or packed: whether texts of a batch are padded to one length.")
-]
+Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: torch chooses.")]
+Backend = Annotated[choices.Backend | None, typer.Option(help="Whether the texts of a batch are padded to one length.")]
 Compile = Annotated[
-    bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows a second.")
+    bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows per second.")
 ]
 
 
@@ -43,10 +33,10 @@ def start(
     model: ModelName = None,
     revision: Revision = None,
     dtype: Annotated[
-        str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8; serves runs of the same --dtype.")
+        choices.Dtype | None, typer.Option(help="Precision of the model. The worker serves runs of the same --dtype.")
     ] = None,
     name: Annotated[
-        str, typer.Option(help="Name of this worker, before the @host. Give each on a machine its own.")
+        str, typer.Option(help="Name of this worker, before the @host. Each worker on a machine needs its own.")
     ] = "worker",
     threads: Threads = None,
     max_batch_tokens: Annotated[
@@ -56,14 +46,16 @@ def start(
     backend: Backend = None,
     compile: Compile = None,
     spot_notice: Annotated[
-        str | None,
-        typer.Option(metavar="CLOUD", help="aws, gcp or azure: stop when that cloud takes this spot machine back."),
+        choices.SpotCloud | None,
+        typer.Option(help="Stop when this cloud gives notice that it takes the spot machine back."),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_level: Annotated[
+        choices.LogLevel, typer.Option(case_sensitive=False, help="Log this level and above.")
+    ] = "INFO",
 ) -> None:
     """Load a model, then score shards until told to stop.
 
-    SIGTERM or Ctrl-C stops it between two batches: its shard goes back to the queue, and it exits.
+    SIGTERM or Ctrl-C stops it at the next batch: its shard goes back to the queue, and it exits.
     """
     _into_environment(
         model=model,
@@ -75,16 +67,13 @@ def start(
         compile=compile,
         spot_notice=spot_notice,
     )
-    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *_QUIET]))
+    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *QUIET]))
 
 
 def _into_environment(**settings: object) -> None:
     """Options that were given, into the environment."""
     given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     os.environ.update(given)
-
-
-_QUIET = ("--without-mingle", "--without-gossip")  # chatter between workers that a fleet of hundreds does not need
 
 
 def _run_celery(arguments: list[str]) -> int:
@@ -114,7 +103,7 @@ def tune(
     model: ModelName = None,
     revision: Revision = None,
     dtype: Annotated[
-        str | None, typer.Option(help="auto, float32, bfloat16, float16, int8 or fp8: that of the workers to come.")
+        choices.Dtype | None, typer.Option(help="Precision of the model: the one that `worker start` will use.")
     ] = None,
     threads: Threads = None,
     backend: Backend = None,
@@ -165,18 +154,9 @@ def tune(
         chart=output if chart else None,
     )
     tuning = tune_model(read_settings(), options, lambda line: typer.echo(line, err=True))
-    _print(tuning_table(tuning))
+    print_table(tuning_table(tuning))
     for line in tuning_lines(tuning):
         typer.echo(line)
-
-
-def _print(table: object) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDE
-    console.print(table)
 
 
 @cli.command(epilog="Example: worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 --output ./my-classifier")

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fleet.columns import added_fields
+from fleet.disclosure import disclosed_worker
 from fleet.errors import UsageError
 from fleet.filter import Filter
 from fleet.ledger import Claim
@@ -27,7 +28,7 @@ _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 def provenance(claim: Claim, scorer: "Scorer", *, worker: str, started_at: float) -> Provenance:
     """`started_at` in Unix seconds; the shard is finished now."""
     return Provenance(
-        worker=worker,
+        worker=disclosed_worker(claim.spec, worker),
         attempt=claim.attempt,
         device=scorer.device_name,
         dtype=scorer.dtype,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import describe_columns
+from fleet.columns import describe_columns, repeated_column
 from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -73,6 +73,8 @@ def _rows(batches: list[pa.RecordBatch]) -> int:
 
 
 def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
+    if repeated := repeated_column(schema):
+        raise ShardError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     here, expected = dict(describe_columns(schema)), dict(spec.columns)
     if here == expected:
         return

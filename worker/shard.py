@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema
+from fleet.disclosure import disclosed_source
 from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Claim
@@ -57,7 +58,7 @@ def score_shard(
     spec, shard = claim.spec, claim.shard
     with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
         with unchanged(shard), open_parquet(shard.uri) as parquet:
-            writer = ShardWriter(scratch, parquet.schema_arrow, spec)
+            writer = ShardWriter(scratch, parquet.schema_arrow, shard, spec)
             _write_windows(parquet, writer, claim, scorer, lease, checkpoint)
         files = writer.close()
         lease.check()
@@ -80,7 +81,7 @@ def _write_windows(
     with (
         ahead(read_windows(parquet, claim.shard, spec), "reader") as windows,
         ahead(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
-        behind(partial(_write, writer, keep, spec), "writer") as write,
+        behind(partial(_write, writer, keep, claim), "writer") as write,
     ):
         for prepared in prepared_windows:
             scores = _scored(prepared, scorer, lease, checkpoint)
@@ -137,8 +138,8 @@ def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
     return Filter(spec.where, kept_schema(input_schema, spec)) if spec.where else None
 
 
-def _write(writer: ShardWriter, keep: Filter | None, spec: RunSpec, window: Window, scores: Scores) -> None:
-    scored = with_scores(window.rows, scores, spec)
+def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Window, scores: Scores) -> None:
+    scored = with_scores(window, scores, claim.shard, claim.spec)
     writer.write(scored, _kept_rows(keep, scored, scores), window, scores)
 
 
@@ -163,7 +164,7 @@ def _staged(
     return Receipt(
         run_id=claim.run_id,
         shard=claim.shard.name,
-        source_uri=claim.shard.uri,
+        source_uri=disclosed_source(claim.spec, claim.shard),
         source_identity=claim.shard.identity,
         source_changed=claim.shard.changed,
         data=data,

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, LOGITS, ROW, added_fields, kept_schema, scores_schema
+from fleet.columns import ERROR, LOGITS, ROW, SHARD, added_fields, kept_schema, row_fields, scores_schema
+from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from worker.reader import Window
@@ -87,8 +88,9 @@ class ParquetFileWriter:
 class ShardWriter:
     """Both output files of a shard, window by window."""
 
-    def __init__(self, folder: Path, input_schema: pa.Schema, spec: RunSpec) -> None:
+    def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
         self.counts = RowCounts()
+        self._shard = shard
         self._spec = spec
         self._schema = kept_schema(input_schema, spec)
         self._kept = ParquetFileWriter(folder / "data.parquet", self._schema)
@@ -97,7 +99,7 @@ class ShardWriter:
     def write(self, scored: pa.Table, kept: npt.NDArray[np.int64], window: Window, scores: Scores) -> None:
         """`scored` is the window's rows with their added columns, `kept` the indices of those to keep, ascending."""
         self._kept.write(scored.cast(self._schema).take(pa.array(kept)))
-        self._scores.write(_score_lines(scored, window, scores, self._spec))
+        self._scores.write(_score_lines(scored, window, scores, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
         for reason in scores.errors.values():
@@ -108,12 +110,21 @@ class ShardWriter:
         return self._kept.close(), self._scores.close()
 
 
-def with_scores(rows: pa.Table, scores: Scores, spec: RunSpec) -> pa.Table:
-    """The rows with the added columns; null in all of them where a row could not be scored."""
+def with_scores(window: Window, scores: Scores, shard: Shard, spec: RunSpec) -> pa.Table:
+    """The rows with where they are from and their scores; null in those of a row that could not be scored."""
+    rows = window.rows
+    for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=False):
+        rows = rows.append_column(added, values)
     columns = score_columns(scores, spec)
     for added in columns.schema:
         rows = rows.append_column(added, columns.column(added.name))
     return rows
+
+
+def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
+    """The shard's name, and the places of the rows in it."""
+    rows = len(window.rows)
+    return pa.repeat(shard.name, rows), pa.array(np.arange(window.first_row, window.first_row + rows))
 
 
 def score_columns(scores: Scores, spec: RunSpec) -> pa.Table:
@@ -130,11 +141,10 @@ def score_columns(scores: Scores, spec: RunSpec) -> pa.Table:
     return pa.table([pa.array(columns[field.name], field.type, mask=errored) for field in fields], pa.schema(fields))
 
 
-def _score_lines(scored: pa.Table, window: Window, scores: Scores, spec: RunSpec) -> pa.Table:
-    places = np.arange(window.first_row, window.first_row + len(scored))
+def _score_lines(scored: pa.Table, window: Window, scores: Scores, shard: Shard, spec: RunSpec) -> pa.Table:
     schema = scores_schema(spec)
     columns = {name: scored.column(name) for name in spec.added_columns}
-    columns[ROW.name] = pa.array(places)
+    columns[SHARD.name], columns[ROW.name] = _row_columns(window, shard)
     columns[ERROR.name] = pa.array([scores.errors.get(row) for row in range(len(scored))], ERROR.type)
     if LOGITS.name in schema.names:
         columns[LOGITS.name] = _logits(scores)

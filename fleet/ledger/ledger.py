@@ -19,6 +19,7 @@ from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.records import Claim, Counts, Due, Failure, Outcome, Publication, Refusal
 from fleet.receipt import Receipt
+from fleet.redact import redacted
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -354,7 +355,16 @@ class Ledger:
         self, by: str, whose: str, outcome: Outcome, error: str, traceback: str, backoff_seconds: float
     ) -> list[Any]:
         backoff = [int(backoff_seconds * 1000), int(_MAX_BACKOFF_SECONDS * 1000)]
-        return [by, whose, outcome, error, traceback, *backoff, self._max_attempts, self._max_errors]
+        return [
+            by,
+            whose,
+            outcome,
+            redacted(error),
+            redacted(traceback),
+            *backoff,
+            self._max_attempts,
+            self._max_errors,
+        ]
 
     # --- what came of it --------------------------------------------------------------------------------------------
 
@@ -437,7 +447,7 @@ class Ledger:
         """Note why publishing did not land, and whether and when another try makes sense."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         pipeline.hdel(key, "publish_failed", "publish_after_ms")
-        pipeline.hset(key, "publish_error", error)
+        pipeline.hset(key, "publish_error", redacted(error))
         if is_permanent:
             pipeline.hset(key, "publish_failed", 1)
         if retry_after_seconds:

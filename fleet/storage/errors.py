@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 )
 
 from fleet.errors import ShardError, ShardsiftError, TransientError
+from fleet.redact import redacted
 
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
 _PERMANENT_ERRNO = {
@@ -46,7 +47,7 @@ def translated(doing: str) -> Iterator[None]:
     except ShardsiftError:
         raise
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, *_HUB_ERRORS) as error:
-        raise as_ours(error, doing) from error
+        raise as_ours(error, redacted(doing)) from error
 
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
@@ -96,4 +97,4 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__

@@ -19,6 +19,7 @@ from uuid import uuid4
 import fsspec
 from fsspec.core import url_to_fs
 
+from fleet.disclosure import disclosed_spec
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
@@ -48,7 +49,7 @@ class FolderOutput:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._refuse_other_runs()
-                self._write(f"{self._workplace}/spec.json", spec.to_json())
+                self._write(f"{self._workplace}/spec.json", disclosed_spec(spec).to_json())
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 

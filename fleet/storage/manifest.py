@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.disclosure import disclosed_spec
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
@@ -60,14 +61,13 @@ _SCHEMA = pa.schema(
 
 
 def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark, *, left_out: Sequence[str] = ()) -> bytes:
-    """A Parquet file whose metadata hold the RunSpec, the mark and the digest of its lines.
+    """A Parquet file whose metadata hold the spec, as far as it is disclosed, the mark and the digest of its lines.
 
     `left_out` names the shards that failed, if the run is published without them.
     """
     table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    proof = {_LINES_DIGEST: _digest(table.to_pylist())}
-    about = {_SPEC: spec.to_json(), _LEFT_OUT: json.dumps(list(left_out)).encode()}
-    table = table.replace_schema_metadata({**mark.as_metadata(), **about, **proof})
+    about = {_SPEC: disclosed_spec(spec).to_json(), _LEFT_OUT: json.dumps(list(left_out)).encode()}
+    table = table.replace_schema_metadata({**mark.as_metadata(), **about, _LINES_DIGEST: _digest(table.to_pylist())})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

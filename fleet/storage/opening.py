@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
+from fleet.errors import ShardError
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
+from fleet.storage.formats import other_format
 from fleet.storage.hub import HubOutput
 from fleet.storage.output import Output
 
@@ -23,8 +27,17 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
         file = filesystem.open(path, "rb", block_size=_BLOCK_BYTES)
     with file:
         with translated(f"Opening {uri}"):
-            parquet = pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            parquet = _parquet_file(file, uri)
         yield parquet
+
+
+def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    except pa.ArrowInvalid as error:  # of magic bytes, which says little to most people
+        if other := other_format(file):
+            raise ShardError(f"Opening {uri}: not a readable Parquet file ({other}).") from error
+        raise
 
 
 def open_output(uri: str, run_id: str) -> Output:

@@ -3,13 +3,13 @@
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.command_line import own_command
 from fleet.errors import UsageError
 from fleet.settings import Settings
 from producer.demo.shards import true_kind, write_labelled, write_shards
@@ -47,8 +47,8 @@ def make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
 
 def fit_classifier(folder: Path) -> dict[str, float]:
     """Fit the head with `worker train`, in its own process since it takes torch; returns its report."""
-    command = [sys.executable, "-m", "worker.cli", "train", str(folder / "labelled.parquet")]
-    command += ["--encoder", "demo", "--max-tokens", "128", "--output", str(folder / "classifier")]
+    command = own_command("worker", "train", str(folder / "labelled.parquet"), "--encoder", "demo")
+    command += ["--max-tokens", "128", "--output", str(folder / "classifier")]
     trained = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if trained.returncode:
         raise UsageError("The demo's classifier could not be fitted; the line above says why.")

@@ -4,9 +4,11 @@ import re
 
 from huggingface_hub import DatasetCardData
 
+from fleet.disclosure import disclosed_inputs, disclosed_model
 from fleet.receipt import Parity, Receipt
 from fleet.spec import RunSpec
 
+_HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
 _SIZES = {  # the Hub's size_categories, by their upper bound
     10**3: "n<1K",
     10**4: "1K<n<10K",
@@ -27,8 +29,9 @@ def dataset_card(spec: RunSpec, receipts: list[Receipt]) -> bytes:
 
 def _yaml(spec: RunSpec, receipts: list[Receipt]) -> str:
     kept = sum(receipt.rows_kept for receipt in receipts)
-    source = _source_dataset(spec)
+    source = _hub_dataset(spec)
     card = DatasetCardData(
+        pretty_name=_title(spec),
         task_categories=["text-classification"],
         tags=["shardsift"],
         size_categories=[next((name for bound, name in _SIZES.items() if kept < bound), "100B<n<1T")],
@@ -46,11 +49,6 @@ def _config(name: str, folder: str) -> dict[str, object]:
     return config | ({"default": True} if name == "default" else {})
 
 
-def _source_dataset(spec: RunSpec) -> str | None:
-    found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", spec.input_uris[0])
-    return found[1] if found else None
-
-
 def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
     rows = {
         fate: sum(getattr(receipt, fate) for receipt in receipts)
@@ -58,26 +56,25 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
     }
     made = [receipt.provenance for receipt in receipts]
     ways = ", ".join(sorted({f"{way.dtype} on {way.device} ({way.backend})" for way in made}))
-    return f"""# {spec.crawl or spec.run_id}, filtered
+    return f"""# {_title(spec)}
 
-Every row of the source was scored with a text classifier; the rows that pass the filter are here, in the source's order
-and with all its columns.
+{_summary(spec)}
 
 | | |
 |---|---|
-| Source | {", ".join(map(_cell, spec.input_uris))} at revision `{spec.input_revision}` |
-| Model | `{_model_name(spec)}` at revision `{spec.model.revision}` |
-| Scored column | `{spec.text_column}` |
+| Source | {_source(spec)} at revision `{spec.input_revision}` |
+| Model | {_model(spec)} at revision `{spec.model.revision}` |
+| Scored column | {_cell(spec.text_column)} |
 | Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |
 | Scored in | {ways} |
 | Against float32 | {_parity([way.parity for way in made])} |
 | Shards | {len(receipts):,} |
 | Rows in | {rows["rows_in"]:,} |
-| Kept | {rows["rows_kept"]:,} |
-| Dropped | {rows["rows_dropped"]:,} |
+| Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
+| Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
 | Run | `{spec.run_id}` |
-
+{_how_to_load(spec)}
 ## Columns
 
 {_columns(spec)}
@@ -89,9 +86,65 @@ Made with shardsift.
 """
 
 
+def _title(spec: RunSpec) -> str:
+    """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
+    dataset = _hub_dataset(spec)
+    source = dataset.rpartition("/")[2] if dataset else " ".join(_plain_input(spec).split())
+    crawl = f" {spec.crawl}" if spec.crawl else ""
+    model = disclosed_model(spec).rstrip("/").rpartition("/")[2]
+    return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {model}"
+
+
+def _plain_input(spec: RunSpec) -> str:
+    """What the first input is called: a folder before its wildcards, or a file without its suffix."""
+    fixed = re.split(r"/?[^/]*[*?\[]", disclosed_inputs(spec)[0])[0].rstrip("/")
+    return fixed.rpartition("/")[2].removesuffix(".parquet") or "Parquet files"
+
+
+def _summary(spec: RunSpec) -> str:
+    here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
+    return f"""Every row of the source was scored with a text classifier; {here},
+in the source's order and with all its columns. Their licence and language are the source's."""
+
+
+def _source(spec: RunSpec) -> str:
+    dataset = _hub_dataset(spec)
+    address = ", ".join(map(_cell, disclosed_inputs(spec)))
+    return f"[{dataset}](https://huggingface.co/datasets/{dataset}), {address}" if dataset else address
+
+
+def _model(spec: RunSpec) -> str:
+    name = disclosed_model(spec)
+    is_on_hub = not spec.model.revision.startswith("sha256-")
+    return f"[{name}](https://huggingface.co/{name})" if is_on_hub else _cell(name)
+
+
+def _hub_dataset(spec: RunSpec) -> str | None:
+    """The dataset on the Hub that the run reads."""
+    found = _HUB_DATASET.match(spec.input_uris[0])
+    return found[1] if found else None
+
+
+def _how_to_load(spec: RunSpec) -> str:
+    output = _HUB_DATASET.match(spec.output_uri)
+    if output is None:
+        return ""
+    return f"""
+```python
+from datasets import load_dataset
+
+kept = load_dataset("{output[1]}", split="train", streaming=True)
+```
+"""
+
+
 def _cell(text: str) -> str:
     """Text as code in a table, where a bar or the end of a line would end the cell."""
     return f"`{' '.join(text.split())}`".replace("|", "\\|")
+
+
+def _share(part: int, whole: int) -> str:
+    return f" ({part / whole:.1%})" if whole else ""
 
 
 def _parity(found: list[Parity | None]) -> str:
@@ -99,12 +152,18 @@ def _parity(found: list[Parity | None]) -> str:
     tried = [parity for parity in found if parity]
     if not tried:
         return "not tried"
-    flipped = [parity.flipped_share for parity in tried if parity.flipped_share is not None]
-    verdicts = f"; the filter decides {max(flipped):.2%} of those texts otherwise" if flipped else ""
     return (
         f"logits of {min(parity.rows for parity in tried):,} sample texts within {max(p.max_error for p in tried):.2g}, "
-        f"99.9 % of them within {max(p.p999_error for p in tried):.2g}{verdicts}"
+        f"99.9 % of them within {max(p.p999_error for p in tried):.2g}{_verdicts(tried)}"
     )
+
+
+def _verdicts(tried: list[Parity]) -> str:
+    judged = [(parity.flipped_share, parity.rows) for parity in tried if parity.flipped_share is not None]
+    if not judged:
+        return ""
+    share, rows = max(judged)
+    return f"; {round(share * rows):,} of {rows:,} texts change side of the filter"
 
 
 def _columns(spec: RunSpec) -> str:
@@ -119,8 +178,3 @@ def _columns(spec: RunSpec) -> str:
     if spec.int_score:
         lines.append(f"- `{spec.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
     return "\n".join(lines)
-
-
-def _model_name(spec: RunSpec) -> str:
-    """A Hub name as it is; of a local folder only its name, since a path tells about the machine."""
-    return spec.model.name.rsplit("/", 1)[-1] if spec.model.revision.startswith("sha256-") else spec.model.name

@@ -5,12 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from fleet.broker import make_app, queue_lists
+from fleet.command_line import own_command
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
@@ -98,7 +98,7 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
         ONLY_RUN: spec.run_id,
         "SHARDSIFT_SWEEP_SECONDS": str(min(_SWEEP_SECONDS, settings.sweep_seconds)),
     }
-    return _running([sys.executable, "-m", "producer.cli", "finalizer"], "finalizer", environment, settings)
+    return _running(own_command("producer", "finalizer"), "finalizer", environment, settings)
 
 
 def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
@@ -110,7 +110,7 @@ def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str
         **revision,
         **devices,
     }
-    return _running([sys.executable, "-m", "worker.cli", "start", "--name", name], name, environment, settings)
+    return _running(own_command("worker", "start", "--name", name), name, environment, settings)
 
 
 def _running(

@@ -44,7 +44,9 @@ class Verification:
     def lines(self) -> Iterator[str]:
         yield f"run      {self.run_id}"
         yield f"output   {self.uri}"
-        yield f"shards   {self.shards:,}" + (f", published without {len(self.left_out):,} more" if self.left_out else "")
+        yield f"shards   {self.shards:,}" + (
+            f", published without {len(self.left_out):,} more" if self.left_out else ""
+        )
         yield f"files    {self.files:,}, {self.size_bytes:,} bytes"
         yield (
             f"rows     {self.rows_in:,} in, {self.rows_kept:,} kept, {self.rows_dropped:,} dropped, "

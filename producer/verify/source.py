@@ -50,11 +50,10 @@ def source_faults(
     if receipt.rows_in != len(rows.added) or source.metadata.num_rows < receipt.rows_in:
         return [Fault(path=receipt.scores.path, problem="has not the rows of the input")]
     try:
-        expected = _expected(source, rows, spec)
-        problem = _first_difference(expected, data)
+        difference = _first_difference(_expected(source, rows, spec), data)
     except UsageError as error:
-        problem = f"cannot be compared with {shard.uri}: {error}"
-    return [Fault(path=receipt.data.path, problem=problem)] if problem else []
+        difference = f"cannot be compared with {shard.uri}: {error}"
+    return [Fault(path=receipt.data.path, problem=difference)] if difference else []
 
 
 def _expected(source: pq.ParquetFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
@@ -86,7 +85,9 @@ def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str
             return f"lacks rows that the filter keeps: it ends after {first + len(part):,}"
         for name in table.column_names:
             if not same_values(table[name], part[name]):
-                return f'differs from the input in column "{name}", between its rows {first:,} and {first + len(table):,}'
+                return (
+                    f'differs from the input in column "{name}", between its rows {first:,} and {first + len(table):,}'
+                )
         first += len(table)
     return f"has {data.metadata.num_rows - first:,} rows more than the filter keeps" if actual.take(1) else None
 

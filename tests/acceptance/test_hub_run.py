@@ -24,6 +24,9 @@ every = datasets.load_dataset("{OUTPUT}", "scores", split="train")
 manifest = pq.read_table("datasets/{OUTPUT}/manifest.parquet", filesystem=HfFileSystem())
 assert kept.num_rows == sum(manifest["rows_kept"].to_pylist())
 assert every.num_rows == sum(manifest["rows_in"].to_pylist()) == 96
+line_of = {{(line["shard"], line["row"]): line for line in every}}
+assert len(line_of) == 96
+assert all(line_of[row["shard"], row["row"]]["score"] == row["score"] for row in kept)
 assert min(kept["score"]) >= 3 and set(kept["dump"]) == {{"{CRAWL}"}}
 print("read back", kept.num_rows)
 """

@@ -75,7 +75,7 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(undisturbed: Path, sha
     surely_kept = kept[kept["id"].isin(expected.loc[~undecided, "id"])]
     before, after = (pq.read_schema(folder / "000_00000.parquet") for folder in (shards, undisturbed / "data"))
     assert [after.field(name) for name in before.names] == list(before)
-    assert after.names == [*before.names, "score", "int_score"]
+    assert after.names == [*before.names, "shard", "row", "score", "int_score"]
     input_columns = before.names
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert list(kept["int_score"]) == [int(round(max(0, min(score, 5)))) for score in kept["score"]]

@@ -103,7 +103,7 @@ def report_of(outcomes: Sequence[Outcome], *, cores: int) -> Report:
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         cpu=_cpu(),
         cores=cores,
-        redis=_server().split(",")[0] + ", append-only file, fsync always",
+        redis=_server(),
         versions={"python": platform.python_version()} | {name: version(name) for name in ("celery", "kombu", "redis")},
         storms=[figures_of(outcome) for outcome in outcomes],
     )

@@ -1,8 +1,14 @@
-"""A Redis that may be killed: it comes back on the same socket with what its append-only file holds, which is all."""
+"""A Redis that may be killed: it comes back on the same socket with what its append-only file holds.
+
+It runs as the product ships it, with `appendfsync everysec`. A kill costs no answered write, since the kernel has them all;
+what a power failure costs is in `power.py`.
+"""
 
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -16,18 +22,19 @@ from producer.local.redis_server import find_redis_server
 
 
 class RedisServer:
-    """Every write is on disk before it is answered: `appendfsync always`."""
+    """Its data are in `data`, its log beside them."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        self.data = folder / "data"
+        self.data.mkdir(parents=True)
         self._socket_folder = Path(tempfile.mkdtemp(prefix="chaos-redis-"))  # a socket's path may have 107 characters
         self.socket = self._socket_folder / "redis.sock"
         options = {
             "port": "0",
             "unixsocket": str(self.socket),
-            "dir": str(folder),
+            "dir": str(self.data),
             "appendonly": "yes",
-            "appendfsync": "always",
+            "appendfsync": "everysec",
             "maxmemory-policy": "noeviction",
             "save": "",
         }
@@ -59,7 +66,8 @@ class RedisServer:
         self._service.start_again()
 
     def kill(self) -> None:
-        self._service.process.kill()
+        """With the process that rewrites its file, if there is one."""
+        self._service.signal_group(signal.SIGKILL)
         self._service.process.wait()
 
     def freeze(self) -> None:
@@ -67,6 +75,15 @@ class RedisServer:
 
     def thaw(self) -> None:
         self._service.process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """For the block it writes nothing, so that its data can be copied as they are at one moment."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
 
     @property
     def answers(self) -> bool:

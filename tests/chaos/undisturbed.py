@@ -27,7 +27,7 @@ def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
         outputs = {variant: fleet.folder / "out" / variant.name for variant in place.variants}
         _publish(fleet, outputs)
         for variant, output in outputs.items():
-            _check_each_row_is_there_once(variant, output)
+            check_each_row_is_there_once(variant, output)
             digests[variant.name] = published_digests(str(output), "", hub)
     for poisoned in place.poisoned:
         clean = next(variant for variant in place.variants if variant.min_score == poisoned.min_score)
@@ -47,7 +47,7 @@ def _publish(fleet: ChaosFleet, outputs: Mapping[Variant, Path]) -> None:
         wait_until(partial(fleet.ledger.publication, run_id), description=f"{run_id} is published", seconds=_SECONDS)
 
 
-def _check_each_row_is_there_once(variant: Variant, output: Path) -> None:
+def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
     kept_rows = 0
     for shard in sorted(variant.shard_names):
         rows = pq.read_table(variant.shards / f"{shard}.parquet")

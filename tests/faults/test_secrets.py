@@ -23,7 +23,8 @@ PASSWORD = "pass-w0rd-of-redis"
 WRONG_PASSWORD = "wr0ng-pass-word"
 TOKEN = "hf_TheTokenOfTheHubThatNobodySees"
 FLOWER_PASSWORD = "pass-w0rd-of-flower"
-SECRETS = (PASSWORD, WRONG_PASSWORD, TOKEN, FLOWER_PASSWORD)
+SIGNATURE = "s1gnature-of-an-address"  # as `tests/inject` raises it
+SECRETS = (PASSWORD, WRONG_PASSWORD, TOKEN, FLOWER_PASSWORD, SIGNATURE)
 RECEIPT = "fleet.storage.folder:FolderOutput.keep_receipt"
 
 
@@ -118,7 +119,7 @@ def test_no_secret_is_in_anything_that_others_may_read(
     runs.shards = tmp_path / "shards"
     write_shards(runs.shards, shards=3, rows=24, seed=4)
     faults.use_stand_in(seconds_a_batch=0.1)
-    faults.at(RECEIPT, "before", "runtime error")
+    faults.at(RECEIPT, "before", "signed error")
     run_id = runs.enqueue()
     (runs.shards / "000_00002.parquet").write_bytes(b"no Parquet")
     look_at_redis(seen, runs.fleet.redis_url)

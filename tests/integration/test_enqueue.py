@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
+from fleet.disclosure import disclosed_spec
 from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
@@ -63,7 +64,39 @@ class TestEnqueueing:
         assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
         assert ledger.run_ids() == [done.run_id]
         assert queue_length(ledger.redis, done.queue) == 3
-        assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == ledger.spec(done.run_id).to_json()
+        assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == disclosed_spec(
+            ledger.spec(done.run_id)
+        ).to_json()
+
+    def test_what_lies_beside_the_output_names_no_folder_of_this_machine(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+    ) -> None:
+        told = do(options, ledger, app)
+        asked = do(replace(options, output_uri=f"{out}-2", publish_paths=True), ledger, app)
+
+        spec, full = (
+            Path(place, ".shardsift", done.run_id, "spec.json").read_text()
+            for place, done in ((out, told), (f"{out}-2", asked))
+        )
+        assert str(out.parent) not in spec
+        assert str(out.parent) in full
+
+    @pytest.mark.parametrize(
+        ("field", "uri"),
+        [
+            ("input_uris", ("ftp://me:s3cret@host/shards/*.parquet",)),
+            ("input_uris", ("https://bucket.s3.amazonaws.com/a.parquet?X-Amz-Expires=60&X-Amz-Signature=s3cret",)),
+            ("output_uri", "s3://KEY:s3cret@bucket/out"),
+            ("output_uri", "https://a.blob.core.windows.net/out?sig=s3cret"),
+        ],
+    )
+    def test_an_address_that_holds_a_secret_is_refused_without_repeating_it(
+        self, options: RunOptions, field: str, uri: str
+    ) -> None:
+        with pytest.raises(UsageError, match="carries a password, token or signature.*in the environment") as refused:
+            plan_run(replace(options, **{field: uri}))
+
+        assert "s3cret" not in str(refused.value)
 
     def test_enqueueing_twice_adds_nothing(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
@@ -255,14 +288,19 @@ class TestRefusals:
             ({"score_column": "error", "keep_all": True}, r'"error".*--score-column'),
             ({"score_column": "logits", "keep_all": True}, r'"logits".*--score-column'),
             ({"where": "score >="}, "syntax error"),
-            ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, score'),
+            ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, shard, row, score'),
             ({"where": "score > 3; select 1"}, "cannot be used"),
             ({"min_score": float("nan")}, "cannot be used"),
-            ({"min_score": 3.0, "where": "score > 3"}, "exclude each other"),
-            ({"keep_all": True, "where": "score > 3"}, "exclude each other"),
-            ({"keep_all": True, "min_score": 3.0}, "exclude each other"),
-            ({"dtype": "float8"}, "no dtype 'float8'. Choose one of: auto, float32, bfloat16, float16"),
-            ({"function_to_apply": "relu"}, "no function 'relu' to apply. Choose one of: none, sigmoid, softmax"),
+            ({"min_score": 3.0, "where": "score > 3"}, "Use only one of"),
+            ({"keep_all": True, "where": "score > 3"}, "Use only one of"),
+            ({"keep_all": True, "min_score": 3.0}, "Use only one of"),
+            ({"where": ""}, "--where is empty: is a shell variable unset"),
+            ({"where": " "}, "--where is empty"),
+            ({"row_columns": "row"}, "--row-columns takes two names, like shard,row; it was 'row'"),
+            ({"row_columns": "row,row"}, "--row-columns takes two names"),
+            ({"row_columns": "s,length"}, 'already is a column "length".*--no-row-columns'),
+            ({"row_columns": "score,r"}, 'already is a column "score".*--row-columns'),
+            ({"score_column": "shard", "keep_all": True}, r'"shard".*--score-column'),
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
             ({"function_to_apply": "sigmoid"}, "Say which scores to keep: --min-score"),
             ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
@@ -320,6 +358,45 @@ class TestRefusals:
         (tmp_path / "empty").mkdir()
 
         refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
+
+    def test_an_output_in_the_input_folder_is_found_through_links(
+        self, options: RunOptions, source: Path, tmp_path: Path
+    ) -> None:
+        linked_input, linked_output = tmp_path / "in-link", tmp_path / "out-link"
+        linked_input.symlink_to(source)
+        (source / "below").mkdir()
+        linked_output.symlink_to(source / "below")
+
+        says = rf"The output {source}/(below/)?out lies in the input folder"
+        refused(replace(options, output_uri=f"{linked_input}/out"), says)
+        refused(replace(options, output_uri=f"{linked_output}/out"), says)
+        refused(replace(options, input_uris=(f"{linked_input}",), output_uri=f"{source}/out"), says)
+        refused(replace(options, input_uris=(f"file://{source}",), output_uri=f"file://{source}/out"), says)
+        refused(replace(options, input_uris=(f"{linked_input}/**/*.parquet",), output_uri=f"{source}/out"), says)
+        assert plan_run(replace(options, input_uris=(f"{source}/*.parquet",), output_uri=f"{source}/out")).shards
+
+    def test_an_input_with_two_columns_of_one_name_is_told(self, options: RunOptions, source: Path) -> None:
+        twice = pa.table([["a"], ["b"], ["c"]], names=["text", "id", "id"])
+        pq.write_table(twice, source / "a.parquet")
+
+        refused(options, 'Shard a has several columns "id"')
+
+    @pytest.mark.parametrize(
+        ("content", "looks_like"),
+        [
+            (b"text,url\nhello,https://example.org\n", "text, perhaps CSV"),
+            (b'{"text": "hello"}\n', "JSON"),
+            (b"\x1f\x8b\x08" + bytes(50), "gzip"),
+            (b"PAR1" + bytes(50), "cut off"),
+        ],
+    )
+    def test_a_file_that_is_no_parquet_is_told_with_what_it_looks_like(
+        self, options: RunOptions, tmp_path: Path, content: bytes, looks_like: str
+    ) -> None:
+        file = tmp_path / "data.csv"
+        file.write_bytes(content)
+
+        refused(replace(options, input_uris=(str(file),)), f"data.csv: not a readable Parquet file.*{looks_like}")
 
     def test_a_score_column_that_differs_from_another_only_in_case_is_told(
         self, options: RunOptions, source: Path

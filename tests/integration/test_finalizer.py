@@ -18,6 +18,7 @@ from celery import Celery
 
 from fleet.broker import make_app, queue_lists
 from fleet.columns import kept_schema, scores_schema
+from fleet.disclosure import disclosed_spec
 from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger, Publication
@@ -293,7 +294,8 @@ class TestManifest:
     def test_it_carries_the_spec_and_the_mark(
         self, manifest: pa.Table, ledger: Ledger, spec: RunSpec, out: Path
     ) -> None:
-        assert RunSpec.from_json(manifest.schema.metadata[b"shardsift.spec"]) == spec
+        assert RunSpec.from_json(manifest.schema.metadata[b"shardsift.spec"]) == disclosed_spec(spec)
+        assert str(out.parent) not in manifest.schema.metadata[b"shardsift.spec"].decode()
         assert Mark.read_from(out / MANIFEST_PATH) == Mark.of(spec.run_id, list(ledger.receipts(spec.run_id)))
 
 
@@ -322,11 +324,14 @@ class TestCard:
 
         text = dataset_card(spec, [a_receipt(spec.run_id, shard) for shard in (A, B)]).decode()
 
-        assert f"| Source | `{spec.input_uris[0]}` at revision `0123abc` |" in text
-        assert "| Model | `HuggingFaceFW/fineweb-edu-classifier` at revision `4567def` |" in text
+        dataset = "[HuggingFaceFW/fineweb](https://huggingface.co/datasets/HuggingFaceFW/fineweb)"
+        assert f"| Source | {dataset}, `{spec.input_uris[0]}` at revision `0123abc` |" in text
+        model = "[HuggingFaceFW/fineweb-edu-classifier](https://huggingface.co/HuggingFaceFW/fineweb-edu-classifier)"
+        assert f"| Model | {model} at revision `4567def` |" in text
         assert '| Filter | `"score" >= 3.0` |' in text
         assert "| Rows in | 20 |" in text
-        assert "| Kept | 12 |" in text
+        assert "| Kept | 12 (60.0%) |" in text
+        assert "| Dropped | 6 (30.0%) |" in text
         assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
         assert "`int_score`: the score clipped to 0…5 and rounded" in text
 
@@ -338,6 +343,35 @@ class TestCard:
         assert "/home/me" not in text
         assert "`mine` at revision `sha256-abc`" in text
         assert "`score_label`: the label of that output, of: good, bad." in text
+
+    @pytest.mark.parametrize(
+        ("changes", "title"),
+        [
+            ({}, "# fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier"),
+            ({"where": None}, "# fineweb CC-MAIN-2024-10, scored with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/web/*.parquet",)}, "# web, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/web/a.parquet",)}, "# a, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("*.parquet",)}, "# Parquet files, filtered with fineweb-edu-classifier"),
+        ],
+    )
+    def test_its_title_says_what_was_filtered_with_what(self, changes: dict[str, Any], title: str) -> None:
+        text = dataset_card(a_spec(**changes), [a_receipt("r", A)]).decode()
+
+        assert title in text.splitlines()
+        assert front_matter(text)["pretty_name"] == title.removeprefix("# ")
+        assert "/home/me" not in text
+
+    def test_on_the_hub_it_says_how_to_load_the_data(self) -> None:
+        on_hub = dataset_card(a_spec(output_uri="hf://datasets/me/kept"), [a_receipt("r", A)]).decode()
+        in_a_folder = dataset_card(a_spec(output_uri="/home/me/kept"), [a_receipt("r", A)]).decode()
+
+        assert 'load_dataset("me/kept", split="train", streaming=True)' in on_hub
+        assert "load_dataset" not in in_a_folder
+
+    def test_a_run_may_ask_for_its_paths_to_be_published(self) -> None:
+        spec = a_spec(crawl=None, input_uris=("/home/me/web/*.parquet",), publish_paths=True)
+
+        assert "| Source | `/home/me/web/*.parquet` at" in dataset_card(spec, [a_receipt("r", A)]).decode()
 
     def test_it_tells_the_worst_that_the_trials_of_the_workers_found(self) -> None:
         receipts = [
@@ -353,7 +387,7 @@ class TestCard:
         assert "| Scored in | bfloat16 on cpu (padded), float32 on cpu (padded) |" in text
         assert (
             "| Against float32 | logits of 16 sample texts within 0.02, 99.9 % of them within 0.02; "
-            "the filter decides 6.25% of those texts otherwise |" in text
+            "1 of 16 texts change side of the filter |" in text
         )
 
     def test_it_does_not_claim_a_trial_that_was_left_out(self) -> None:

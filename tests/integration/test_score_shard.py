@@ -166,6 +166,20 @@ def test_a_receipt_says_what_lies_in_the_output_and_adds_up(office: Office, shar
         assert (file.size_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
+@pytest.mark.parametrize("publish_paths", [False, True])
+def test_a_receipt_names_folder_and_worker_only_where_the_run_asks_for_it(
+    office: Office, shards: Path, publish_paths: bool
+) -> None:
+    desk = office.claim(shards, publish_paths=publish_paths)
+
+    receipt = desk.work()
+
+    told = receipt.to_json().decode()
+    assert receipt.source_uri.endswith("000_00000.parquet")
+    assert (str(shards) in told) == publish_paths
+    assert ("w1@test" in told) == publish_paths
+
+
 def test_the_receipt_lies_beside_the_staged_files_and_nothing_is_visible_or_left_over(
     office: Office, shards: Path
 ) -> None:
@@ -501,6 +515,16 @@ def test_a_filter_that_fails_on_a_rows_value_fails_the_shard_with_the_reason(off
     desk = office.claim(shards, where="CAST(url AS INTEGER) > 0")
 
     with pytest.raises(ShardError, match=r'Shard 000_00000: The filter "CAST\(url AS INTEGER\) > 0" cannot be used'):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_filter_that_exceeds_its_bounds_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
+    huge = "length(repeat(url, CASE WHEN length(url) < 1000 THEN 9000000 ELSE 1 END)) > 0"
+    desk = office.claim(shards, where=huge)
+
+    with pytest.raises(ShardError, match=r"Shard 000_00000: The filter .* it needs more than \d+ MiB of memory"):
         desk.work()
 
     assert desk.produced() == []

@@ -177,8 +177,6 @@ def test_a_second_run_replaces_the_first(
     ("options", "message"),
     [
         (("--budgets", "512,many"), "worker: --budgets takes numbers of tokens"),
-        (("--dtype", "float8"), "worker: There is no dtype 'float8'. Choose one of: auto, float32"),
-        (("--backend", "magic"), "worker: The environment variable SHARDSIFT_BACKEND has a wrong value"),
         (("--backend", "packed", "--dtype", "float32"), "worker: --backend packed needs a GPU"),
         (("--text-column", "content"), 'has no column "content"; it has: '),
         (("--model", "/nowhere/at/all"), "worker: There is no model '/nowhere/at/all'"),

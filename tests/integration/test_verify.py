@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.receipt import OutputFile, Receipt
-from fleet.spec import RunSpec
-from fleet.storage.manifest import manifest, receipts_listed, spec_listed
+from fleet.storage.manifest import manifest, mark_of, receipts_listed, spec_listed
 from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.demo.shards import write_shards
 from producer.local.redis_server import embedded_redis
@@ -45,14 +45,13 @@ class Dataset:
 
     @property
     def receipts(self) -> list[Receipt]:
-        content = (self.output / MANIFEST_PATH).read_bytes()
-        return receipts_listed(content, self.spec.run_id)
+        return receipts_listed((self.output / MANIFEST_PATH).read_bytes(), self.run_id)
 
     @property
-    def spec(self) -> RunSpec:
-        spec = spec_listed((self.output / MANIFEST_PATH).read_bytes())
-        assert spec is not None
-        return spec
+    def run_id(self) -> str:
+        mark = mark_of((self.output / MANIFEST_PATH).read_bytes())
+        assert mark is not None
+        return mark.run_id
 
     def rewrite(self, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
         """Change the rows of a file, and have the manifest say that they always were so: only their content is wrong."""
@@ -68,9 +67,9 @@ class Dataset:
         self._write_manifest([receipt for receipt in self.receipts if receipt.shard != shard])
 
     def _write_manifest(self, receipts: list[Receipt]) -> None:
-        spec = self.spec
-        content = manifest(spec, receipts, Mark.of(spec.run_id, receipts))
-        (self.output / MANIFEST_PATH).write_bytes(content)
+        run_id, spec = self.run_id, spec_listed((self.output / MANIFEST_PATH).read_bytes())
+        assert spec is not None
+        (self.output / MANIFEST_PATH).write_bytes(manifest(spec, receipts, Mark.of(run_id, receipts)))
 
 
 def _with_file(receipt: Receipt, path: str, file: Path) -> Receipt:
@@ -84,8 +83,6 @@ def _with_file(receipt: Receipt, path: str, file: Path) -> Receipt:
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    import redis
-
     with (
         embedded_redis(tmp_path_factory.mktemp("redis")) as url,
         redis.Redis.from_url(url, decode_responses=True) as client,
@@ -110,7 +107,9 @@ def published(
         for shard in sorted((folder / "source").glob("*.parquet")):
             table = pq.read_table(shard)
             texts = pa.array([None, *table["text"].to_pylist()[1:]], table.schema.field("text").type)
-            pq.write_table(table.set_column(table.schema.get_field_index("text"), table.schema.field("text"), texts), shard)
+            pq.write_table(
+                table.set_column(table.schema.get_field_index("text"), table.schema.field("text"), texts), shard
+            )
         chosen = RunOptions(
             **{
                 "input_uris": (str(folder / "source"),),
@@ -149,7 +148,12 @@ class TestASoundDataset:
         found = original.verify(with_source=True)
 
         assert found.faults == ()
-        assert (found.shards, found.files, found.rows_in, found.rows_errored) == (SHARDS, 2 * SHARDS, SHARDS * ROWS, SHARDS)
+        assert (found.shards, found.files, found.rows_in, found.rows_errored) == (
+            SHARDS,
+            2 * SHARDS,
+            SHARDS * ROWS,
+            SHARDS,
+        )
         assert 0 < found.rows_kept < SHARDS * ROWS
         assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
 
@@ -202,7 +206,9 @@ class TestFiles:
 
 class TestRows:
     def test_a_row_that_is_there_twice_is_found(self, dataset: Dataset) -> None:
-        dataset.rewrite(a_file(dataset), lambda rows: pa.concat_tables([rows.slice(0, 1), rows.slice(0, len(rows) - 1)]))
+        dataset.rewrite(
+            a_file(dataset), lambda rows: pa.concat_tables([rows.slice(0, 1), rows.slice(0, len(rows) - 1)])
+        )
 
         assert f"{a_file(dataset)}: has a row twice, or rows out of order" in dataset.faults()
 

@@ -111,7 +111,11 @@ class FaultRuns:
 
     def _plan(self) -> Plan:
         options = RunOptions(
-            input_uris=(str(self.shards),), model=str(self.model), dtype="float32", output_uri=str(self.output)
+            input_uris=(str(self.shards),),
+            model=str(self.model),
+            dtype="float32",
+            output_uri=str(self.output),
+            publish_paths=True,  # so that the manifest tells which worker scored a shard
         )
         plan = plan_run(options)
         return replace(plan, spec=replace(plan.spec, window_rows=WINDOW_ROWS))

@@ -3,14 +3,18 @@
 import re
 from datetime import UTC, datetime
 
+import duckdb
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.filter import Filter
+from fleet.sql_process import Bounds, SqlProcess
+from support.waiting import wait_until
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(
@@ -292,8 +296,76 @@ class TestRefusals:
         with pytest.raises(UsageError, match="Could not convert string 'a'"):
             condition.keep(ROWS)
 
+    @pytest.mark.parametrize(
+        ("where", "says"),
+        [
+            ("score = 1 and", 'syntax error at or near "and"'),
+            ("score >=", 'syntax error at or near ">="'),
+            ("score >= 3)", 'syntax error at or near ")"'),
+            ("score >= )", 'syntax error at or near ")"'),
+        ],
+    )
+    def test_a_bracket_is_named_only_where_the_user_wrote_one(self, where: str, says: str) -> None:
+        assert says in refusal(where)
+
     def test_the_message_is_one_line_that_ends_with_an_example(self) -> None:
         message = refusal("score >=\n3 /*")
 
         assert "\n" not in message
         assert message.endswith('Write a condition on one row, like "score >= 3".')
+
+
+class TestBounds:
+    """A condition costs a bounded time and memory, whatever it calls; the message names it and what it exceeded."""
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "format('{:>1000000000}', text) <> ''",
+            "length(repeat('x', 1000000000)) > 3",
+            "length(lpad(text, 1000000000, 'x')) > 3",
+            "len(range(row * 1000000000)) > 3",
+            "length(replace(text, ' ', repeat('b', 100000000))) > 3",
+        ],
+    )
+    def test_what_takes_gigabytes_for_one_row_is_refused_before_any_is_scored(self, where: str) -> None:
+        assert "it needs more than 512 MiB of memory for one row; make it simpler" in refusal(where)
+
+    def test_what_takes_gigabytes_for_many_rows_is_refused_when_they_come(self) -> None:
+        condition = Filter("length(repeat(text, 100000)) > 3", SCHEMA)
+        rows = pa.table({name: pa.nulls(8000, SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA)
+        rows = rows.set_column(0, "text", pa.array(["ten letter"] * 8000))
+
+        with pytest.raises(UsageError, match=r"it needs more than 5\d\d MiB of memory for 8,000 rows"):
+            condition.keep(rows)
+
+    def test_what_takes_too_long_is_ended_by_the_kernel_in_the_midst_of_a_call(self) -> None:
+        process = SqlProcess(Bounds(cpu_seconds=0.3))
+        rows = pa.table({"text": ["abcdefgh" * 5000]})
+
+        with pytest.raises(duckdb.InterruptException, match="it took longer than 0 s for one row; make it simpler"):
+            process.run("SELECT levenshtein(text, repeat(text, 5)) FROM rows", rows)
+
+    def test_a_process_that_was_ended_from_outside_is_no_fault_of_the_condition(self) -> None:
+        condition = Filter("text like 'a%'", SCHEMA)
+        (process,) = (child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline())
+        process.kill()
+
+        with pytest.raises(TransientError, match="ended by signal 9"):
+            condition.keep(ROWS)
+
+        assert condition.keep(ROWS).tolist() == [0]
+
+    def test_its_process_ends_with_it(self) -> None:
+        condition = Filter("text like 'a%'", SCHEMA)
+        (process,) = (child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline())
+
+        del condition
+
+        wait_until(lambda: not process.is_running(), description="the process is gone")
+
+    @pytest.mark.parametrize("where", ["score >= 3", "length(text) > 3 and lower(text) <> 'a'", "score + 1 >= 3"])
+    def test_what_only_compares_needs_no_process(self, where: str) -> None:
+        _condition = Filter(where, SCHEMA)
+
+        assert not [child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline()]

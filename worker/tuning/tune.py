@@ -16,7 +16,7 @@ from transformers import AutoConfig
 from fleet.errors import UsageError
 from fleet.model import resolve_model
 from fleet.settings import Settings
-from fleet.spec import DTYPES, WINDOW_ROWS, Model
+from fleet.spec import WINDOW_ROWS, Model
 from worker.loading import load_model
 from worker.scoring import EncodedRows, ModelError, Scorer
 from worker.tuning.budgets import budget_candidates
@@ -135,8 +135,6 @@ class _Bench:
 
 
 def _resolved(settings: Settings) -> Model:
-    if settings.dtype not in DTYPES:
-        raise UsageError(f"There is no dtype {settings.dtype!r}. Choose one of: {', '.join(DTYPES)}.")
     return resolve_model(settings.model, settings.model_revision)
 
 

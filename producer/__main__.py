@@ -1,0 +1,13 @@
+"""`python -m producer`: the command `producer`."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # -m puts the current folder first, and a user's own worker.py or fleet.py there must not stand in for ours.
+    if not sys.flags.safe_path and Path(sys.path[0]) != Path(__file__).parents[1]:
+        del sys.path[0]
+
+    from producer.cli import main
+
+    main()

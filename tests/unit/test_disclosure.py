@@ -1,0 +1,77 @@
+"""What is published names nothing of the machines that made it, unless it is asked to."""
+
+from dataclasses import replace
+
+import pytest
+
+from fleet.disclosure import disclosed_inputs, disclosed_model, disclosed_source, disclosed_spec, disclosed_worker
+from fleet.spec import Model
+from support.records import a_shard, a_spec
+
+FOLDER_MODEL = Model(name="/home/me/models/mine", revision="sha256-abc", labels=("LABEL_0",))
+
+
+@pytest.mark.parametrize(
+    ("uri", "named"),
+    [
+        ("/home/me/shards", "shards"),
+        ("/home/me/shards/", "shards"),
+        ("/home/me/shards/one.parquet", "one.parquet"),
+        ("/home/me/shards/**/*.parquet", "shards/**/*.parquet"),
+        ("s3://bucket/private/crawl/*.parquet", "crawl/*.parquet"),
+        ("https://intern.example/files/one.parquet", "one.parquet"),
+        ("hf://datasets/me/mine@0123abc/data/*.parquet", "hf://datasets/me/mine@0123abc/data/*.parquet"),
+    ],
+)
+def test_an_input_is_named_by_its_last_part(uri: str, named: str) -> None:
+    assert disclosed_inputs(a_spec(input_uris=(uri,))) == (named,)
+    assert disclosed_inputs(a_spec(input_uris=(uri,), publish_paths=True)) == (uri,)
+
+
+@pytest.mark.parametrize(
+    ("name", "uri", "named"),
+    [
+        ("one", "file:///home/me/shards/one.parquet", "one.parquet"),
+        ("crawl/a/one", "s3://bucket/data/crawl/a/one.parquet", "crawl/a/one.parquet"),
+        ("one.pq", "/home/me/one.pq", "one.pq"),
+        (
+            "c/one",
+            "hf://datasets/me/mine@0123abc/data/c/one.parquet",
+            "hf://datasets/me/mine@0123abc/data/c/one.parquet",
+        ),
+    ],
+)
+def test_a_shard_is_named_below_the_root_of_its_input(name: str, uri: str, named: str) -> None:
+    shard = a_shard(name, uri=uri)
+
+    assert disclosed_source(a_spec(), shard) == named
+    assert disclosed_source(a_spec(publish_paths=True), shard) == uri
+
+
+def test_a_model_folder_is_named_by_its_last_part() -> None:
+    assert disclosed_model(a_spec(model=FOLDER_MODEL)) == "mine"
+    assert disclosed_model(a_spec(model=FOLDER_MODEL, publish_paths=True)) == "/home/me/models/mine"
+    assert disclosed_model(a_spec()) == "HuggingFaceFW/fineweb-edu-classifier"
+
+
+def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
+    first, second = a_spec(), a_spec(text_column="other")
+
+    named = disclosed_worker(first, "w1@host.intern/7")
+
+    assert named == disclosed_worker(first, "w1@host.intern/7")
+    assert named not in (disclosed_worker(first, "w2@host.intern/7"), disclosed_worker(second, "w1@host.intern/7"))
+    assert "host" not in named
+    assert len(named) <= 16
+    assert disclosed_worker(replace(first, publish_paths=True), "w1@host/7") == "w1@host/7"
+
+
+def test_a_disclosed_spec_differs_in_names_alone() -> None:
+    spec = a_spec(input_uris=("/home/me/shards",), output_uri="/home/me/out", model=FOLDER_MODEL)
+
+    disclosed = disclosed_spec(spec)
+
+    assert "/home/me" not in disclosed.to_json().decode()
+    restored = replace(disclosed, input_uris=spec.input_uris, output_uri=spec.output_uri, model=spec.model)
+    assert restored == spec
+    assert disclosed_spec(replace(spec, publish_paths=True)) == replace(spec, publish_paths=True)
