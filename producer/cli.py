@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
-    "Exit codes: 0 done, 1 some shards failed, 2 wrong options or no Redis, 3 still running, 130 interrupted.",
+    "Exit codes: 0 done, 1 some shards failed or the run cannot be published, 2 wrong options or no Redis, "
+    "3 not finished yet, 4 cancelled, 130 interrupted.",
 )
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
@@ -39,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 @cli.command(
     rich_help_panel="Runs",
-    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/fineweb-edu-2024-10 --wait",
+    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait",
 )
 @with_run_options
 def enqueue(
@@ -49,10 +50,8 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
-    from producer.enqueue import plan_run
-
     if dry_run:
-        _print_plan(plan_run(options), as_json=as_json)
+        _print_plan(_planned(options), as_json=as_json)
         return
     from fleet.broker import make_app
     from fleet.ledger import Ledger
@@ -61,7 +60,7 @@ def enqueue(
 
     settings = read_settings()
     ledger = Ledger.connect(settings)
-    plan = plan_run(options)
+    plan = _planned(options)
     done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
     if not wait:
         _print_enqueued(done, as_json=as_json)
@@ -88,11 +87,10 @@ def run(
     Ctrl-C stops the run cleanly. The same command resumes it.
     """
     from fleet.settings import read_settings
-    from producer.enqueue import plan_run
     from producer.local.run import run_locally
     from producer.status import ExitCode
 
-    plan = plan_run(options)
+    plan = _planned(options)
     say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
         ended = run_locally(plan, read_settings(), workers=workers)
@@ -113,20 +111,25 @@ def status(
     from fleet.errors import UsageError
     from producer.status import run_status
 
-    with _open_ledger() as (_, ledger):
+    with _open_ledger() as (settings, ledger):
         newest = next(iter(ledger.run_ids()), None)
         if run_id is None and newest is None:
             raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-        _report(run_status(ledger, run_id or newest or ""), as_json=as_json)
+        found = run_status(ledger, run_id or newest or "", is_of_this_machine=settings.redis_is_embedded)
+        _report(found, as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs, newest first."""
+    from fleet.workers import list_workers
     from producer.status import run_status, status_table
 
-    with _open_ledger() as (_, ledger):
-        statuses = [run_status(ledger, run_id) for run_id in ledger.run_ids()]
+    with _open_ledger() as (settings, ledger):
+        is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
+        statuses = [
+            run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local) for run_id in ledger.run_ids()
+        ]
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:
@@ -146,14 +149,17 @@ def retry(
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from producer.retry import retry_run
 
     with _open_ledger() as (settings, ledger):
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
-        queued = ledger.retry(run_id, done_too=every)
+        retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
-        say(f"{queued} shards are queued again.")
+        for name in retried.changed:
+            say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+        say(f"{retried.queued} shards are queued again.")
 
 
 @cli.command(
@@ -236,6 +242,18 @@ def demo(
     result = sift(folder, settings, workers=workers)
     typer.echo(demo_report(folder, training, result))
     raise typer.Exit(result.status.exit_code)
+
+
+def _planned(options: RunOptions) -> "Plan":
+    """The checked run; tells first where its rows go, if the user did not."""
+    from producer.destination import with_output
+    from producer.enqueue import plan_run
+
+    chosen = with_output(options)
+    if not options.output_uri:
+        sight = "public" if options.public else "private; --public makes it public"
+        say(f"Publishing to {chosen.output_uri} (created {sight}).")
+    return plan_run(chosen)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.broker import make_app, queue_lists
@@ -20,6 +21,7 @@ from producer.finalizer.app import ONLY_RUN
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis
 from producer.progress import watch
+from producer.same_run import same_run
 from producer.status import RunStatus
 
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
@@ -35,6 +37,7 @@ def run_locally(plan: Plan, settings: Settings, *, workers: int | None) -> RunSt
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, the children are stopped in good order
     with machine_redis(settings, create=True) as settings:
         ledger = Ledger.connect(settings)
+        plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
         app = make_app("producer", settings)
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
@@ -102,12 +105,11 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
 
 
 def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
-    revision = {} if spec.model.revision.startswith("sha256-") else {"SHARDSIFT_MODEL_REVISION": spec.model.revision}
     environment = {
         **_environment(settings),
         "SHARDSIFT_MODEL": spec.model.name,
+        "SHARDSIFT_MODEL_REVISION": spec.model.revision,
         "SHARDSIFT_DTYPE": spec.dtype,
-        **revision,
         **devices,
     }
     return _running(own_command("worker", "start", "--name", name), name, environment, settings)

@@ -56,6 +56,13 @@ class Published:
         content = self.read(path)
         self.write(path, content[: len(content) // 2])
 
+    def empty(self, path: str) -> None:
+        self.write(path, b"")
+
+    def zero(self, path: str) -> None:
+        """What is left of a file whose blocks never reached the disk."""
+        self.write(path, bytes(len(self.read(path))))
+
     def flip(self, path: str) -> None:
         """Change one bit in the midst of a file."""
         content = bytearray(self.read(path))
