@@ -56,7 +56,7 @@ class Verification:
         yield from (str(fault) for fault in self.faults[:_LINES])
         if len(self.faults) > _LINES:
             yield f"and {len(self.faults) - _LINES:,} more"
-        yield "sound" if self.is_sound else f"damaged: {len(self.faults):,} faults"
+        yield "sound" if self.is_sound else f"damaged: {len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''}"
 
 
 _CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"

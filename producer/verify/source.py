@@ -16,6 +16,7 @@ from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from producer.inputs import list_input
+from producer.verify.published import Published
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
 
@@ -27,17 +28,19 @@ def source_shards(uris: tuple[str, ...]) -> dict[str, Shard]:
     return {shard.name: shard for shard in list_input(*uris).shards}
 
 
-def missing_shards(source: dict[str, Shard], receipts: tuple[Receipt, ...], spec: RunSpec) -> list[Fault]:
-    """Shards of the input that are not in the dataset, and those of the dataset that the input does not have."""
-    published = {receipt.shard for receipt in receipts}
-    unread = [] if spec.limit_shards or spec.limit_rows else sorted(source.keys() - published)
+def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
+    """Shards of the input that the manifest does not know, and those of the manifest that the input does not have."""
+    listed = {receipt.shard for receipt in published.receipts}
+    is_limited = bool(published.spec.limit_shards or published.spec.limit_rows)
+    unread = set() if is_limited else source.keys() - listed - set(published.left_out)
     return [
-        *(Fault(path=f"data/{name}.parquet", problem="is missing: the input has this shard") for name in unread),
-        *(
-            Fault(path=f"data/{name}.parquet", problem="comes from a shard that the input does not have")
-            for name in sorted(published - source.keys())
-        ),
+        *(_fault(shard, "is missing: the input has this shard") for shard in sorted(unread)),
+        *(_fault(shard, "is of a shard that the input does not have") for shard in sorted(listed - source.keys())),
     ]
+
+
+def _fault(shard: str, problem: str) -> Fault:
+    return Fault(path=f"data/{shard}.parquet", problem=problem)
 
 
 def source_faults(

@@ -11,7 +11,7 @@ from fleet.storage.output import output_files
 from producer.verify.published import Published, read_published
 from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
-from producer.verify.source import missing_shards, source_faults, source_shards
+from producer.verify.source import source_faults, source_shards, unlisted_shards
 
 _READERS = 4  # shards at once: decompressing and hashing leave Python's lock
 
@@ -26,9 +26,9 @@ def verify(
     """
     published = read_published(uri)
     shards = source_shards(source) if source else {}
-    faults = _file_faults(published)
+    faults = [*_file_faults(published), *_left_out(published)]
     if source:
-        faults += missing_shards(shards, published.receipts, published.spec)
+        faults += unlisted_shards(shards, published)
     broken = {fault.path for fault in faults}
     sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
     faults += _row_faults(published, sound, shards, on_shard)
@@ -40,6 +40,11 @@ def _file_faults(published: Published) -> list[Fault]:
     output = open_output(published.uri, published.run_id)
     findings = output.inspect(published.receipts, hashes=True)
     return [Fault(path=finding.path, problem=finding.sentence) for finding in findings]
+
+
+def _left_out(published: Published) -> list[Fault]:
+    problem = "is missing: its shard failed, and the run was published without it"
+    return [Fault(path=f"data/{shard}.parquet", problem=problem) for shard in published.left_out]
 
 
 def _row_faults(

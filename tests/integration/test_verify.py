@@ -1,5 +1,6 @@
 """`producer verify` reads a published dataset, and whatever is wrong with it, it says so."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from producer.options import RunOptions
 from producer.verify.report import Verification
 from producer.verify.verify import verify
 from support.outputs import file_sha256
+from support.processes import run_command
 from support.small_run import publish
 from worker.scoring import Scorer, load_scorer
 
@@ -59,17 +61,19 @@ class Dataset:
         pq.write_table(change(pq.read_table(file)), file)
         self._write_manifest([_with_file(receipt, path, file) for receipt in self.receipts])
 
-    def leave_out(self, shard: str) -> None:
-        """Publish the run without a shard, and say nothing of it."""
+    def leave_out(self, shard: str, *, said: bool = False) -> None:
+        """Publish the run without a shard. `said`: the manifest names it, as that of a run with failed shards does."""
         gone = next(receipt for receipt in self.receipts if receipt.shard == shard)
         for file in (gone.data, gone.scores):
             (self.output / file.path).unlink()
-        self._write_manifest([receipt for receipt in self.receipts if receipt.shard != shard])
+        left = [receipt for receipt in self.receipts if receipt.shard != shard]
+        self._write_manifest(left, left_out=(shard,) if said else ())
 
-    def _write_manifest(self, receipts: list[Receipt]) -> None:
+    def _write_manifest(self, receipts: list[Receipt], left_out: tuple[str, ...] = ()) -> None:
         run_id, spec = self.run_id, spec_listed((self.output / MANIFEST_PATH).read_bytes())
         assert spec is not None
-        (self.output / MANIFEST_PATH).write_bytes(manifest(spec, receipts, Mark.of(run_id, receipts)))
+        content = manifest(spec, receipts, Mark.of(run_id, receipts), left_out=left_out)
+        (self.output / MANIFEST_PATH).write_bytes(content)
 
 
 def _with_file(receipt: Receipt, path: str, file: Path) -> Receipt:
@@ -170,6 +174,32 @@ class TestASoundDataset:
         assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
 
 
+class TestTheCommand:
+    def test_a_sound_dataset_exits_with_0(self, original: Dataset) -> None:
+        answer = run_command(
+            "producer", "verify", str(original.output), "--source", str(original.source), "--json", environment={}
+        )
+
+        assert answer.returncode == 0, answer.stderr
+        assert json.loads(answer.stdout)["sound"] is True
+
+    def test_a_damaged_one_exits_with_1_and_names_the_file(self, dataset: Dataset) -> None:
+        path = a_file(dataset)
+        (dataset.output / path).unlink()
+
+        answer = run_command("producer", "verify", str(dataset.output), environment={})
+
+        assert answer.returncode == 1, answer.stderr
+        assert answer.stdout.splitlines()[-2:] == [f"{path}: is missing", "damaged: 1 fault"]
+
+    def test_a_place_where_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
+        answer = run_command("producer", "verify", str(tmp_path), environment={})
+
+        assert (answer.returncode, answer.stdout) == (2, "")
+        assert len(answer.stderr.splitlines()) == 1
+        assert "Nothing is published at" in answer.stderr
+
+
 class TestFiles:
     @pytest.mark.parametrize("kind", ["data", "scores"])
     def test_a_deleted_file_is_missing(self, dataset: Dataset, kind: str) -> None:
@@ -262,6 +292,15 @@ class TestSource:
 
         assert dataset.faults() == []
         assert dataset.faults(with_source=True) == [f"data/{shard}.parquet: is missing: the input has this shard"]
+
+    def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
+        shard = dataset.receipts[1].shard
+
+        dataset.leave_out(shard, said=True)
+
+        assert dataset.faults(with_source=True) == [
+            f"data/{shard}.parquet: is missing: its shard failed, and the run was published without it"
+        ]
 
     def test_an_input_that_changed_since_is_told_apart_from_a_wrong_dataset(self, dataset: Dataset) -> None:
         file = sorted(dataset.source.glob("*.parquet"))[0]
