@@ -201,6 +201,37 @@ def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> 
         _report(looked_at(ledger, run_status(ledger, run_id), hashes=verify), as_json=as_json)
 
 
+@cli.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI", help="Compare every row with this input too. Give it as often as --input was given."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a published dataset: hashes, counts, schemas, scores, no row twice, no shard missing, no foreign file.
+
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is not.
+    """
+    from producer.status import ExitCode
+    from producer.verify.verify import verify as verify_output
+
+    uri = target if _is_place(target) else _output_of(target)
+    found = verify_output(uri, source=tuple(source or ()))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)
+
+
 @cli.command(
     rich_help_panel="Services",
     epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer",
@@ -276,6 +307,16 @@ def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
 
     with machine_redis(read_settings(), create=False) as settings:
         yield settings, Ledger.connect(settings)
+
+
+def _is_place(target: str) -> bool:
+    """Whether this is a path or URI; a run id has no slash."""
+    return "/" in target or Path(target).exists()
+
+
+def _output_of(run_id: str) -> str:
+    with _open_ledger() as (_, ledger):
+        return ledger.spec(run_id).output_uri
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:
