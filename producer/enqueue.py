@@ -18,7 +18,7 @@ from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output, open_parquet
-from fleet.storage.output import Recovered
+from fleet.storage.output import Output, Recovered
 from producer.destination import with_output
 from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
@@ -113,7 +113,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_complete(spec.run_id)
     ledger.clear_publish_error(spec.run_id)
-    findings = look_again(ledger, spec.run_id, hashes=verify)
+    findings = look_again(ledger, spec.run_id, hashes=verify) or _losses(output, recovered, spec, hashes=verify)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(
@@ -125,6 +125,14 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
         counts=ledger.counts(spec.run_id),
         findings=findings,
     )
+
+
+def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
+    """What a published output has lost, if the ledger was lost too; those shards are scored again."""
+    mark = output.published() if recovered.partial else None
+    if mark is None or mark.run_id != spec.run_id:
+        return ()
+    return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))
 
 
 def absolute_uri(uri: str) -> str:
