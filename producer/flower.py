@@ -2,9 +2,11 @@
 
 import os
 import secrets
+import socket
 import sys
 
 from fleet.broker import make_app
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings, read_secret
 
@@ -15,13 +17,14 @@ _OFFLINE_SECONDS = 600  # spot machines go for good
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
-    """Serve until stopped. Raises UsageError where no Redis answers."""
+    """Serve until stopped. Raises UsageError if no Redis answers or the port is taken."""
     Ledger.connect(settings)
+    _check_port(address, port)
     auth = flower_auth(settings)
     if auth is None:
         auth = f"shardsift:{secrets.token_urlsafe(12)}"
         sys.stderr.write(
-            f"Flower's user and password for this time: {auth}  (set SHARDSIFT_FLOWER_AUTH to choose them)\n"
+            f"Flower's user and password until it stops: {auth}  (choose them with SHARDSIFT_FLOWER_AUTH)\n"
         )
     os.environ["FLOWER_BASIC_AUTH"] = auth  # by the environment: arguments show in `ps`
     settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -40,6 +43,18 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
             "--inspect_timeout=5000",
         ]
     )
+
+
+def _check_port(address: str, port: int) -> None:
+    try:
+        family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Flower's own will
+            probe.bind(place)
+    except OSError as error:
+        raise UsageError(
+            f"Flower cannot listen on {address}:{port}: {error.strerror}. Choose another --port or --address."
+        ) from error
 
 
 def flower_auth(settings: Settings) -> str | None:

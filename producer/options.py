@@ -96,10 +96,15 @@ class RunOptions:
         typer.Option(
             "--output",
             metavar="URI",
-            help="A folder, a URL, or hf://datasets/<user>/<name>. Required.",
+            help="A folder, a URL, or hf://datasets/<user>/<name>. "
+            "Default for --crawl: a dataset of the HF_TOKEN's user, <dataset>-<crawl>-<model>.",
             rich_help_panel=_OUTPUT,
         ),
     ] = ""
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="Create the dataset on the Hub public, not private.", rich_help_panel=_OUTPUT),
+    ] = False
     score_column: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the added column.", rich_help_panel=_OUTPUT)
     ] = "score"

@@ -143,7 +143,7 @@ def _record_failure(child: Child, claim: Claim, error: Exception) -> None:
             child.ledger.fail(claim, str(ours), trace)
         elif isinstance(ours, TransientError):
             logger.warning("Shard %s of %s will be tried again: %s", name, claim.run_id, ours)
-            child.ledger.retry_later(claim, str(ours), trace)
+            child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
         else:
             logger.error("Shard %s of %s met what nobody foresaw: %s", name, claim.run_id, ours)
             child.ledger.crashed(claim, str(ours), trace)

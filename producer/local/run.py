@@ -5,8 +5,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.broker import make_app, queue_lists
@@ -15,18 +16,26 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.enqueue import Plan, enqueue
+from producer.enqueue import Enqueued, Plan, enqueue
 from producer.finalizer.app import ONLY_RUN
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis
 from producer.progress import watch
-from producer.status import RunStatus
+from producer.same_run import same_run
+from producer.status import RunStatus, looked_at
 
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
 _STOP_SECONDS = 60.0  # a worker stops between two batches; the longest batch is what this allows for
 
 
-def run_locally(plan: Plan, settings: Settings, *, workers: int | None) -> RunStatus:
+def run_locally(
+    plan: Plan,
+    settings: Settings,
+    *,
+    workers: int | None,
+    verify: bool = False,
+    on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
+) -> RunStatus:
     """Do a run with processes of this machine, and return how it ended. Raises UsageError, and KeyboardInterrupt on Ctrl-C.
 
     The same plan again goes on where this one stopped.
@@ -35,17 +44,19 @@ def run_locally(plan: Plan, settings: Settings, *, workers: int | None) -> RunSt
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, the children are stopped in good order
     with machine_redis(settings, create=True) as settings:
         ledger = Ledger.connect(settings)
+        plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
         app = make_app("producer", settings)
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
-        enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds)
+        on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
         with ExitStack() as stack:
             stack.enter_context(_finalizer(plan.spec, settings))
             children = [
                 stack.enter_context(_worker(plan.spec, settings, f"worker-{number}", devices))
                 for number, devices in enumerate(_devices(workers))
             ]
-            return watch(ledger, plan.spec.run_id, on_look=lambda: _check_alive(children, settings))
+            ended = watch(ledger, plan.spec.run_id, on_look=lambda: _check_alive(children, settings))
+            return looked_at(ledger, ended, hashes=verify)
 
 
 @contextmanager

@@ -1,15 +1,43 @@
 """The first minutes of a user: versions and help, choices that are checked at once, and mistakes that end in one sentence."""
 
+import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hubserver import HubServer
 from support.fleet import Fleet
 from support.processes import BIN, run_command
+
+
+@pytest.fixture(scope="module")
+def running_hub(shards: Path, tiny_model: Path) -> Iterator[HubServer]:
+    """A Hub that has a crawl and the classifier under their public names."""
+    with HubServer() as hub, tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(shards, Path(folder, "data", "CC-MAIN-2024-10"))
+        hub.create_repo("HuggingFaceFW/fineweb")
+        hub.add_folder("HuggingFaceFW/fineweb", Path(folder), message="a crawl")
+        hub.create_repo("HuggingFaceFW/fineweb-edu-classifier", "model")
+        hub.add_folder("HuggingFaceFW/fineweb-edu-classifier", tiny_model, repo_type="model", message="a model")
+        yield hub
+        assert hub.handler_errors == []
+
+
+@pytest.fixture
+def hub(running_hub: HubServer, fleet: Fleet, tmp_path: Path) -> HubServer:
+    """The same, for a fleet without a token."""
+    running_hub.forget_requests()
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment.update(running_hub.client_env(tmp_path / "home"))
+    return running_hub
 
 
 class TestTheCommandsThemselves:
@@ -82,6 +110,128 @@ class TestScoringEverythingAgain:
         assert "Confirm with --yes" in unconfirmed.stderr
         assert "queued again" not in unconfirmed.stderr
         assert "shards are queued again" in confirmed.stderr
+
+
+class TestACrawlWithoutAnOutput:
+    """`producer enqueue --crawl CC-MAIN-2024-10`, exactly so."""
+
+    COMMAND = ("enqueue", "--crawl", "CC-MAIN-2024-10")
+    OUTPUT = "ada/fineweb-CC-MAIN-2024-10-fineweb-edu-classifier"
+
+    def test_it_is_published_to_a_private_dataset_of_the_tokens_user_and_that_is_said_first(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
+        fleet.environment["HF_TOKEN"] = hub.token("ada")
+
+        sent = fleet.producer(*self.COMMAND)
+        again = fleet.producer(*self.COMMAND, "--json")
+
+        assert sent.returncode == 0, sent.stderr
+        assert sent.stderr.startswith(f"Publishing to hf://datasets/{self.OUTPUT} (created private; ")
+        assert hub.is_private(self.OUTPUT)
+        assert fleet.ledger.spec(sent.stdout.strip()).output_uri == f"hf://datasets/{self.OUTPUT}"
+        assert json.loads(again.stdout) == {**json.loads(again.stdout), "run_id": sent.stdout.strip(), "added": 0}
+        assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once a command
+
+    def test_it_is_public_if_asked_for_and_the_same_run(self, hub: HubServer, fleet: Fleet) -> None:
+        fleet.environment["HF_TOKEN"] = hub.token("bob")
+
+        public = fleet.producer(*self.COMMAND, "--public")
+        private = fleet.producer(*self.COMMAND)
+
+        assert (public.returncode, private.returncode) == (0, 0), public.stderr
+        assert not hub.is_private(self.OUTPUT.replace("ada/", "bob/"))
+        assert public.stdout == private.stdout
+
+    def test_without_a_token_both_ways_on_are_named_and_the_hub_is_not_asked(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
+        done = fleet.producer(*self.COMMAND)
+
+        assert done.returncode == 2
+        assert "HF_TOKEN" in done.stderr
+        assert "--output FOLDER" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert hub.requests == []
+
+    def test_without_a_redis_both_ways_on_are_named_and_the_hub_is_not_asked(
+        self, hub: HubServer, fleet: Fleet
+    ) -> None:
+        fleet.environment |= {"HF_TOKEN": hub.token("ada"), "REDIS_URL": ""}
+
+        done = fleet.producer(*self.COMMAND)
+
+        assert done.returncode == 2
+        assert "REDIS_URL" in done.stderr
+        assert "`producer run`" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert hub.requests == []
+
+    def test_a_token_that_the_hub_refuses_is_told_in_one_line(self, hub: HubServer, fleet: Fleet) -> None:
+        fleet.environment["HF_TOKEN"] = "hf_wrong"
+
+        done = fleet.producer(*self.COMMAND)
+
+        assert (done.returncode, done.stderr) == (
+            2,
+            "producer: The Hub refuses this HF_TOKEN. Set another, or name an --output.\n",
+        )
+
+    @pytest.mark.parametrize("options", [(), ("--output", "out")], ids=["output to be chosen", "output named"])
+    def test_without_a_network_it_ends_at_once_in_one_line(self, fleet: Fleet, options: tuple[str, ...]) -> None:
+        fleet.environment.pop("HF_HUB_OFFLINE")
+        fleet.environment |= {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_TOKEN": "hf_any"}
+
+        started = time.monotonic()
+        done = fleet.producer(*self.COMMAND, *options)
+
+        assert done.returncode == 2
+        assert "The Hub does not" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert time.monotonic() - started < 10
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--output", "ftp://host/folder"), "--output cannot be written to ftp://. Name a folder"),
+            (("--output", "https://host/folder"), "--output cannot be written to https://. Name a folder"),
+            (("--output", "out", "--input", "nosuch://x"), "nosuch:// is not a known kind of place"),
+            (("--output", "s3://bucket/out"), "pip install 'shardsift[s3]'"),
+            (("--output", "out", "--input", "s3://bucket/in"), "pip install 'shardsift[s3]'"),
+            (("--output", "out", "--public"), "--public is for an output on the Hub"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    )
+    def test_one_that_cannot_be_opened_is_told_in_one_line(
+        self, options: tuple[str, ...], said: str, shards: Path, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        source = () if "--input" in options else ("--input", str(shards))
+
+        done = run_command(
+            *("producer", "enqueue", "--dry-run", "--model", tiny_model, *source, *options),
+            environment={"HF_HUB_OFFLINE": "1"},
+        )
+
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+class TestFlowersPort:
+    def test_one_that_is_taken_is_told_in_one_line(self, fleet: Fleet) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+
+            done = fleet.producer("flower", "--port", str(port))
+
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"producer: Flower cannot listen on 127.0.0.1:{port}: Address already in use. Choose another --port or --address.\n"
+        )
 
 
 class TestFilesOfTheUser:

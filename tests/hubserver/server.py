@@ -109,6 +109,9 @@ class HubServer:
         repo.gated = gated
         start(repo, self._blobs, author=SERVER_AUTHOR)
 
+    def is_private(self, repo_id: str, repo_type: RepoType = "dataset") -> bool:
+        return self._repos.get(repo_type, repo_id).private
+
     def add_folder(
         self, repo_id: str, folder: Path, repo_type: RepoType = "dataset", message: str = "Add folder"
     ) -> str:

@@ -1,0 +1,65 @@
+"""Where the rows of a run go: the output that the user names, or for a crawl a repository of the token's user."""
+
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import httpx2
+from huggingface_hub import HfApi, get_token
+from huggingface_hub.errors import HfHubHTTPError
+
+from fleet.errors import UsageError
+from producer.options import RunOptions
+
+_LONGEST_REPO_ID = 96  # what the Hub takes
+_DIGEST_DIGITS = 8
+
+
+def with_output(options: RunOptions) -> RunOptions:
+    """The options with an output in them. Raises UsageError if none can be chosen.
+
+    The Hub is asked once, for the token's user, and only if an output has to be chosen: it limits how often one may ask.
+    """
+    if options.output_uri:
+        return options
+    if options.crawl is None:
+        raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
+    repo_id = default_repo_id(_user(), dataset=options.dataset, crawl=options.crawl, model=options.model)
+    return replace(options, output_uri=f"hf://datasets/{repo_id}")
+
+
+def default_repo_id(user: str, *, dataset: str, crawl: str, model: str) -> str:
+    """`<user>/<dataset>-<crawl>-<model>`, of characters that the Hub takes; a long name ends in a digest of the whole."""
+    words = "-".join(PurePosixPath(part).name for part in (dataset, crawl, model))
+    name = _clean(words)
+    room = _LONGEST_REPO_ID - len(user) - 1
+    if len(name) > room:
+        digest = hashlib.sha256(words.encode()).hexdigest()[:_DIGEST_DIGITS]
+        name = f"{_clean(name[: room - _DIGEST_DIGITS - 1])}-{digest}"
+    return f"{user}/{name}"
+
+
+def _clean(name: str) -> str:
+    """The Hub takes no `--`, `..` or `.git` at the end, and no `-` or `.` at either end."""
+    allowed = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    single = re.sub(r"\.{2,}", ".", re.sub(r"-{2,}", "-", allowed))
+    return single.removesuffix(".git").strip("-.") or "shardsift"
+
+
+def _user() -> str:
+    token = get_token()
+    if token is None:
+        raise UsageError(
+            "There is no --output and no Hugging Face token. Set HF_TOKEN to publish to a private dataset of yours "
+            "on the Hub, or name a folder with --output FOLDER."
+        )
+    try:
+        return str(HfApi().whoami(token=token)["name"])
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        if status in (401, 403):
+            raise UsageError("The Hub refuses this HF_TOKEN. Set another, or name an --output.") from error
+        raise UsageError(f"The Hub answered {status} when asked whose HF_TOKEN this is. Name an --output.") from error
+    except (httpx2.HTTPError, OSError) as error:
+        raise UsageError(f"The Hub does not say whose HF_TOKEN this is ({error}). Name an --output.") from error

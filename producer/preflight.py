@@ -1,0 +1,81 @@
+"""What is checked before anything is asked for: that the places of a run can be opened at all, and that the Hub answers."""
+
+from pathlib import Path
+
+import httpx2
+from fsspec import get_filesystem_class
+from huggingface_hub import HfApi, get_session
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils._validators import validate_repo_id
+
+from fleet.errors import UsageError
+from producer.options import RunOptions
+
+_ANSWER_SECONDS = 5.0
+_INSTALLS = {
+    **dict.fromkeys(("s3", "s3a"), "'shardsift[s3]'"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "adlfs"),
+    **dict.fromkeys(("http", "https"), "aiohttp requests"),
+}
+_FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+
+
+def check_places(options: RunOptions) -> None:
+    """Raises UsageError for a URL whose kind is unknown, cannot hold an output, or needs a package that is not installed."""
+    for uri in options.input_uris:
+        _check_place("--input", uri)
+    if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
+        raise UsageError(
+            f"--output cannot be written to {protocol}://. Name a folder, a bucket (s3://, gs://, az://), "
+            "or hf://datasets/<user>/<name>."
+        )
+    _check_place("--output", options.output_uri)
+    if options.public and not options.output_uri.startswith("hf://"):
+        raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
+
+
+def check_hub_answers(options: RunOptions) -> None:
+    """Raises UsageError if the run needs the Hub and it is out of reach. The client itself would retry for half a minute."""
+    if not _needs_hub(options):
+        return
+    endpoint = HfApi().endpoint
+    try:
+        get_session().head(endpoint, timeout=_ANSWER_SECONDS)
+    except (httpx2.HTTPError, OSError) as error:
+        raise UsageError(
+            f"The Hub does not answer at {endpoint} ({error}). Check the network; --input, --model and --output "
+            "may also be folders of this machine."
+        ) from error
+
+
+def _check_place(option: str, uri: str) -> None:
+    protocol = _protocol(uri)
+    try:
+        get_filesystem_class(protocol)
+    except ImportError as error:
+        package = _INSTALLS.get(protocol, "a package for it")
+        raise UsageError(
+            f"{option} {protocol}:// needs a package that is not installed: pip install {package}."
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"{option} {uri}: {protocol}:// is not a known kind of place.") from error
+
+
+def _protocol(uri: str) -> str:
+    return uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
+
+
+def _needs_hub(options: RunOptions) -> bool:
+    places = (*options.input_uris, options.output_uri)
+    return options.crawl is not None or any(uri.startswith("hf://") for uri in places) or _is_on_hub(options.model)
+
+
+def _is_on_hub(model: str) -> bool:
+    if Path(model).expanduser().is_dir():
+        return False
+    try:
+        validate_repo_id(model)
+    except HFValidationError:
+        return False
+    return True
