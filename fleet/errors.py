@@ -8,8 +8,11 @@ ShardsiftError
 ├── NewerVersion      a message of a newer fleet → left to workers that understand it
 ├── RunUnknown        Redis came back empty     → the worker ends its shard; the receipt beside the output tells
 ├── Stopped           the worker is to leave    → checkpoint, release, exit
-└── PublishConflict   the output moved under us → the finalizer looks again
+├── PublishConflict   the output moved under us → the finalizer looks again
+└── OutputDamaged     stored files are not as their receipts say → the finalizer queues those shards again
 """
+
+from collections.abc import Mapping
 
 
 class ShardsiftError(Exception):
@@ -25,7 +28,14 @@ class ShardError(ShardsiftError):
 
 
 class TransientError(ShardsiftError):
-    """A failure of network, disk or service that a later attempt may not meet."""
+    """A failure of network, disk or service that a later attempt may not meet.
+
+    `retry_after_seconds` is how long the service asks to wait, if it does.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class LeaseLost(ShardsiftError):
@@ -46,3 +56,12 @@ class Stopped(ShardsiftError):
 
 class PublishConflict(ShardsiftError):
     """The output changed between our look at it and our commit."""
+
+
+class OutputDamaged(ShardsiftError):
+    """Stored files are lost or damaged. `damaged` says by shard what is wrong; the other shards are safe."""
+
+    def __init__(self, damaged: Mapping[str, str]) -> None:
+        first = next(iter(damaged.values()), "")
+        super().__init__(f"The stored files of {len(damaged)} shards are lost or damaged: {first}")
+        self.damaged = dict(damaged)

@@ -5,6 +5,8 @@ Both sides ask here, so that the queue a run is sent to and the queue a worker s
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.spec import Model
 from fleet.storage.errors import translated
 
+_FOLDER = "sha256-"  # how the revision of a folder begins
 _DEFAULT_LABELS = 2  # transformers' default where a config names no labels
 
 
@@ -32,13 +35,60 @@ def resolve_model(name: str, revision: str | None) -> Model:
     return _from_hub(name, revision)
 
 
+@contextmanager
+def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
+    """For a block that reads the files of a model folder: raises ShardsiftError where they are not those of `revision`.
+
+    They are digested before the block and after it, so that those that were read between are meant. Does nothing about a Hub
+    model, whose commit names its files, nor where no revision is known.
+    """
+    folder = Path(name)
+    if not (revision and is_folder_revision(revision)):
+        yield
+        return
+    _check_unchanged(folder, revision)
+    yield
+    _check_unchanged(folder, revision)
+
+
+def _check_unchanged(folder: Path, revision: str) -> None:
+    found = folder_revision(folder)
+    if found != revision:
+        raise _changed(folder, revision, found)
+
+
+def _changed(folder: Path, revision: str, found: str) -> ShardsiftError:
+    return ShardsiftError(
+        f"The files of the model folder {folder} have changed: they were {_short(revision)}, and are {_short(found)} now. "
+        "Scores of the two must not be mixed in a run. Put the files back, or enqueue again."
+    )
+
+
+def is_folder_revision(revision: str) -> bool:
+    return revision.startswith(_FOLDER)
+
+
+def _short(revision: str) -> str:
+    return revision[: len(_FOLDER) + 12]
+
+
 def folder_revision(folder: Path) -> str:
-    """What a folder has for a commit: a digest of the names and bytes of all files in the folder itself."""
+    """What a folder has for a commit: a digest of the names and bytes of all files in the folder itself.
+
+    Raises UsageError where a file cannot be read.
+    """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        total.update(f"{path.name} {_file_digest(path)}\n".encode())
+    return f"{_FOLDER}{total.hexdigest()}"
+
+
+def _file_digest(path: Path) -> str:
+    try:
         with path.open("rb") as file:
-            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return f"sha256-{total.hexdigest()}"
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"The model's file {path} cannot be read: {error.strerror}.") from error
 
 
 def _from_folder(folder: Path, revision: str | None) -> Model:
@@ -46,10 +96,13 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
         raise UsageError(
             f"The folder {folder} has no config.json, so it is no model. Name a model folder with --model."
         )
-    if revision:
+    if revision and not is_folder_revision(revision):
         raise UsageError(f"A folder has no revisions: leave out --revision for the model {folder}.")
     config = _read_config(folder / "config.json", str(folder))
-    return Model(name=str(folder), revision=folder_revision(folder), labels=_labels(config, str(folder)))
+    found = folder_revision(folder)
+    if revision and revision != found:
+        raise _changed(folder, revision, found)
+    return Model(name=str(folder), revision=found, labels=_labels(config, str(folder)))
 
 
 def _from_hub(name: str, revision: str | None) -> Model:
@@ -88,6 +141,10 @@ def _hub_config(name: str, commit: str) -> dict[str, Any]:
 def _read_config(file: Path, name: str) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text()))
+    except OSError as error:
+        raise UsageError(
+            f"The config.json of {name} cannot be read ({error.strerror}). Let this user read it."
+        ) from error
     except (ValueError, TypeError) as error:  # no JSON, no text, or no object
         raise UsageError(f"The config.json of {name} cannot be read: {error}.") from error
 

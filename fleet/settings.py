@@ -8,10 +8,11 @@ from typing import Annotated
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from fleet.choices import Backend, Dtype, SpotCloud
+from fleet.choices import DEVICES, Backend, Dtype, SpotCloud, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 
@@ -40,6 +41,11 @@ class Settings(BaseSettings):
         "auto",
         description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
         "fast at it, else float32.",
+    )
+    device: str = Field(
+        "auto",
+        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. Whatever its first process "
+        "found, later ones keep to.",
     )
     max_batch_tokens: int = Field(
         0,
@@ -114,6 +120,15 @@ class Settings(BaseSettings):
     )
     flower_auth: str | None = Field(None, description="user:password of Flower. Unset: Flower makes one and prints it.")
     flower_auth_file: Path | None = Field(None, description="File with user:password of Flower.")
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, value: str) -> str:
+        if not is_device(value):
+            raise PydanticCustomError(
+                "device", "{value} is not one of {devices}", {"value": repr(value), "devices": DEVICES}
+            )
+        return value
 
     @property
     def ledger_url(self) -> str | None:

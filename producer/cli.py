@@ -30,11 +30,15 @@ if TYPE_CHECKING:
 cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
-    "Exit codes: 0 done, 1 some shards failed, 2 wrong options or no Redis, 3 still running, 130 interrupted.",
+    "Exit codes: 0 done, 1 some shards failed or the run cannot be published, 2 wrong options or no Redis, "
+    "3 not finished yet, 4 cancelled, 130 interrupted.",
 )
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
+]
 
 
 @cli.command(
@@ -46,6 +50,7 @@ def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress, and return when the run is over.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
@@ -60,14 +65,18 @@ def enqueue(
     settings = read_settings()
     ledger = Ledger.connect(settings)
     plan = _planned(options)
-    done = enqueue_plan(plan, ledger, make_app("producer", settings), resend_seconds=settings.resend_seconds)
+    app = make_app("producer", settings)
+    done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+    _say_findings(done)
     if not wait:
         _print_enqueued(done, as_json=as_json)
         return
     from producer.progress import watch
+    from producer.status import looked_at
 
     say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
-    _report(watch(ledger, done.run_id, on_look=lambda: None), as_json=as_json)
+    ended = watch(ledger, done.run_id, on_look=lambda: None)
+    _report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 
 
 @cli.command(
@@ -79,6 +88,7 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
     ] = None,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Do a whole run on this machine: starts Redis, workers and a finalizer, and stops them at the end.
@@ -92,7 +102,7 @@ def run(
     plan = _planned(options)
     say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
-        ended = run_locally(plan, read_settings(), workers=workers)
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_findings)
     except KeyboardInterrupt as stop:
         say("Stopped. The same command goes on where this one stopped.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
@@ -104,26 +114,32 @@ def run(
 )
 def status(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of a run. The exit code tells it too."""
+    """Show the state of a run, and look at its output if it is published. The exit code tells it too."""
     from fleet.errors import UsageError
-    from producer.status import run_status
+    from producer.status import looked_at, run_status
 
-    with _open_ledger() as (_, ledger):
+    with _open_ledger() as (settings, ledger):
         newest = next(iter(ledger.run_ids()), None)
         if run_id is None and newest is None:
             raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-        _report(run_status(ledger, run_id or newest or ""), as_json=as_json)
+        found = run_status(ledger, run_id or newest or "", is_of_this_machine=settings.redis_is_embedded)
+        _report(looked_at(ledger, found, hashes=verify), as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs, newest first."""
+    from fleet.workers import list_workers
     from producer.status import run_status, status_table
 
-    with _open_ledger() as (_, ledger):
-        statuses = [run_status(ledger, run_id) for run_id in ledger.run_ids()]
+    with _open_ledger() as (settings, ledger):
+        is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
+        statuses = [
+            run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local) for run_id in ledger.run_ids()
+        ]
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:
@@ -143,14 +159,17 @@ def retry(
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from producer.retry import retry_run
 
     with _open_ledger() as (settings, ledger):
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
-        queued = ledger.retry(run_id, done_too=every)
+        retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
-        say(f"{queued} shards are queued again.")
+        for name in retried.changed:
+            say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+        say(f"{retried.queued} shards are queued again.")
 
 
 @cli.command(
@@ -167,18 +186,50 @@ def cancel(run_id: RunId) -> None:
 @cli.command(
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
-def finalize(run_id: RunId, as_json: AsJson = False) -> None:
+def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:
     """Publish a run now, without the shards that failed. A run without failures is published automatically."""
     from producer.finalizer.publish import NotReady, finalize_run
-    from producer.status import ExitCode, run_status
+    from producer.status import ExitCode, looked_at, run_status
 
     with _open_ledger() as (_, ledger):
         ledger.spec(run_id)
-        outcome = finalize_run(ledger, run_id, without_failed=True)
+        ledger.clear_publish_error(run_id)
+        outcome = finalize_run(ledger, run_id, without_failed=True, hashes=verify)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
-        _report(run_status(ledger, run_id), as_json=as_json)
+        _report(looked_at(ledger, run_status(ledger, run_id), hashes=verify), as_json=as_json)
+
+
+@cli.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI", help="Compare every row with this input too. Give it as often as --input was given."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a published dataset: hashes, counts, schemas, scores, no row twice, no shard missing, no foreign file.
+
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is not.
+    """
+    from producer.status import ExitCode
+    from producer.verify.verify import verify as verify_output
+
+    uri = target if _is_place(target) else _output_of(target)
+    found = verify_output(uri, source=tuple(source or ()))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)
 
 
 @cli.command(
@@ -271,6 +322,16 @@ def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
         yield settings, Ledger.connect(settings)
 
 
+def _is_place(target: str) -> bool:
+    """Whether this is a path or URI; a run id has no slash."""
+    return "/" in target or Path(target).exists()
+
+
+def _output_of(run_id: str) -> str:
+    with _open_ledger() as (_, ledger):
+        return ledger.spec(run_id).output_uri
+
+
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:
     """Ask on a terminal. Raises UsageError where nobody can answer."""
     import sys
@@ -317,6 +378,17 @@ def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
     )
     say(f"Watch it: producer status {done.run_id}")
     typer.echo(done.run_id)
+
+
+def _say_findings(done: "Enqueued") -> None:
+    """What was wrong with the output of a published run, before the command put it right."""
+    from fleet.storage.inspection import lines_of
+
+    if done.findings:
+        say("The output is not as it was published:")
+        for line in lines_of(done.findings):
+            say(f"  {line}")
+        say(f"{done.counts.open} shards are scored again; all others are left as they are.")
 
 
 def _taken_over(done: "Enqueued") -> str:

@@ -16,11 +16,15 @@ from fleet.model import resolve_model
 from fleet.redact import redacted
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output, open_parquet
+from fleet.storage.output import Recovered
 from producer.destination import with_output
+from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
 from producer.preflight import check_hub_answers, check_places
+from producer.same_run import changed_files_told, same_run
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
 
@@ -40,7 +44,8 @@ class Plan:
 class Enqueued:
     """What enqueueing did: how many shards are new to the ledger, and how the run stands now.
 
-    `restored` are those of the new that were done before the ledger was lost.
+    `restored` are those of the new that were done before the ledger was lost. `findings` are what was wrong with the
+    output of a published run; what can be mended is mended, or its shards are queued again.
     """
 
     run_id: str
@@ -49,6 +54,7 @@ class Enqueued:
     restored: int
     sent: int
     counts: Counts
+    findings: tuple[Finding, ...] = ()
 
 
 def plan_run(options: RunOptions) -> Plan:
@@ -89,20 +95,25 @@ def plan_run(options: RunOptions) -> Plan:
     return Plan(spec=spec, shards=source.shards, public=options.public)
 
 
-def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -> Enqueued:
+def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, verify: bool = False) -> Enqueued:
     """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
 
-    Where the ledger was lost, the shards whose output is there are recorded as done. Raises what the output raises.
+    If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
+    at, with `verify` at its content too, and put right. Raises what the output raises.
     """
-    spec = plan.spec
+    spec = same_run(plan.spec, plan.shards, ledger)
     output = open_output(spec.output_uri, spec.run_id)
-    output.reserve(spec, public=plan.public)
+    with changed_files_told(spec, plan.shards, ledger):
+        output.reserve(spec, public=plan.public)
     # Read and recorded before the run is complete: a producer that dies here, or cannot read them, reads them the next
     # time, and meanwhile nobody scores what is done.
-    receipts = [] if ledger.is_complete(spec.run_id) else list(output.receipts())
+    recovered = Recovered() if ledger.is_complete(spec.run_id) else output.recovered()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
-    restored = ledger.restore(spec.run_id, receipts)
+    restored = ledger.restore(spec.run_id, recovered.whole)
+    ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_complete(spec.run_id)
+    ledger.clear_publish_error(spec.run_id)
+    findings = look_again(ledger, spec.run_id, hashes=verify)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(
@@ -112,6 +123,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float) -
         restored=restored,
         sent=sent,
         counts=ledger.counts(spec.run_id),
+        findings=findings,
     )
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fleet.ledger import Ledger
-from producer.status import RunStatus, run_status
+from producer.status import RunStatus, loading_line, run_status
 
 _LOOK_SECONDS = 0.5
 _LINE_SECONDS = 10.0
@@ -31,19 +31,30 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunSta
         next_line = 0.0
         while True:
             status = run_status(ledger, run_id)
-            progress.update(bar, total=status.counts.shards, completed=status.counts.done, rows=_rows(status))
+            progress.update(bar, total=status.counts.shards, completed=status.counts.done, rows=progress_line(status))
             if status.is_over:
                 return status
             if not console.is_terminal and time.monotonic() >= next_line:
-                console.print(f"{status.counts.done}/{status.counts.shards} shards, {_rows(status)}", highlight=False)
+                console.print(
+                    f"{status.counts.done}/{status.counts.shards} shards, {progress_line(status)}", highlight=False
+                )
                 next_line = time.monotonic() + _LINE_SECONDS
             on_look()
             time.sleep(_LOOK_SECONDS)
 
 
-def _rows(status: RunStatus) -> str:
-    if not status.counts.open and not status.counts.failed:
-        return "publishing"
-    if not status.counts.running and not status.counts.rows_scored:
-        return "waiting for a worker with its model loaded"
-    return f"{status.counts.rows_scored:,} rows, {status.rows_per_second:,.0f} rows/s"
+def progress_line(status: RunStatus) -> str:
+    """What a run is at, in a few words."""
+    match status.word:
+        case "publishing" if status.publish_error:
+            return f"publishing, not yet: {status.publish_error}"
+        case "publishing":
+            return "publishing"
+        case "loading":
+            return loading_line(status)
+        case "queued" | "stopped":
+            return "Waiting for a worker"
+        case "stalled":
+            return f"{status.counts.rows_scored:,} rows; stalled"
+        case _:
+            return f"{status.counts.rows_scored:,} rows, {status.rows_per_second:,.0f} rows/s"

@@ -1,26 +1,35 @@
 """How a run stands: for the table that people read, the JSON that programs read, and the exit code that scripts read."""
 
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 
 from rich.table import Table
 
 from fleet.ledger import Counts, Failure, Ledger, Publication
+from fleet.spec import RunSpec
+from fleet.storage.inspection import Finding, lines_of
+from fleet.workers import WorkerState, list_workers
+from producer.finalizer.publish import inspect_published
+
+STALL_SECONDS = 180.0  # without a row scored, and yet workers are there
 
 
 class ExitCode(IntEnum):
     """What every command of `producer` ends with."""
 
     DONE = 0  # done, and published where the command waits for that
-    FAILED = 1  # some shards failed
+    FAILED = 1  # some shards failed, the run cannot be published, or its output is not as it was published
     USAGE = 2  # wrong options, or no Redis
     RUNNING = 3  # not finished yet
+    CANCELLED = 4
     INTERRUPTED = 130  # Ctrl-C
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """A run as the ledger has it now."""
+    """A run as the ledger and its workers have it now."""
 
     run_id: str
     output_uri: str
@@ -32,6 +41,11 @@ class RunStatus:
     publication: Publication | None
     publish_error: str | None
     refused: dict[str, int]  # what nobody of ours in good order sends, over all runs, and how often it came
+    publish_failed: bool = False  # and no further try can mend that
+    workers: tuple[WorkerState, ...] = ()  # those of its queue that are there now, and are not about to leave
+    worker_command: str = "worker start"
+    is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
+    findings: tuple[Finding, ...] = ()  # what is wrong with the published output, for a caller that looked
 
     @property
     def is_published(self) -> bool:
@@ -40,38 +54,78 @@ class RunStatus:
 
     @property
     def rows_per_second(self) -> float:
-        return self.counts.rows_scored / self.counts.seconds if self.counts.seconds else 0.0
+        """Of the last minutes while rows are scored, else of all the time in which workers had shards."""
+        pace = self.counts.pace
+        return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
     @property
     def word(self) -> str:
+        if self.is_published and self.findings:
+            return "damaged"
+        if self.is_published:
+            return "published without its failed shards" if self.counts.failed else "published"
         if self.cancelled:
             return "cancelled"
         if not self.complete:
             return "half enqueued"
         if self.counts.open:
+            return self._word_of_open_shards
+        return "failed" if self.counts.failed or self.publish_failed else "publishing"
+
+    @property
+    def _word_of_open_shards(self) -> str:
+        if self.counts.running and self.advances:
             return "running"
-        if self.is_published:
-            return "published without its failed shards" if self.counts.failed else "published"
-        return "failed" if self.counts.failed else "publishing"
+        if not self.workers:
+            has_begun = self.counts.seconds > 0 or self.counts.done
+            return "queued" if not has_begun else "stopped" if self.is_of_this_machine else "stalled"
+        if not self.serving:
+            return "loading"
+        if all(worker.run_id not in (None, self.run_id) for worker in self.serving):
+            return "queued"
+        lately = min(worker.activity_seconds for worker in self.serving) < STALL_SECONDS
+        return "running" if self.advances or lately else "stalled"
+
+    @property
+    def advances(self) -> bool:
+        idle = self.counts.pace.idle_seconds
+        return idle is not None and idle < STALL_SECONDS
+
+    @property
+    def serving(self) -> tuple[WorkerState, ...]:
+        """Workers with their model loaded."""
+        return tuple(worker for worker in self.workers if worker.activity in ("ready", "busy"))
+
+    @property
+    def loading(self) -> tuple[WorkerState, ...]:
+        return tuple(worker for worker in self.workers if worker.activity == "loading")
 
     @property
     def exit_code(self) -> ExitCode:
-        if self.counts.failed and not self.counts.open:
-            return ExitCode.FAILED
-        return ExitCode.DONE if self.is_published else ExitCode.RUNNING
+        if self.is_published:
+            return ExitCode.FAILED if self.counts.failed or self.findings else ExitCode.DONE
+        if self.cancelled:
+            return ExitCode.CANCELLED
+        has_ended_badly = (self.counts.failed or self.publish_failed) and not self.counts.open
+        return ExitCode.FAILED if has_ended_badly else ExitCode.RUNNING
 
     @property
     def is_over(self) -> bool:
         """Nothing more will happen by itself."""
-        return self.cancelled or (not self.counts.open and (bool(self.counts.failed) or self.is_published))
+        has_ended_badly = bool(self.counts.failed) or self.publish_failed
+        return self.cancelled or (not self.counts.open and (has_ended_badly or self.is_published))
 
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {"state": self.word, "rows_per_second": round(self.rows_per_second, 1)}
 
 
-def run_status(ledger: Ledger, run_id: str) -> RunStatus:
-    """Raises UsageError for a run that the ledger does not have."""
+def run_status(
+    ledger: Ledger, run_id: str, *, workers: list[WorkerState] | None = None, is_of_this_machine: bool = False
+) -> RunStatus:
+    """`workers` are the fleet's, for a caller that asks for many runs. Raises UsageError for a run that the ledger does
+    not have."""
     spec = ledger.spec(run_id)
+    fleet = list_workers(ledger.redis) if workers is None else workers
     return RunStatus(
         run_id=run_id,
         output_uri=spec.output_uri,
@@ -83,7 +137,24 @@ def run_status(ledger: Ledger, run_id: str) -> RunStatus:
         publication=ledger.publication(run_id),
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
+        publish_failed=ledger.publish_failed(run_id),
+        workers=tuple(worker for worker in fleet if worker.queue == spec.queue and worker.activity != "stopping"),
+        worker_command=_worker_command(spec),
+        is_of_this_machine=is_of_this_machine,
     )
+
+
+def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
+    """The status after a look at the output itself, if the run is published; with `hashes` its files are read too."""
+    return replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
+
+
+def _worker_command(spec: RunSpec) -> str:
+    """The command that serves the run's queue."""
+    arguments = ["worker", "start", "--model", spec.model.name]
+    if not spec.model.revision.startswith("sha256-"):
+        arguments += ["--revision", spec.model.revision]
+    return shlex.join(arguments if spec.dtype == "auto" else [*arguments, "--dtype", spec.dtype])
 
 
 def status_table(statuses: list[RunStatus]) -> Table:
@@ -113,34 +184,104 @@ def status_lines(status: RunStatus) -> list[str]:
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
         f"{counts.rows_errored:,} errored",
-        f"speed    {status.rows_per_second:,.0f} rows/s over {counts.seconds:,.0f} s",
+        f"speed    {_speed(status)}",
+        f"workers  {_workers(status)}",
         f"output   {status.output_uri}",
     ]
 
 
+def _speed(status: RunStatus) -> str:
+    pace = status.counts.pace
+    if status.word == "running":
+        return f"{status.rows_per_second:,.0f} rows/s over the last {_duration(pace.seconds_lately)}"
+    return f"{status.rows_per_second:,.0f} rows/s over {_duration(pace.seconds)} of work"
+
+
+def _workers(status: RunStatus) -> str:
+    doing = [worker.activity for worker in status.workers]
+    told = ", ".join(
+        f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
+    )
+    return told or "none"
+
+
+def loading_line(status: RunStatus) -> str:
+    """Such as `Loading the model (1 worker, 35 s)`."""
+    longest = max(worker.activity_seconds for worker in status.loading)
+    return f"Loading the model ({_count(len(status.loading), 'worker')}, {_duration(longest)})"
+
+
 def what_next(status: RunStatus) -> list[str]:
     """Sentences below the table: what is wrong, and the command that mends it."""
-    lines = [
-        f"shard {failure.shard} failed on {failure.worker} (attempt {failure.attempts}): {failure.error}"
-        for failure in status.failures
-    ]
-    if status.publish_error and not status.is_published:
-        lines.append(f"Publishing has not landed yet, and is tried again: {status.publish_error}")
+    return [*_on_failures(status), *_on_publishing(status), *_on_state(status), *_on_refused(status)]
+
+
+def _on_failures(status: RunStatus) -> Iterator[str]:
+    for failure in status.failures:
+        yield f"Shard {failure.shard} failed on {failure.worker} (attempt {failure.attempts}): {failure.error}"
     if status.failures and not status.is_published:
-        lines.append(f"Try them again: producer retry {status.run_id}")
+        yield f"Try them again: producer retry {status.run_id}"
         if status.counts.done:
-            lines.append(f"Or publish the others without them: producer finalize {status.run_id}")
-    if status.cancelled:
-        lines.append(f"Take it up again: producer retry {status.run_id}")
-    if not status.complete:
-        lines.append("Its enqueue did not end: run the same command again, and it begins.")
-    if status.complete and status.counts.open and not status.counts.running and not status.cancelled:
-        lines.append(
-            f"No worker has a shard of it now. Its queue is {status.queue}; `worker start` with its model serves it."
-        )
+            yield f"Or publish the others without them: producer finalize {status.run_id}"
+
+
+def _on_publishing(status: RunStatus) -> Iterator[str]:
+    if status.is_published and status.findings:
+        yield f"The output {status.output_uri} is not as it was published:"
+        yield from (f"  {line}" for line in lines_of(status.findings))
+        if any(finding.is_mendable for finding in status.findings):
+            yield "The command that started the run puts this right: it scores again what is lost, and nothing else."
+        if not all(finding.is_mendable for finding in status.findings):
+            yield "Files of others are left alone. Remove them by hand."
+    elif status.is_published and status.publication:
+        yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
+    elif status.publish_error and status.publish_failed:
+        yield f"It cannot be published: {status.publish_error}"
+        yield f"When that is mended: producer finalize {status.run_id}"
+    elif status.publish_error:
+        yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
+
+
+def _on_state(status: RunStatus) -> Iterator[str]:
+    match status.word:
+        case "cancelled":
+            yield f"Take it up again: producer retry {status.run_id}"
+        case "half enqueued":
+            yield "Enqueueing was interrupted. Run the same command again to finish it."
+        case "loading":
+            yield f"{loading_line(status)}."
+        case "stopped":
+            yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
+        case "stalled" if status.serving:
+            count, verb = _count(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
+            yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
+        case "stalled" | "queued" if not status.workers:
+            yield f"No worker serves this run. Start one: {status.worker_command}"
+        case "queued":
+            yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+
+
+def _idle(status: RunStatus) -> str:
+    idle = status.counts.pace.idle_seconds
+    return "none has scored a row" if idle is None else f"no row was scored for {_duration(idle)}"
+
+
+def _names(status: RunStatus) -> str:
+    return ", ".join(worker.name for worker in status.serving[:5])
+
+
+def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{times:,} {what}" for what, times in status.refused.items())
-        lines.append(f"Refused so far, over all runs: {refused}.")
-    if status.is_published and status.publication:
-        lines.append(f"Published: {status.publication.uri} {status.publication.commit}".rstrip())
-    return lines
+        yield f"Refused so far, over all runs: {refused}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:,.0f} h"

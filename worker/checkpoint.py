@@ -19,6 +19,7 @@ from fleet.ledger import Claim, Ledger
 from fleet.storage.output import Output
 from worker.patience import patiently
 from worker.scoring import Scores
+from worker.side_scores import SideScores, open_side_scores
 
 logger = logging.getLogger(__name__)
 
@@ -26,15 +27,21 @@ logger = logging.getLogger(__name__)
 class Checkpoint:
     """`found` is what earlier attempts left, by the first row of its window; `save` keeps a window's, and must not raise.
 
-    Scores are known by the digest of their texts too: the file may have been replaced since.
+    Scores are known by the digest of their texts too: the file may have been replaced since. `side` has those of a shard
+    that was done before, and whose stored files were lost in part.
     """
 
-    def __init__(self, found: Mapping[int, bytes], save: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self, found: Mapping[int, bytes], save: Callable[[int, bytes], None], side: SideScores | None = None
+    ) -> None:
         self._found = found
         self._save = save
+        self._side = side
 
     def scores_of(self, first_row: int, rows: int, digest: str) -> Scores | None:
         """What is known of the scores of a window's texts: all, the batches that were done before a stop, or nothing."""
+        if self._side and (scores := self._side.scores_of(first_row, rows)):
+            return scores
         content = self._found.get(first_row)
         return None if content is None else unpacked(content, rows, digest)
 
@@ -53,8 +60,8 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: thre
     if claim.spilled:
         found |= {int(name): content for name, content in output.checkpoints(claim.shard.name).items()}
     store = _Store(claim, ledger, output)
-    with ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as thread:
-        yield Checkpoint(found, lambda first_row, content: store.add(first_row, content, thread))
+    with open_side_scores(claim, output) as side, ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as thread:
+        yield Checkpoint(found, lambda first_row, content: store.add(first_row, content, thread), side)
 
 
 class _Store:

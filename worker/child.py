@@ -8,7 +8,6 @@ import faulthandler
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +18,18 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
+from fleet.parent_death import end_with_parent
 from fleet.settings import Settings, read_settings
-from worker.child_signal import EXIT_NO_MODEL, EXIT_STOPPED, STOP_SIGNAL, crash_report_path, leave_failure
+from worker.child_signal import (
+    EXIT_NO_MODEL,
+    EXIT_STOPPED,
+    PARENT,
+    STOP_SIGNAL,
+    crash_report_path,
+    leave_failure,
+    leave_loaded,
+)
+from worker.logs import quieten_celery
 from worker.scratch import remove_abandoned
 from worker.watchdog import Watchdog
 
@@ -62,8 +71,11 @@ class Child:
         timer.daemon = True
         timer.start()
 
-    def hear_parent(self) -> None:
-        """Its first word is to stop, its second to end at once. A SIGTERM to the whole group is neither of them."""
+    def on_stop_signal(self) -> None:
+        """The parent's first signal stops the shard at the next batch; the second ends the process at once.
+
+        A SIGTERM to the whole group is neither of them.
+        """
         if self._parent_spoke:
             threading.Thread(target=self.end_now, name="end now").start()
         self._parent_spoke = True
@@ -79,26 +91,31 @@ class Child:
         finally:
             os._exit(EXIT_STOPPED)
 
-    def heed_signals(self) -> None:
+    def install_signal_handlers(self) -> None:
         """Celery sets its own handler of SIGTERM after `start_child`: one that ends a task wherever it is."""
         signal.signal(signal.SIGTERM, lambda _signal, _frame: self.stop())
-        signal.signal(STOP_SIGNAL, lambda _signal, _frame: self.hear_parent())
+        signal.signal(STOP_SIGNAL, lambda _signal, _frame: self.on_stop_signal())
 
 
 def start_child() -> Child:
     """Load the model and be ready. A child that cannot takes the whole worker down, with the reason, and eats no shard."""
+    end_with_parent(int(os.environ[PARENT]), signal.SIGKILL)
+    quieten_celery()
     signal.signal(STOP_SIGNAL, lambda _signal, _frame: os._exit(EXIT_STOPPED))  # there is nothing to give back yet
+    try:
+        child = _loaded_child(read_settings())
+    except Exception as error:
+        _give_up(error)
+    child.install_signal_handlers()
+    leave_loaded(child.scorer.device.type)
+    return child
+
+
+def _loaded_child(settings: Settings) -> Child:
     crash_report = crash_report_path().open("w")
     faulthandler.enable(crash_report)
-    settings = read_settings()
     remove_abandoned(settings.scratch_dir)
-    try:
-        child = Child(settings, _load(settings), _ledger(settings), crash_report)
-    except Exception as error:
-        _give_up(str(error))
-        raise
-    child.heed_signals()
-    return child
+    return Child(settings, _load(settings), _ledger(settings), crash_report)
 
 
 def _load(settings: Settings) -> "Scorer":
@@ -131,9 +148,8 @@ def _ledger(settings: Settings) -> Ledger:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _give_up(reason: str) -> None:
+def _give_up(error: Exception) -> NoReturn:
     """Celery would swallow the error, start another child, and so on for ever."""
-    sys.stderr.write(f"{reason}\n")
-    leave_failure(reason)
-    os.kill(os.getppid(), signal.SIGTERM)
+    leave_failure(" ".join(str(error).split()) or type(error).__name__)
+    os.kill(int(os.environ[PARENT]), signal.SIGTERM)
     os._exit(EXIT_NO_MODEL)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 STOP_SIGNAL = signal.SIGUSR2  # "stop at the next batch"; a second one, "at once". SIGTERM is Celery's own
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # names a folder of the parent's, in which its children leave word
+PARENT = "SHARDSIFT_WORKER_PID"  # the parent's
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
 EXIT_NO_MODEL = 70  # sysexits.h: EX_SOFTWARE
 _FAILURE = "failure"
 _CRASH = "crash-"
+_LOADED = "loaded-"
 
 
 def owner_name(hostname: str, parent_pid: int) -> str:
@@ -19,10 +21,24 @@ def owner_name(hostname: str, parent_pid: int) -> str:
     return f"{hostname}/{parent_pid}"
 
 
+def leave_loaded(device: str) -> None:
+    """Say that this child has its model loaded on a device of this kind, such as `cuda`."""
+    partial = Path(os.environ[FOLDER], f".{_LOADED}{os.getpid()}")
+    partial.write_text(device)
+    partial.rename(partial.with_name(partial.name.removeprefix(".")))
+
+
+def found_loaded(folder: Path, child: int) -> str | None:
+    """The kind of device that this child has its model loaded on, None while it loads."""
+    try:
+        return (folder / f"{_LOADED}{child}").read_text()
+    except FileNotFoundError:
+        return None
+
+
 def leave_failure(reason: str) -> None:
     """Say why this child cannot serve at all."""
-    if FOLDER in os.environ:
-        Path(os.environ[FOLDER], _FAILURE).write_text(reason)
+    Path(os.environ[FOLDER], _FAILURE).write_text(reason)
 
 
 def found_failure(folder: Path) -> str | None:
@@ -32,8 +48,7 @@ def found_failure(folder: Path) -> str | None:
 
 def crash_report_path() -> Path:
     """Where this child writes the traces of its threads as it dies."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder, f"{_CRASH}{os.getpid()}") if folder else Path(os.devnull)
+    return Path(os.environ[FOLDER], f"{_CRASH}{os.getpid()}")
 
 
 def take_crash_reports(folder: Path) -> str:

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +17,22 @@ ModelName = Annotated[
     str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
+
+
+def _checked_device(device: str | None) -> str | None:
+    if device is not None and not choices.is_device(device):
+        raise typer.BadParameter(f"{device!r} is not one of {choices.DEVICES}.")
+    return device
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        callback=_checked_device,
+        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: torch chooses.")]
 Backend = Annotated[choices.Backend | None, typer.Option(help="Whether the texts of a batch are padded to one length.")]
 Compile = Annotated[
@@ -38,6 +52,7 @@ def start(
     name: Annotated[
         str, typer.Option(help="Name of this worker, before the @host. Each worker on a machine needs its own.")
     ] = "worker",
+    device: Device = None,
     threads: Threads = None,
     max_batch_tokens: Annotated[
         int | None,
@@ -61,6 +76,7 @@ def start(
         model=model,
         model_revision=revision,
         dtype=dtype,
+        device=device,
         threads=threads,
         max_batch_tokens=max_batch_tokens,
         backend=backend,
@@ -78,21 +94,9 @@ def _into_environment(**settings: object) -> None:
 
 def _run_celery(arguments: list[str]) -> int:
     from worker.app import app
-    from worker.child_signal import EXIT_NO_MODEL, FOLDER, found_failure
 
-    with tempfile.TemporaryDirectory(prefix="shardsift-worker-") as folder:
-        os.environ[FOLDER] = folder
-        code = _exit_code_of(lambda: app.worker_main(arguments))
-        failure = found_failure(Path(folder))
-    if failure is None:
-        return code
-    typer.echo(f"worker: {failure}", err=True)
-    return EXIT_NO_MODEL
-
-
-def _exit_code_of(action: Callable[[], None]) -> int:
     try:
-        action()
+        app.worker_main(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     return 0
@@ -105,6 +109,7 @@ def tune(
     dtype: Annotated[
         choices.Dtype | None, typer.Option(help="Precision of the model: the one that `worker start` will use.")
     ] = None,
+    device: Device = None,
     threads: Threads = None,
     backend: Backend = None,
     compile: Compile = None,
@@ -142,7 +147,13 @@ def tune(
     from worker.tuning.tune import tune as tune_model
 
     _into_environment(
-        model=model, model_revision=revision, dtype=dtype, threads=threads, backend=backend, compile=compile
+        model=model,
+        model_revision=revision,
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        backend=backend,
+        compile=compile,
     )
     options = TuneOptions(
         input_uri=input_uri,

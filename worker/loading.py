@@ -5,6 +5,7 @@ import os
 import platformdirs
 from transformers.utils import logging as transformers_logging
 
+from fleet.model import is_folder_revision, unchanged_folder
 from fleet.settings import Settings
 from worker.scoring import Scorer, load_scorer
 from worker.tuning.apply import with_tuned_budget
@@ -16,19 +17,25 @@ def load_served_model(settings: Settings) -> Scorer:
 
 
 def load_model(settings: Settings) -> Scorer:
-    """Raises ModelError, or ParityError where the fast way does not give the model's own scores."""
+    """Raises ModelError, or ParityError where the fast way does not give the model's own scores.
+
+    Raises ShardsiftError for a folder whose files are not those of the revision in the settings.
+    """
     _quieten_transformers()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
-    return load_scorer(
-        settings.model,
-        settings.dtype,
-        revision=settings.model_revision,
-        max_batch_tokens=settings.max_batch_tokens,
-        threads=settings.threads,
-        backend=settings.backend,
-        compile=settings.compile,
-        parity_rows=settings.parity_rows,
-    )
+    revision = settings.model_revision
+    with unchanged_folder(settings.model, revision):
+        return load_scorer(
+            settings.model,
+            settings.dtype,
+            revision=None if revision and is_folder_revision(revision) else revision,
+            device=settings.device,
+            max_batch_tokens=settings.max_batch_tokens,
+            threads=settings.threads,
+            backend=settings.backend,
+            compile=settings.compile,
+            parity_rows=settings.parity_rows,
+        )
 
 
 def _quieten_transformers() -> None:

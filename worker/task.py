@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def score_shard_task(self: Task, *by_place: object, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises what made the shard fail, for its traceback."""
     child: Child = app.child
-    child.heed_signals()
+    child.install_signal_handlers()
     try:
         message = ScoreShard.understood({**fields, **{str(place): value for place, value in enumerate(by_place)}})
     except NewerVersion as newer:
@@ -143,7 +143,7 @@ def _record_failure(child: Child, claim: Claim, error: Exception) -> None:
             child.ledger.fail(claim, str(ours), trace)
         elif isinstance(ours, TransientError):
             logger.warning("Shard %s of %s will be tried again: %s", name, claim.run_id, ours)
-            child.ledger.retry_later(claim, str(ours), trace)
+            child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
         else:
             logger.error("Shard %s of %s met what nobody foresaw: %s", name, claim.run_id, ours)
             child.ledger.crashed(claim, str(ours), trace)

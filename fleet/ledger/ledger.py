@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
+from fleet.ledger.pace import read_pace
 from fleet.ledger.records import Claim, Counts, Due, Failure, Outcome, Publication, Refusal
 from fleet.receipt import Receipt
 from fleet.redact import redacted
@@ -140,7 +141,9 @@ class Ledger:
         pipeline.hgetall(keys.run)
         pipeline.zrange(keys.running, 0, -1)
         pipeline.time()
-        waiting, sent, running, done, failed, shards, run, names, (now, _) = pipeline.execute()
+        waiting, sent, running, done, failed, shards, run, names, (now, microseconds) = pipeline.execute()
+        now_ms = now * 1000 + microseconds // 1000
+        end_ms = now_ms if waiting + sent + running else int(run.get("finished_ms", now_ms))
         return Counts(
             shards=shards,
             queued=waiting + sent,
@@ -149,6 +152,7 @@ class Ledger:
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
+            pace=read_pace(run, now_ms=now_ms, end_ms=end_ms),
             **{field: int(run.get(field, 0)) for field in _ROWS},
         )
 
@@ -175,20 +179,19 @@ class Ledger:
         prefix = keys.attempts("")
         return sum(self._run_script("retry", keys.of(), [prefix, *batch]) for batch in _batches(names))
 
-    def requeue(self, run_id: str, damaged: Mapping[str, str], *, version: int | None = None) -> int:
+    def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
         """Queue done shards again whose stored files are lost or damaged; `damaged` says by name what is wrong.
 
         Their rows count no more, and the run is no longer published. The next claim gets the old receipt as `previous`.
-        After three times a shard is failed. Returns how many shards it was: none if `version`, as `begin_publishing`
-        gave it, is not that of the receipts any more.
+        After three times a shard is failed. A shard that was done again since the receipts `of` were read is left.
+        Returns how many shards it was.
         """
         keys = Keys(run_id)
-        head = [keys.attempts(""), "" if version is None else version, _MAX_DAMAGED]
+        files = {receipt.shard: f"{receipt.data.staged_path} {receipt.data.sha256}" for receipt in of}
         requeued = 0
         for batch in _batches(damaged.items()):
-            done = int(self._run_script("requeue", keys.of(), [*head, *(part for pair in batch for part in pair)]))
-            head[1] = "" if done else head[1]  # our own first batch changed the receipts
-            requeued += done
+            fields = [part for name, reason in batch for part in (name, reason, files.get(name, ""))]
+            requeued += int(self._run_script("requeue", keys.of(), [keys.attempts(""), _MAX_DAMAGED, *fields]))
         return requeued
 
     def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
@@ -198,6 +201,14 @@ class Ledger:
             int(self._run_script("remember", keys.of(), [keys.attempts(""), *_named(batch)]))
             for batch in _batches(receipts)
         )
+
+    def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
+        """The records of these shards, or of all, in the order of their names."""
+        key = Keys(run_id).shards
+        for batch in _batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
+            for record in self.redis.hmget(key, batch):
+                if record is not None:
+                    yield _SHARD.validate_json(record)
 
     def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
         """Replace the records of those of these shards that are not done; returns how many changed."""

@@ -2,8 +2,10 @@
 
 import errno
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 
 import httpx2
 import pyarrow as pa
@@ -18,11 +20,13 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from fleet.errors import ShardError, ShardsiftError, TransientError
 from fleet.redact import redacted
 
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
+_TOO_MANY_REQUESTS = 429
 _PERMANENT_ERRNO = {
     errno.ENOENT,
     errno.EACCES,
@@ -88,12 +92,26 @@ def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
 
 def _from_status(status: int, error: Exception, doing: str) -> ShardError | TransientError:
     if status in _TRANSIENT_STATUS:
-        return TransientError(f"{doing}: the Hub answered {status} ({_line(error)}).")
+        return TransientError(
+            f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=_asked_to_wait(error)
+        )
     if status in (401, 403):
         return ShardError(
             f"{doing}: the Hub refuses this token ({status}). Give HF_TOKEN the rights for this repository."
         )
     return ShardError(f"{doing}: the Hub answered {status} ({_line(error)}).")
+
+
+def _asked_to_wait(error: Exception) -> float | None:
+    """How long the answer asks to wait: its Retry-After, in seconds or as a date, or the Hub's RateLimit header."""
+    if not isinstance(error, HfHubHTTPError) or error.response is None:
+        return None
+    headers = error.response.headers
+    if after := headers.get("Retry-After", "").strip():
+        with suppress(ValueError, TypeError):
+            return float(after) if after.isdigit() else max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
+    limit = parse_ratelimit_headers(headers) if error.response.status_code == _TOO_MANY_REQUESTS else None
+    return float(limit.reset_in_seconds) if limit else None
 
 
 def _line(error: Exception) -> str:

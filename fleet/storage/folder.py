@@ -7,31 +7,28 @@
 <output>/{data,scores}/…  README.md  manifest.parquet     published; the manifest comes last
 """
 
-import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
-import fsspec
-from fsspec.core import url_to_fs
-
 from fleet.disclosure import disclosed_spec
-from fleet.errors import ShardError, TransientError, UsageError
+from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
-from fleet.storage.kept import FileDigest, by_shard, digests, is_among, read_receipt
-from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
+from fleet.storage.files import READERS, Files, hashed
+from fleet.storage.folder_receipts import FolderReceipts
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, card_finding, compare
+from fleet.storage.kept import digests
+from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
+from fleet.storage.other_run import other_run
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered, output_files
 
 _WORKPLACE = ".shardsift"
-_READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of receipts
-_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}  # have no folders; makedirs would make a misspelt bucket
 logger = logging.getLogger(__name__)
 
 
@@ -39,25 +36,21 @@ class FolderOutput:
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
         self._run_id = run_id
-        self._fs: fsspec.AbstractFileSystem
-        try:
-            self._fs, self._root = url_to_fs(uri)
-        except (ImportError, ValueError) as error:  # a library that is not installed, or a protocol that nobody knows
-            raise UsageError(f"The output {uri} cannot be used: {error}.") from error
+        self._files = Files(uri)
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
-                self._refuse_other_runs()
+                self._refuse_other_runs(spec)
                 self._write(f"{self._workplace}/spec.json", disclosed_spec(spec).to_json())
+                self._withdraw_beside_others(spec)
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         staged_path = f"{self._workplace}/staged/{path}/{attempt}"
         with translated(f"Storing {path} in {self.uri}"):
-            self._make_folder_of(staged_path)
-            self._fs.put_file(str(file), self._at(staged_path))
+            self._files.put(file, staged_path)
         return staged_path
 
     def keep_receipt(self, receipt: Receipt) -> None:
@@ -69,18 +62,13 @@ class FolderOutput:
         try:
             with translated(f"Removing an attempt at {receipt.shard} from {self.uri}"):
                 for path in (self._receipt_path(receipt), *staged):
-                    self._remove(path)
+                    self._files.remove(path)
         except (ShardError, TransientError) as error:
             logger.warning("%s It goes when the run is published.", error)
 
-    def receipts(self) -> Iterator[Receipt]:
+    def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):
-            self._fs.invalidate_cache()
-            listed = {digest for receipt in self._listed_receipts() for digest in digests(receipt)}
-            sizes = self._sizes("data", "scores", f"{self._workplace}/staged")
-            found = [receipt for receipt in self._kept_receipts() if _is_there(receipt, sizes)]
-            chosen = [self._choose(receipts, listed, sizes) for _, receipts in by_shard(found)]
-        yield from (receipt for receipt in chosen if receipt)
+            return FolderReceipts(self._files, self._workplace, self._run_id).recovered(self._listed_receipts())
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         return []
@@ -94,49 +82,58 @@ class FolderOutput:
         return True
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:
-        found = {}
         with translated(f"Reading the checkpoints of {shard} in {self.uri}"):
-            for path in self._files_in(self._checkpoints_of(shard)):
-                with suppress(FileNotFoundError):  # another attempt may have finished the shard at this moment
-                    found[path.rpartition("/")[2]] = self._fs.cat_file(self._at(path))
-        return found
+            found = self._files.contents(self._files.files_in(self._checkpoints_of(shard)))
+            return {path.rpartition("/")[2]: content for path, content in found}
 
     def drop_checkpoints(self, shard: str) -> None:
         with translated(f"Removing the checkpoints of {shard} from {self.uri}"):
-            for path in self._files_in(self._checkpoints_of(shard)):
-                self._remove(path)
+            for path in self._files.files_in(self._checkpoints_of(shard)):
+                self._files.remove(path)
 
     def published(self) -> Mark | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            manifest = self._content(MANIFEST_PATH)
+            manifest = self._files.content(MANIFEST_PATH)
         return mark_of(manifest) if manifest is not None else None
+
+    @contextmanager
+    def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
+        with translated(f"Reading {file.path} in {self.uri}"):
+            path = file.staged_path if self._files.exists(file.staged_path) else file.path
+            with self._files.open(path) as content:
+                yield content
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         with translated(f"Looking at {self.uri}"):
-            self._fs.invalidate_cache()
-            stored = {path: StoredFile(size_bytes=size) for path, size in self._sizes(*DATA_FOLDERS).items()}
+            stored = {path: StoredFile(size_bytes=size) for path, size in self._files.sizes(*DATA_FOLDERS).items()}
             if hashes:
-                stored |= self._hashed(receipts, stored)
-            manifest = manifest_finding(self._content(MANIFEST_PATH), self._run_id, receipts)
-            card = card_finding(self._content(CARD_PATH))
+                ours = (file.path for receipt in receipts for file in output_files(receipt))
+                stored = hashed(self._files, stored, ours)
+            manifest = manifest_finding(self._files.content(MANIFEST_PATH), self._run_id, receipts)
+            card = card_finding(self._files.content(CARD_PATH))
         return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
 
     def head(self) -> str:
         return ""
 
-    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, hashes: bool = False
+    ) -> str:
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            for receipt in receipts:
-                for file in output_files(receipt):
-                    self._move_into_place(file.staged_path, file.path, size_bytes=file.size_bytes)
+            for receipt, file in self._checked(receipts, hashes=hashes):
+                self._move_into_place(receipt, file)
+            self._files.sync_folders(file.path for receipt in receipts for file in output_files(receipt))
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
                 self._write(path, documents[path])
             self._remove_staged(receipts)
         return self.head()
 
-    def tidy(self) -> None:
+    def tidy(self, receipts: Sequence[Receipt]) -> None:
         with translated(f"Tidying up {self.uri}"):
-            self._remove(f"{self._workplace}/checkpoints")
+            self._remove_staged(receipts)
+            self._files.remove(f"{self._workplace}/checkpoints")
+
+    # --- paths ------------------------------------------------------------------------------------------------------
 
     @property
     def _workplace(self) -> str:
@@ -149,143 +146,95 @@ class FolderOutput:
     def _checkpoints_of(self, shard: str) -> str:
         return f"{self._workplace}/checkpoints/{shard}"
 
-    def _at(self, path: str) -> str:
-        return f"{self._root.rstrip('/')}/{path}"
+    def _is_staged(self, file: OutputFile) -> bool:
+        return file.staged_path.startswith(f"{self._workplace}/staged/")
 
-    def _refuse_other_runs(self) -> None:
-        runs = self._runs()
-        others = sorted(runs - {self._run_id})
-        if others:
-            raise UsageError(
-                f"The output {self.uri} holds the data of another run, {others[0]}. "
-                "Choose another --output, or repeat that run's options to go on with it."
-            )
-        if not runs and any(self._fs.exists(self._at(path)) for path in ("data", "scores", MANIFEST_PATH)):
+    # --- whose output this is ---------------------------------------------------------------------------------------
+
+    def _refuse_other_runs(self, spec: RunSpec) -> None:
+        if others := self._other_runs():
+            raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
+        if self._files.exists(f"{self._workplace}/spec.json"):
+            return
+        manifest = self._files.content(MANIFEST_PATH)
+        mark = mark_of(manifest) if manifest is not None else None
+        if manifest is not None and mark and mark.run_id != self._run_id:
+            raise other_run(self.uri, mark.run_id, spec_of(manifest), spec)
+        if mark is None and any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
             raise UsageError(
                 f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
             )
 
-    def _runs(self) -> set[str]:
-        """The runs that reserved this output. By listing, since the path may hold what a glob takes for a pattern."""
-        if not self._fs.isdir(self._at(_WORKPLACE)):
-            return set()
-        paths = self._fs.ls(self._at(_WORKPLACE), detail=False)
-        names = {str(path).rstrip("/").rpartition("/")[2] for path in paths}
-        return {name for name in names if self._fs.exists(self._at(f"{_WORKPLACE}/{name}/spec.json"))}
+    def _withdraw_beside_others(self, spec: RunSpec) -> None:
+        """Two runs that reserve at the same moment do not see each other before, but at least one sees the other now."""
+        if others := self._other_runs():
+            self._files.remove(f"{self._workplace}/spec.json")
+            raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
 
-    def _listed_receipts(self) -> list[Receipt]:
-        """What the manifest of this run lists, where it is published."""
-        manifest = self._content(MANIFEST_PATH)
-        return receipts_listed(manifest, self._run_id) if manifest is not None else []
+    def _reserved_by(self, run_id: str) -> RunSpec | None:
+        """The spec of a run, as far as it is disclosed; None for one of an earlier release."""
+        with suppress(ValueError):
+            return RunSpec.from_json(self._files.content(f"{_WORKPLACE}/{run_id}/spec.json") or b"")
+        return None
 
-    def _kept_receipts(self) -> Iterator[Receipt]:
-        paths = [path for path in self._sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
-        with ThreadPoolExecutor(_READERS) as readers:
-            for path, content in zip(paths, readers.map(self._content, paths), strict=True):
-                if content is not None and (receipt := read_receipt(content, self._run_id, source=path)):
-                    yield receipt
+    def _other_runs(self) -> list[str]:
+        names = self._files.names_in(_WORKPLACE) - {self._run_id}
+        return sorted(name for name in names if self._files.exists(f"{_WORKPLACE}/{name}/spec.json"))
 
-    def _content(self, path: str) -> bytes | None:
-        """None for a file that is not there, or was removed since it was listed."""
-        try:
-            return bytes(self._fs.cat_file(self._at(path)))
-        except FileNotFoundError:
-            return None
+    # --- publishing -------------------------------------------------------------------------------------------------
 
-    def _choose(self, receipts: list[Receipt], listed: set[FileDigest], sizes: Mapping[str, int]) -> Receipt | None:
-        """Of a shard's receipts whose files seem to be there, the one that holds.
+    def _checked(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[tuple[Receipt, OutputFile]]:
+        """The staged files that are to be moved, when every file is found to be as its receipt says.
 
-        That is the published one; else one that is staged whole. A publication that died midway has moved files of one
-        attempt, and another's may be of the same size: then only their content tells.
+        Raises OutputDamaged. A file that is in its place is trusted by its size if the intact manifest lists it.
         """
-        for holds in (lambda receipt: is_among(receipt, listed), lambda receipt: _is_staged_whole(receipt, sizes)):
-            if chosen := next(filter(holds, receipts), None):
-                return chosen
-        if len(receipts) == 1:
-            return receipts[0]
-        return next(filter(lambda receipt: self._content_is_of(receipt, sizes), receipts), None)
+        trusted = set() if hashes else {digest for receipt in self._listed_receipts() for digest in digests(receipt)}
+        pairs = [(receipt, file) for receipt in receipts for file in output_files(receipt)]
+        damaged: dict[str, str] = {}
+        moves = []
+        with ThreadPoolExecutor(READERS) as readers:
+            for (receipt, file), (is_staged, finding) in zip(
+                pairs, readers.map(lambda pair: self._look(pair[1], trusted), pairs), strict=True
+            ):
+                if finding:
+                    damaged.setdefault(receipt.shard, str(finding))
+                elif is_staged:
+                    moves.append((receipt, file))
+        if damaged:
+            raise OutputDamaged(damaged)
+        return moves
 
-    def _content_is_of(self, receipt: Receipt, sizes: Mapping[str, int]) -> bool:
-        return all(
-            file.staged_path in sizes or self._sha256(file.path) == file.sha256 for file in output_files(receipt)
-        )
+    def _look(self, file: OutputFile, trusted: set[tuple[str, str]]) -> tuple[bool, Finding | None]:
+        """Whether the file is staged as it should be, and what is wrong if it is so neither there nor in its place."""
+        staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
+        if staged is None:
+            return True, None
+        is_trusted = (file.path, file.sha256) in trusted
+        in_place = self._files.problem(file, file.path, hashes=not is_trusted)
+        if in_place is None:
+            return False, None
+        if staged is not Problem.MISSING:
+            return False, Finding(path=file.staged_path, problem=staged)
+        return False, Finding(path=file.path, problem=in_place)
 
-    def _hashed(self, receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> dict[str, StoredFile]:
-        """The receipts' files that are there, with the sha256 of their content."""
-        paths = [file.path for receipt in receipts for file in output_files(receipt) if file.path in stored]
-        with ThreadPoolExecutor(_READERS) as readers:
-            return {
-                path: replace(stored[path], sha256=sha256)
-                for path, sha256 in zip(paths, readers.map(self._sha256, paths), strict=True)
-            }
-
-    def _sha256(self, path: str) -> str:
-        with self._fs.open(self._at(path), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    def _sizes(self, *folders: str) -> dict[str, int]:
-        """Size by path of all files below these folders."""
-        found = (self._fs.find(self._at(folder), detail=True) for folder in folders)
-        return {self._path_of(name): info["size"] for files in found for name, info in files.items()}
-
-    def _files_in(self, folder: str) -> list[str]:
-        """The paths of the files in a folder, not in those below it; none where it is not there."""
-        self._fs.invalidate_cache()
+    def _move_into_place(self, receipt: Receipt, file: OutputFile) -> None:
         try:
-            entries = self._fs.ls(self._at(folder), detail=True)
-        except FileNotFoundError:
-            return []
-        return [self._path_of(entry["name"]) for entry in entries if entry["type"] == "file"]
-
-    def _path_of(self, name: str) -> str:
-        """The path in the output of what the file system lists."""
-        return name.removeprefix(self._root.rstrip("/")).lstrip("/")
-
-    def _is_staged(self, file: OutputFile) -> bool:
-        return file.staged_path.startswith(f"{self._workplace}/staged/")
-
-    def _remove(self, path: str) -> None:
-        """A file, or a folder with all that is in it; what is not there is removed."""
-        with suppress(FileNotFoundError):
-            self._fs.rm(self._at(path), recursive=True)
-
-    def _write(self, path: str, content: bytes) -> None:
-        """Aside first, under a name of its own, then into place, so that no reader meets half a file."""
-        aside = f"{self._workplace}/aside/{uuid4().hex}"
-        self._make_folder_of(aside)
-        self._fs.pipe_file(self._at(aside), content)
-        self._move(aside, path)
-
-    def _move_into_place(self, staged_path: str, path: str, *, size_bytes: int) -> None:
-        try:
-            self._move(staged_path, path)
-        except FileNotFoundError as error:  # moved before: by an earlier try, or by another finalizer at this moment
-            if self._fs.exists(self._at(path)) and self._fs.size(self._at(path)) == size_bytes:
-                return
-            raise ShardError(
-                f"{self.uri} has lost {staged_path}. Score the run again: producer retry {self._run_id} --all"
-            ) from error
-
-    def _move(self, source: str, target: str) -> None:
-        self._make_folder_of(target)
-        self._fs.mv(self._at(source), self._at(target))
-
-    def _make_folder_of(self, path: str) -> None:
-        protocols = (self._fs.protocol,) if isinstance(self._fs.protocol, str) else self._fs.protocol
-        if not _BUCKETS & set(protocols):
-            self._fs.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+            self._files.move(file.staged_path, file.path)
+        except FileNotFoundError as error:  # moved by another finalizer, which has checked it too
+            if problem := self._files.problem(file, file.path, hashes=False):
+                raise OutputDamaged({receipt.shard: str(Finding(path=file.path, problem=problem))}) from error
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
         """All attempts at the published shards, and no other: a shard that is retried may be staged just now."""
         for receipt in receipts:
             for file in output_files(receipt):
-                self._remove(f"{self._workplace}/staged/{file.path}")  # another finalizer may remove it, too
+                self._files.remove(f"{self._workplace}/staged/{file.path}")  # another finalizer may remove it, too
 
+    def _write(self, path: str, content: bytes) -> None:
+        """Aside first, under a name of its own, then into place."""
+        self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
-def _is_there(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
-    """Whether each file is staged or published with its size."""
-    return all(file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path)) for file in output_files(receipt))
-
-
-def _is_staged_whole(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
-    return all(sizes.get(file.staged_path) == file.size_bytes for file in output_files(receipt))
+    def _listed_receipts(self) -> list[Receipt]:
+        """What the manifest of this run lists, if it is published and the manifest is intact."""
+        manifest = self._files.content(MANIFEST_PATH)
+        return receipts_listed(manifest, self._run_id) if manifest is not None else []

@@ -5,21 +5,25 @@ and card. In a run of many hours it saves them on a branch before, since the Hub
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from fleet.errors import ShardError, TransientError, UsageError
-from fleet.receipt import Receipt
+from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
+from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.hub_commit import commit, uploaded
+from fleet.storage.hub_commit import commit
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
 from fleet.storage.kept import by_shard
-from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
+from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
+from fleet.storage.other_run import other_run
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered
 from fleet.storage.run_branch import MAIN, RunBranch
 
 _PREFIX = "hf://datasets/"
@@ -37,7 +41,8 @@ class HubOutput:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
-                self._refuse_other_runs()
+                if not self._is_ours(spec):
+                    self._reserve(spec)
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
 
@@ -55,12 +60,15 @@ class HubOutput:
     def discard(self, receipt: Receipt) -> None:
         """The Hub itself drops blobs that no commit names."""
 
-    def receipts(self) -> Iterator[Receipt]:
+    def recovered(self) -> Recovered:
         """What the manifest on main lists, and of other shards what waves have saved."""
         with translated(f"Reading the receipts in {self.uri}"):
+            listed = self._listed_receipts()
+            published = self._branch.of_those_in(MAIN, listed)
             chosen = {shard: found[-1] for shard, found in by_shard(self._branch.receipts())}
-            chosen |= {receipt.shard: receipt for receipt in self._published_receipts()}
-        yield from (chosen[shard] for shard in sorted(chosen))
+            chosen |= {receipt.shard: receipt for receipt in published}
+            partial = [receipt for receipt in listed if receipt.shard not in chosen]
+        return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         with translated(f"Looking what {self.uri} has of {self._run_id}"):
@@ -92,32 +100,41 @@ class HubOutput:
             card = card_finding(self._content(CARD_PATH))
         return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
 
+    @contextmanager
+    def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
+        """On the run's branch, else on main. A blob that no commit names cannot be read."""
+        with translated(f"Reading {file.path} in {self.uri}"):
+            revision = self._branch.name if self._branch.has(file) else MAIN
+            path = f"datasets/{self._repo_id}@{quote(revision, safe='')}/{file.path}"
+            with HfFileSystem(skip_instance_cache=True).open(path, "rb") as content:
+                yield content
+
     def head(self) -> str:
         with translated(f"Reading {self.uri}"):
             return str(self._api.repo_info(self._repo_id, repo_type="dataset").sha)
 
-    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
-        additions = [*uploaded(receipts), *(CommitOperationAdd(path, content) for path, content in documents.items())]
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, hashes: bool = False
+    ) -> str:
+        """The Hub itself refuses a commit whose files it does not have; then those that it has are saved."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            return commit(
-                self._api,
-                self._repo_id,
-                additions,
-                message=f"Publish run {self._run_id}",
-                run_id=self._run_id,
-                to=MAIN,
-                parent=parent,
-            )
+            try:
+                return commit(
+                    self._api, self._repo_id, receipts, documents, message=self._title, to=MAIN, parent=parent
+                )
+            except OutputDamaged as damage:
+                self._branch.save(receipts)  # names those that the Hub has dropped
+                raise PublishConflict(f"{self.uri} has all files of {self._run_id} now.") from damage
 
-    def tidy(self) -> None:
+    def tidy(self, receipts: Sequence[Receipt]) -> None:
         with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
             self._branch.delete()
 
-    def _content(self, path: str) -> bytes | None:
-        """A small file on main; None if there is no such file."""
-        if not self._api.file_exists(self._repo_id, path, repo_type="dataset"):
+    def _content(self, path: str, *, revision: str = MAIN) -> bytes | None:
+        """A small file; None if there is no such file."""
+        if not self._api.file_exists(self._repo_id, path, repo_type="dataset", revision=revision):
             return None
-        return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"{self.uri.rstrip('/')}/{path}"))
+        return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"datasets/{self._repo_id}@{revision}/{path}"))
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
         try:
@@ -130,10 +147,23 @@ class HubOutput:
                 sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
                 yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
-    def _published_receipts(self) -> list[Receipt]:
+    @property
+    def _title(self) -> str:
+        return f"Publish run {self._run_id}"
+
+    def _listed_receipts(self) -> list[Receipt]:
+        """What the manifest lists, as it is on main, or if it was lost since, as the newest publication made it."""
         manifest = self._content(MANIFEST_PATH)
         listed = receipts_listed(manifest, self._run_id) if manifest is not None else []
-        return self._branch.of_those_in(MAIN, listed)
+        if listed or (commit := self._publication()) is None:
+            return listed
+        manifest = self._content(MANIFEST_PATH, revision=commit)
+        return receipts_listed(manifest, self._run_id) if manifest is not None else []
+
+    def _publication(self) -> str | None:
+        """The newest commit on main that published this run."""
+        commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset")
+        return next((commit.commit_id for commit in commits if commit.title == self._title), None)
 
     def _create_repo(self, *, public: bool) -> None:
         try:
@@ -142,15 +172,23 @@ class HubOutput:
             self._api.create_repo(self._repo_id, repo_type="dataset", private=not public, exist_ok=True)
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
-    def _refuse_other_runs(self) -> None:
-        mark = self.published()
-        if mark and mark.run_id != self._run_id:
-            raise UsageError(
-                f"The output {self.uri} holds the data of another run, {mark.run_id}. Choose another --output."
-            )
-        if mark is None and self._holds_data():
+    def _is_ours(self, spec: RunSpec) -> bool:
+        """Whether this run is published here. Raises UsageError if somebody else's data are."""
+        manifest = self._content(MANIFEST_PATH)
+        mark = mark_of(manifest) if manifest is not None else None
+        if manifest is not None and mark and mark.run_id != self._run_id:
+            raise other_run(self.uri, mark.run_id, spec_of(manifest), spec)
+        if mark is None and self._holds_data() and not self._publication():
             raise UsageError(
                 f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
+            )
+        return mark is not None
+
+    def _reserve(self, spec: RunSpec) -> None:
+        if other := self._branch.reserve(spec):
+            raise UsageError(
+                f"The output {self.uri} is reserved by another run, {other}, which is not published yet. Choose another "
+                f"--output, or, if that run was given up, remove the branch shardsift/{other} of the repository."
             )
 
     def _holds_data(self) -> bool:

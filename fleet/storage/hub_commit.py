@@ -1,12 +1,12 @@
 """One commit on the Hub of blobs that workers uploaded, sending none of their bytes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.lfs import UploadInfo
 
-from fleet.errors import PublishConflict, ShardError
+from fleet.errors import OutputDamaged, PublishConflict
 from fleet.receipt import OutputFile, Receipt
 from fleet.storage.output import output_files
 
@@ -17,18 +17,20 @@ _MISSING_BLOB = "LFS pointer pointed to a file that does not exist"  # the Hub's
 def commit(
     api: HfApi,
     repo_id: str,
-    additions: Sequence[CommitOperationAdd],
+    receipts: Sequence[Receipt],
+    documents: Mapping[str, bytes],
     *,
     message: str,
-    run_id: str,
     to: str,
     parent: str,
 ) -> str:
-    """Commit to the branch `to`, if `parent` is its head; returns the commit.
+    """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head; returns the commit.
 
-    Raises PublishConflict where it is not, ShardError where the Hub has dropped a blob, and the client's errors. The
-    client does not retry it, and one whose answer was lost may have landed: look what is there before a second try.
+    Raises PublishConflict if it is not, OutputDamaged if the Hub has dropped a blob, naming all the shards since any of
+    them may be the one, and the client's errors. The client does not retry it, and one whose answer was lost may have
+    landed: look what is there before a second try.
     """
+    additions = [*_uploaded_files(receipts), *(CommitOperationAdd(path, text) for path, text in documents.items())]
     try:
         done = api.create_commit(
             repo_id, additions, repo_type="dataset", commit_message=message, revision=to, parent_commit=parent
@@ -39,16 +41,16 @@ def commit(
         if error.response is not None and error.response.status_code == _PRECONDITION_FAILED:
             raise PublishConflict(f"{to} of {repo_id} got another commit at the same moment.") from error
         if _MISSING_BLOB in str(error):
-            raise ShardError(
-                f"{repo_id}: the Hub has dropped files of {run_id} that waited too long for their commit; "
-                f"it keeps them about a day. Score the run again: producer retry {run_id} --all"
-            ) from error
+            raise OutputDamaged({receipt.shard: _dropped(receipt) for receipt in receipts}) from error
         raise
     return str(done.oid)
 
 
-def uploaded(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
-    """The operations for the files of these receipts."""
+def _dropped(receipt: Receipt) -> str:
+    return f"the Hub has dropped {receipt.data.path} or {receipt.scores.path}; it keeps uncommitted files about a day"
+
+
+def _uploaded_files(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
     return [_uploaded(file) for receipt in receipts for file in output_files(receipt)]
 
 

@@ -5,10 +5,11 @@ The finalizer *publishes*: all files of the run become visible with their manife
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import pyarrow.parquet as pq
 
@@ -42,10 +43,10 @@ class Output(Protocol):
         Published files and other attempts' files stay. What it cannot remove goes when the run is published.
         """
 
-    def receipts(self) -> Iterator[Receipt]:
-        """What of the run is safe here: the receipts whose files are all there, at most one a shard.
+    def recovered(self) -> "Recovered":
+        """What of the run is safe here, for a ledger that lost it. Knows nothing of the ledger.
 
-        Where the run is published, those that the manifest lists come first. Knows nothing of the ledger.
+        If the run is published, receipts that the manifest lists come first.
         """
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
@@ -54,7 +55,8 @@ class Output(Protocol):
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Keep the staged files of those from vanishing, still unseen by readers of the dataset; saved ones stay so.
 
-        Raises PublishConflict where somebody else saved at the same moment: look again.
+        Raises PublishConflict if somebody else saved at the same moment: look again. Raises OutputDamaged for the shards
+        whose files have vanished already, when all others are saved.
         """
 
     def keep_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
@@ -69,6 +71,9 @@ class Output(Protocol):
     def published(self) -> "Mark | None":
         """What is published here now."""
 
+    def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
+        """The bytes of a receipt's file, wherever they lie now. They are not checked. Raises ShardError if they are gone."""
+
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """What of these receipts' published files, manifest and card is not as it should be, and which files are foreign.
 
@@ -78,14 +83,31 @@ class Output(Protocol):
     def head(self) -> str:
         """The commit that readers see now; empty where there are no commits."""
 
-    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
+    def publish(
+        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, hashes: bool = False
+    ) -> str:
         """Make the receipts' files visible with the documents (manifest and card); returns the commit, if there is one.
 
-        `parent` is the head before the output was looked at. Raises PublishConflict when it is the head no more.
+        No file becomes visible whose size or sha256 is not that of its receipt: OutputDamaged names the shards, and
+        nothing is published. Files that are visible already, and that an intact manifest lists, are looked at by size, and
+        with `hashes` by content. `parent` is the head before the output was looked at. Raises PublishConflict when it is
+        the head no more.
         """
 
-    def tidy(self) -> None:
-        """Remove what only an unpublished run needs: checkpoints, and what kept staged files from vanishing."""
+    def tidy(self, receipts: Sequence[Receipt]) -> None:
+        """Remove what only an unpublished run needs: checkpoints, the published shards' staged files of all attempts, and
+        what kept staged files from vanishing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """Receipts found with an output, at most one per shard. All files of the `whole` ones are there, by their sizes.
+
+    Of the `partial` ones only some are, perhaps the score file.
+    """
+
+    whole: tuple[Receipt, ...] = ()
+    partial: tuple[Receipt, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

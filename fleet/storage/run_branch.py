@@ -1,4 +1,5 @@
-"""The branch of a run on the Hub: where its finished shards are committed before the run is published.
+"""The branch of a run on the Hub: it reserves the repository, and finished shards are committed to it before the run is
+published.
 
 The Hub drops blobs that no commit names after about a day. Each *wave* is one commit of the files of some shards and of
 `.shardsift/<run_id>/receipts/<digest>.jsonl`, which holds their receipts. Readers of the dataset see `main` alone.
@@ -7,55 +8,88 @@ Methods raise the client's errors, and those that they name.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 
-from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from fleet.receipt import Receipt
-from fleet.storage.hub_commit import commit, uploaded
+from fleet.disclosure import disclosed_spec
+from fleet.errors import OutputDamaged
+from fleet.receipt import OutputFile, Receipt
+from fleet.spec import RunSpec
+from fleet.storage.hub_commit import commit
 from fleet.storage.kept import FileDigest, is_among, read_receipt
 from fleet.storage.output import output_files
 
 MAIN = "main"
+_BRANCHES = "shardsift/"
 _PATHS_A_REQUEST = 500
+_REFUSED_COMMITS = 256  # looking for dropped blobs; the Hub limits commits, and scoring a few shards too many is cheap
 
 
 class RunBranch:
     def __init__(self, api: HfApi, repo_id: str, run_id: str) -> None:
-        self.name = f"shardsift/{run_id}"
+        self.name = f"{_BRANCHES}{run_id}"
         self._api = api
         self._repo_id = repo_id
         self._run_id = run_id
         self._receipts_folder = f".shardsift/{run_id}/receipts"
 
     def head(self) -> str | None:
-        """The branch's commit; None where no wave was due yet."""
+        """The branch's commit; None if there is no branch."""
         return self._heads().get(self.name)
 
+    def reserve(self, spec: RunSpec) -> str | None:
+        """Commit the spec to the branch, unless another run has done so to its own; returns that other run.
+
+        Of two runs that reserve at the same moment, at least one sees the other after its commit. It goes on only if its
+        commit is the earlier one by the Hub's clock; else it removes its branch. So they never both go on. May run twice.
+        """
+        if other := next(iter(self._reservations()), None):
+            return other
+        heads = self._heads()
+        if self.name in heads and self._reserved_at(self._run_id):
+            return None
+        self._create_branch(heads)
+        head = self._heads()[self.name]
+        document = {_spec_path(self._run_id): disclosed_spec(spec).to_json()}
+        commit(self._api, self._repo_id, [], document, message=_reservation(self._run_id), to=self.name, parent=head)
+        ours = self._reserved_at(self._run_id)
+        for other, theirs in self._reservations().items():
+            if ours is None or theirs is None or theirs <= ours:
+                self.delete()
+                return other
+        return None
+
     def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Those whose files are in no commit: neither in the branch's, nor, where there is no branch, in main's."""
+        """Those whose files are in no commit: neither in the branch's, nor, if there is no branch, in main's."""
         heads = self._heads()
         return self._not_in(heads.get(self.name, heads[MAIN]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Commit those that are in no commit yet, as one wave. May run twice; raises PublishConflict and ShardError."""
+        """Commit those that are in no commit yet, as one wave. May run twice; raises PublishConflict.
+
+        If the Hub has dropped blobs, it is committed in halves until those shards are found; OutputDamaged names them.
+        """
         heads = self._heads()  # before the look: a wave committed after it is refused as a conflict, never doubled
         parent = heads.get(self.name, heads[MAIN])
         wave = self._not_in(parent, receipts)
         if not wave:
             return
-        if self.name not in heads:
-            self._api.create_branch(
-                self._repo_id, branch=self.name, revision=parent, repo_type="dataset", exist_ok=True
-            )
-        commit(
+        self._create_branch(heads)
+        if dropped := _Waves(self, parent).commit(wave):
+            raise OutputDamaged(dropped)
+
+    def commit_wave(self, wave: Sequence[Receipt], *, parent: str) -> str:
+        """One wave; returns the commit. Raises PublishConflict, OutputDamaged if a blob of any shard was dropped."""
+        return commit(
             self._api,
             self._repo_id,
-            [*uploaded(wave), self._document(wave)],
+            wave,
+            self._document(wave),
             message=f"A wave of {len(wave)} shards of {self._run_id}",
-            run_id=self._run_id,
             to=self.name,
             parent=parent,
         )
@@ -64,6 +98,11 @@ class RunBranch:
         """The receipts of all waves, as far as their files are still those of the branch."""
         head = self.head()
         return self.of_those_in(head, list(self._kept_receipts(head))) if head else []
+
+    def has(self, file: OutputFile) -> bool:
+        """Whether the branch has this file."""
+        head = self.head()
+        return head is not None and (file.path, file.sha256) in self._digests_at(head, [file.path])
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files a commit has."""
@@ -91,18 +130,46 @@ class RunBranch:
 
     def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
         """What a commit has at the paths of these receipts."""
-        paths = iter([file.path for receipt in receipts for file in output_files(receipt)])
+        return self._digests_at(revision, [file.path for receipt in receipts for file in output_files(receipt)])
+
+    def _digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
+        paths = iter(wanted)
         found: set[FileDigest] = set()
         while some := list(islice(paths, _PATHS_A_REQUEST)):
             entries = self._api.get_paths_info(self._repo_id, some, revision=revision, repo_type="dataset")
             found |= {(file.path, file.lfs.sha256) for file in entries if isinstance(file, RepoFile) and file.lfs}
         return found
 
-    def _document(self, wave: Sequence[Receipt]) -> CommitOperationAdd:
+    def _create_branch(self, heads: dict[str, str]) -> None:
+        """From main, if it is not there."""
+        if self.name not in heads:
+            self._api.create_branch(
+                self._repo_id, branch=self.name, revision=heads[MAIN], repo_type="dataset", exist_ok=True
+            )
+
+    def _reservations(self) -> dict[str, datetime | None]:
+        """The other runs that reserved the repository, and when."""
+        branches = [name for name in self._heads() if name.startswith(_BRANCHES) and name != self.name]
+        others = (name.removeprefix(_BRANCHES) for name in branches)
+        return {other: self._reserved_at(other) for other in others if self._has_spec(other)}
+
+    def _has_spec(self, run_id: str) -> bool:
+        revision = f"{_BRANCHES}{run_id}"
+        return self._api.file_exists(self._repo_id, _spec_path(run_id), repo_type="dataset", revision=revision)
+
+    def _reserved_at(self, run_id: str) -> datetime | None:
+        """By the Hub's clock; None if the branch was not reserved, or was removed meanwhile."""
+        try:
+            commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=f"{_BRANCHES}{run_id}")
+        except RevisionNotFoundError:
+            return None
+        return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
+
+    def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
         """A wave's receipts, in a file named by what it holds: the same wave again is the same file."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
-        return CommitOperationAdd(f"{self._receipts_folder}/{name}.jsonl", content)
+        return {f"{self._receipts_folder}/{name}.jsonl": content}
 
     def _kept_receipts(self, revision: str) -> Iterator[Receipt]:
         files = HfFileSystem(skip_instance_cache=True)
@@ -121,3 +188,32 @@ class RunBranch:
         except EntryNotFoundError:
             return []
         return [entry.path for entry in entries]
+
+
+class _Waves:
+    """One wave, or if the Hub has dropped blobs of it, several smaller ones of the shards that are whole."""
+
+    def __init__(self, branch: RunBranch, parent: str) -> None:
+        self._branch = branch
+        self._parent = parent
+        self._refused = 0
+
+    def commit(self, wave: Sequence[Receipt]) -> dict[str, str]:
+        """What the Hub has dropped, by shard."""
+        try:
+            self._parent = self._branch.commit_wave(wave, parent=self._parent)
+        except OutputDamaged as damage:
+            self._refused += 1
+            if len(wave) == 1 or self._refused >= _REFUSED_COMMITS:
+                return damage.damaged
+            middle = len(wave) // 2
+            return self.commit(wave[:middle]) | self.commit(wave[middle:])
+        return {}
+
+
+def _spec_path(run_id: str) -> str:
+    return f".shardsift/{run_id}/spec.json"
+
+
+def _reservation(run_id: str) -> str:
+    return f"Reserve this repository for {run_id}"

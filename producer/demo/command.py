@@ -70,10 +70,9 @@ def fit_classifier(folder: Path) -> dict[str, float]:
 
 def sift_and_kill(folder: Path, settings: Settings, *, workers: int) -> tuple[RunStatus, Killer]:
     """Run the main job on the demo's shards, and kill a worker in the middle of it."""
-    plan = _plan(folder, "kept")
-    killer = Killer(run_id=plan.spec.run_id)
+    killer = Killer()
     settings = settings.model_copy(update={"lease_seconds": _LEASE_SECONDS})
-    return run_locally(plan, settings, workers=workers, on_look=killer.look), killer
+    return run_locally(_plan(folder, "kept"), settings, workers=workers, on_look=killer.look), killer
 
 
 def sift_undisturbed(folder: Path, settings: Settings, *, workers: int) -> RunStatus:

@@ -16,13 +16,12 @@ from producer.local.processes import Child
 class Killer:
     """Kills the first worker of a run once, when a shard is done and every worker has another in hand."""
 
-    run_id: str
     done_before: int | None = None  # shards that were done when it killed; None: it has not yet
 
-    def look(self, ledger: Ledger, workers: list[Child]) -> None:
+    def look(self, ledger: Ledger, run_id: str, workers: list[Child]) -> None:
         if self.done_before is not None:
             return
-        counts = ledger.counts(self.run_id)
+        counts = ledger.counts(run_id)
         if counts.done and counts.running == len(workers):
             os.killpg(workers[0].pid, signal.SIGKILL)  # parent and scoring process: as if the machine lost its power
             self.done_before = counts.done

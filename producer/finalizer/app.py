@@ -10,7 +10,7 @@ from kombu.entity import Queue
 from pydantic import ValidationError
 
 from fleet.broker import make_app
-from fleet.errors import NewerVersion, PublishConflict, ShardsiftError, TransientError, UsageError
+from fleet.errors import NewerVersion, PublishConflict, ShardError, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, NEWER, NOT_OURS, FinalizeRun
 from fleet.settings import Settings, read_settings
@@ -47,17 +47,29 @@ def finalize_run_task(self: Task, **fields: object) -> str:
     except ValidationError:
         ledger.count_refused(NOT_OURS)
         raise
+    if not ledger.may_publish(run_id):
+        return f"not tried: {ledger.publish_error(run_id)}"
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)
         saved = _save_waves(ledger, run_id, settings) if isinstance(outcome, NotReady) else 0
         if saved:  # meanwhile the last shard may have ended, and another finalizer published and removed the branch
             outcome = finalize_run(ledger, run_id, without_failed=False)
-    except ShardsiftError as error:
-        ledger.record_publish_error(run_id, str(error))
+    except Exception as error:
+        _record(ledger, run_id, error)
         raise
     if isinstance(outcome, NotReady):
         return f"not published: {outcome.reason}" + (f"; saved {saved} shards" if saved else "")
     return f"published {outcome.shards} shards at {outcome.uri} {outcome.commit}".strip()
+
+
+def _record(ledger: Ledger, run_id: str, error: Exception) -> None:
+    """Tell the errors apart: what may pass by itself is tried again, what only a person can mend is not."""
+    ledger.record_publish_error(
+        run_id,
+        str(error) if isinstance(error, ShardsiftError) else f"{type(error).__name__}: {error}",
+        is_permanent=isinstance(error, (ShardError, UsageError)),
+        retry_after_seconds=error.retry_after_seconds if isinstance(error, TransientError) else None,
+    )
 
 
 def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
@@ -65,6 +77,8 @@ def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
         return save_due_waves(ledger, run_id, WaveRule.of(settings))
     except (TransientError, PublishConflict) as error:
         logger.warning("%s A later sweep tries again.", error)
+        if isinstance(error, TransientError) and error.retry_after_seconds:
+            _record(ledger, run_id, error)
         return 0
 
 

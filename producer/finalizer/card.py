@@ -62,7 +62,7 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
 
 | | |
 |---|---|
-| Source | {_source(spec)} at revision `{spec.input_revision}` |
+| Source | {_source(spec)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
 | Model | {_model(spec)} at revision `{spec.model.revision}` |
 | Scored column | {_cell(spec.text_column)} |
 | Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |
@@ -80,7 +80,7 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
 {_columns(spec)}
 
 The config `scores` has a line for *every* row of the source, kept or not, so that another threshold needs no new scoring:
-`row` is the row's place in its shard, from 0. `manifest.parquet` lists every file with its sha256 and provenance.
+`shard` and `row` say which row it is.{_join(spec)} `manifest.parquet` lists every file with its sha256 and provenance.
 
 Made with shardsift.
 """
@@ -111,6 +111,16 @@ def _source(spec: RunSpec) -> str:
     dataset = _hub_dataset(spec)
     address = ", ".join(map(_cell, disclosed_inputs(spec)))
     return f"[{dataset}](https://huggingface.co/datasets/{dataset}), {address}" if dataset else address
+
+
+def _changed_files(receipts: list[Receipt]) -> str:
+    changed = sum(receipt.source_changed for receipt in receipts)
+    if not changed:
+        return ""
+    return (
+        f", but for {changed:,} of the files, replaced after the run was enqueued and read as they were then "
+        "(`source_changed` in the manifest)"
+    )
 
 
 def _model(spec: RunSpec) -> str:
@@ -177,4 +187,13 @@ def _columns(spec: RunSpec) -> str:
         lines.append(f"- `{spec.label_column}`: the label of that output, of: {', '.join(spec.model.labels)}.")
     if spec.int_score:
         lines.append(f"- `{spec.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
+    if spec.row_columns:
+        shard, row = map(_cell, spec.row_columns)
+        lines.append(f"- {shard} and {row}: the shard of the source that the row is from, and its place there, from 0.")
     return "\n".join(lines)
+
+
+def _join(spec: RunSpec) -> str:
+    if not spec.row_columns:
+        return ""
+    return f" A kept row has the same in {' and '.join(map(_cell, spec.row_columns))}."

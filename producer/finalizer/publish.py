@@ -1,18 +1,24 @@
-"""Publish a run: once, however often this is called and however often it dies midway."""
+"""Publish a run: once, however often this is called and however often it dies midway.
+
+Nothing is said of an output that was not looked at: a run is published when manifest and files are seen to be there.
+"""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleet.errors import PublishConflict, ShardError, UsageError
+from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
+from fleet.storage.inspection import Finding, Problem
 from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Output
 from producer.finalizer.card import dataset_card
 
 _LOOKS = 5  # each conflict means that somebody else committed; look again, and then leave it to a later sweep
+_TIDY_TRIES = 3  # then what is left over is left to a person: the data are published all the same
 logger = logging.getLogger(__name__)
 
 
@@ -23,23 +29,73 @@ class NotReady:
     reason: str
 
 
-def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool) -> Publication | NotReady:
+def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: bool = False) -> Publication | NotReady:
     """Publish a run when all its shards are done; with `without_failed`, when none is open.
 
-    Looks at the output first, so that a commit whose answer was lost, or that another finalizer made, is not made twice.
+    Looks at the output first: what is there as it should be is not published again, what is not is put right. Shards whose
+    stored files are lost or damaged are queued again, and the run is published when they are done. With `hashes`, files
+    that are visible already are read too.
     Raises TransientError or ShardError from the output, PublishConflict when others keep committing.
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
         return NotReady(reason=why)
+    version = ledger.begin_publishing(run_id)
     receipts = list(ledger.receipts(run_id))
     output = open_output(spec.output_uri, run_id)
-    commit = _publish_once(output, spec, receipts)
-    _tidy(output)
+    if version is None and not _was_published(ledger, spec, output, receipts):
+        return NotReady(reason="it is cancelled; `producer retry` takes it up again")
+    try:
+        failed = [failure.shard for failure in ledger.failures(run_id)]
+        commit = _published(output, spec, receipts, left_out=failed, hashes=hashes)
+    except OutputDamaged as damage:
+        return send_back(ledger, run_id, damage, receipts)
+    _tidy(ledger, run_id, output, receipts)
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
-    ledger.record_publication(run_id, publication)
+    if not ledger.record_publication(run_id, publication, version=version):
+        return NotReady(reason="its shards were done again meanwhile; the next sweep publishes them")
     logger.info("Run %s is published: %d shards at %s %s", run_id, len(receipts), spec.output_uri, commit)
     return publication
+
+
+def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
+    """Look at the output of a run that the ledger or the output's manifest calls published, and put it right.
+
+    Returns what was found, mended or not. What cannot be mended without scoring is queued again by shard.
+    """
+    spec = ledger.spec(run_id)
+    publication, counts = ledger.publication(run_id), ledger.counts(run_id)
+    output = open_output(spec.output_uri, run_id)
+    if counts.open or not counts.done or not (publication or _has_mark(output, run_id)):
+        return ()
+    findings = output.inspect(list(ledger.receipts(run_id)), hashes=hashes)
+    if publication is None or _mendable(findings):
+        ledger.withdraw_publication(run_id)
+        try:
+            finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
+        except (TransientError, PublishConflict) as error:  # the finalizer tries again
+            ledger.record_publish_error(run_id, str(error))
+    return tuple(findings)
+
+
+def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
+    """What is wrong with the output of a run that the ledger calls published. Changes nothing."""
+    spec = ledger.spec(run_id)
+    if ledger.publication(run_id) is None or ledger.counts(run_id).open:
+        return ()
+    try:
+        return tuple(open_output(spec.output_uri, run_id).inspect(list(ledger.receipts(run_id)), hashes=hashes))
+    except ShardError as error:  # the repository or folder itself cannot be read
+        return (Finding(path=spec.output_uri, problem=Problem.UNREADABLE, detail=str(error)),)
+
+
+def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequence[Receipt]) -> NotReady:
+    """Queue the shards again whose stored files are damaged. All others stay as they are."""
+    queued = ledger.requeue(run_id, damage.damaged, of=receipts)
+    ledger.end_publishing(run_id)
+    for line in _first(damage.damaged):
+        logger.warning("Run %s: %s", run_id, line)
+    return NotReady(reason=f"{queued} shards are queued again, since their stored files are lost or damaged")
 
 
 def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:
@@ -53,26 +109,73 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     return None if counts.done else "no shard is done"
 
 
-def _publish_once(output: Output, spec: RunSpec, receipts: list[Receipt]) -> str:
-    wanted = Mark.of(spec.run_id, receipts)
+def _has_mark(output: Output, run_id: str) -> bool:
+    mark = output.published()
+    return mark is not None and mark.run_id == run_id
+
+
+def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
+    """Whether a finalizer published a run that was cancelled meanwhile, and died before it could say so."""
+    if not ledger.is_publishing(spec.run_id):
+        return False
+    if not _mendable(output.inspect(receipts, hashes=False)):
+        return True
+    ledger.end_publishing(spec.run_id)
+    return False
+
+
+def _published(
+    output: Output, spec: RunSpec, receipts: Sequence[Receipt], *, left_out: Sequence[str], hashes: bool
+) -> str:
+    """See to it that all of this is visible; returns the commit that readers see."""
     for _ in range(_LOOKS):
         head = output.head()  # before the look: a commit made after it is refused as a conflict, never doubled
-        published = output.published()
-        if published == wanted:
+        findings = output.inspect(receipts, hashes=hashes)
+        _refuse_another_run(output, spec, findings)
+        broken = {finding.path for finding in _mendable(findings)}
+        if not broken:
             return output.head()
-        if published and published.run_id != spec.run_id:
-            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {published.run_id}.")
-        documents = {MANIFEST_PATH: manifest(spec, receipts, wanted), CARD_PATH: dataset_card(spec, receipts)}
         try:
-            return output.publish(receipts, documents, parent=head)
+            documents = _documents(spec, receipts, broken, left_out=left_out)
+            return output.publish(receipts, documents, parent=head, hashes=hashes)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
 
 
-def _tidy(output: Output) -> None:
+def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Finding]) -> None:
+    if any(finding.path == MANIFEST_PATH and not finding.is_mendable for finding in findings):
+        mark = output.published()
+        if mark and mark.run_id != spec.run_id:
+            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {mark.run_id}.")
+
+
+def _documents(
+    spec: RunSpec, receipts: Sequence[Receipt], broken: set[str], *, left_out: Sequence[str]
+) -> dict[str, bytes]:
+    """The manifest, and the card unless the data alone are mended: its owner may have edited it."""
+    documents = {MANIFEST_PATH: manifest(spec, receipts, Mark.of(spec.run_id, receipts), left_out=left_out)}
+    if broken & {MANIFEST_PATH, CARD_PATH}:
+        documents[CARD_PATH] = dataset_card(spec, list(receipts))
+    return documents
+
+
+def _mendable(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.is_mendable]
+
+
+def _tidy(ledger: Ledger, run_id: str, output: Output, receipts: Sequence[Receipt]) -> None:
     """Before the publication is recorded: whoever dies here is followed by a finalizer that tidies again."""
     try:
-        output.tidy()
+        output.tidy(receipts)
     except ShardError as error:  # the data are published all the same
         logger.warning("%s Remove it by hand.", error)
+    except TransientError as error:
+        if ledger.count_tidy_try(run_id) < _TIDY_TRIES:
+            raise
+        logger.warning("%s The data are published; remove it by hand.", error)
+
+
+def _first(damaged: dict[str, str], limit: int = 10) -> list[str]:
+    lines = [f"shard {shard} is scored again: {reason}" for shard, reason in damaged.items()]
+    return lines[:limit] + ([f"and {len(lines) - limit:,} more"] if len(lines) > limit else [])

@@ -58,7 +58,7 @@ class Sweeper:
 
     def _sweep_run(self, run_id: str) -> None:
         self._ask_for_waves(run_id)  # of a cancelled run, too: it may be taken up again
-        if self._ledger.is_cancelled(run_id):
+        if self._ledger.is_cancelled(run_id) and not self._ledger.is_publishing(run_id):
             return
         queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
         sent = send_due_shards(self._app, self._ledger, run_id)
@@ -70,6 +70,8 @@ class Sweeper:
         counts = self._ledger.counts(run_id)
         publication = self._ledger.publication(run_id)
         if counts.open or counts.failed or not counts.done or (publication and publication.shards == counts.done):
+            return
+        if not self._ledger.may_publish(run_id):
             return
         just_asked = time.monotonic() - self._asked.get(run_id, -_PUBLISH_AGAIN_SECONDS) < _PUBLISH_AGAIN_SECONDS
         if not just_asked and self._ledger.redis.llen(FINALIZE_QUEUE) == 0:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
-from fleet.errors import PublishConflict
+from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
 from fleet.receipt import Receipt
 from fleet.settings import Settings
 from fleet.storage.opening import open_output, staged_files_stay
 from fleet.storage.output import Output
+from producer.finalizer.publish import send_back
 
 _LOOKS = 5  # each conflict means that another finalizer saved; look again, and then leave it to a later sweep
 _LOOKS_A_WAVE = 4  # so that no shard waits longer than a quarter more than it should
@@ -69,7 +70,8 @@ class WaveWatch:
 def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     """Save the done shards of a run if a wave of them is due; returns how many those were. May run twice.
 
-    Raises TransientError or ShardError from the output, PublishConflict when others keep saving.
+    Shards whose files the output has dropped already are queued again. Raises TransientError or ShardError from the
+    output, PublishConflict when others keep saving.
     """
     spec = ledger.spec(run_id)
     if staged_files_stay(spec.output_uri):
@@ -81,16 +83,23 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     unsaved = output.unsaved(receipts)
     if not rule.is_due(unsaved, now=now):
         return 0
+    dropped: dict[str, str] = {}
     for wave in rule.waves(unsaved):
-        _save(output, wave)
-    logger.info("Run %s: %d shards are saved until it is published", run_id, len(unsaved))
-    return len(unsaved)
+        dropped |= _save(output, wave)
+    if dropped:
+        send_back(ledger, run_id, OutputDamaged(dropped), receipts)
+    logger.info("Run %s: %d shards are saved until it is published", run_id, len(unsaved) - len(dropped))
+    return len(unsaved) - len(dropped)
 
 
-def _save(output: Output, wave: Sequence[Receipt]) -> None:
+def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
+    """What of the wave is lost, by shard; all else is saved."""
     for _ in range(_LOOKS):
         try:
-            return output.save(wave)
+            output.save(wave)
+            return {}
+        except OutputDamaged as damage:
+            return damage.damaged
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict("Others keep saving shards of the same run; a later sweep tries again.")

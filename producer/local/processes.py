@@ -1,15 +1,18 @@
-"""Start and stop the processes of a local run, so that none is left behind however the parent ends."""
+"""Start and stop the processes of a local run, so that nothing is left behind however the parent ends."""
 
-import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from fleet.errors import UsageError
+from fleet.parent_death import end_with_parent
+
 Child = subprocess.Popen[bytes]
 
 
@@ -22,6 +25,7 @@ def running(
     It has a session of its own, so that Ctrl-C reaches the parent alone, which then stops its children in good order.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    parent = os.getpid()
     with log.open("ab") as output:
         child = subprocess.Popen(
             command,
@@ -30,7 +34,7 @@ def running(
             stderr=output,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=lambda: _end_with(parent),
         )
     try:
         yield child
@@ -38,10 +42,40 @@ def running(
         _stop(child, stop_seconds)
 
 
-def _die_with_parent() -> None:
-    """Have the kernel send this child SIGTERM when its parent is gone, however that ended. Linux only."""
+@contextmanager
+def vanishing_folder(prefix: str) -> Iterator[Path]:
+    """A temporary folder, open to this user alone, that is gone after the block, and soon after this process, however it ends.
+
+    A shell makes it and waits at a pipe that closes with this process: a process that is killed cannot clean up itself.
+    """
+    folder = Path(tempfile.gettempdir(), prefix + os.urandom(4).hex())
+    keeper = subprocess.Popen(
+        ["/bin/sh", "-c", _KEEPER, "sh", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert keeper.stdin
+    assert keeper.stdout
+    try:
+        if not keeper.stdout.readline():
+            raise UsageError(f"The folder {folder} could not be made. Name another place for it by TMPDIR.")
+        yield folder
+    finally:
+        keeper.stdin.close()
+        keeper.wait()
+        keeper.stdout.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# Signals and a closed standard output must not end it before it has removed the folder.
+_KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
+
+
+def _end_with(parent: int) -> None:
+    """Between fork and exec: SIGTERM when the parent is gone. Elsewhere than on Linux no thread would outlive the exec."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        end_with_parent(parent, signal.SIGTERM)
 
 
 def _stop(child: Child, seconds: float) -> None:

@@ -6,7 +6,6 @@ For `producer run` and the tests. A fleet has a Redis of its own, named by REDIS
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger.connect import OLDEST_REDIS
-from producer.local.processes import Child, running
+from producer.local.processes import Child, running, vanishing_folder
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 10.0
@@ -33,8 +32,8 @@ def embedded_redis(data_dir: Path) -> Iterator[str]:
     binary = find_redis_server()
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir / "redis.log"
-    with tempfile.TemporaryDirectory(prefix="shardsift-redis-") as folder:
-        socket = Path(folder, "redis.sock")
+    with vanishing_folder("shardsift-redis-") as folder:
+        socket = folder / "redis.sock"
         with running(_command(binary, socket, data_dir), log=log, stop_seconds=_STOP_SECONDS) as server:
             _wait_until_ready(server, socket, log)
             yield f"unix://{socket}"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.broker import make_app, queue_lists
@@ -15,20 +16,27 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.enqueue import Plan, enqueue
+from producer.enqueue import Enqueued, Plan, enqueue
 from producer.finalizer.app import ONLY_RUN
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis
 from producer.progress import watch
-from producer.status import RunStatus
+from producer.same_run import same_run
+from producer.status import RunStatus, looked_at
 
-OnLook = Callable[[Ledger, list[Child]], None]
+OnLook = Callable[[Ledger, str, list[Child]], None]  # with the id of the run
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
 _STOP_SECONDS = 60.0  # a worker stops between two batches; the longest batch is what this allows for
 
 
 def run_locally(
-    plan: Plan, settings: Settings, *, workers: int | None, on_look: OnLook = lambda ledger, workers: None
+    plan: Plan,
+    settings: Settings,
+    *,
+    workers: int | None,
+    verify: bool = False,
+    on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
+    on_look: OnLook = lambda ledger, run_id, workers: None,
 ) -> RunStatus:
     """Do a run with processes of this machine, and return how it ended. Raises UsageError, and KeyboardInterrupt on Ctrl-C.
 
@@ -38,10 +46,11 @@ def run_locally(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, the children are stopped in good order
     with machine_redis(settings, create=True) as settings:
         ledger = Ledger.connect(settings)
+        plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
         app = make_app("producer", settings)
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
-        enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds)
+        on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
         with ExitStack() as stack:
             stack.enter_context(_finalizer(plan.spec, settings))
             children = [
@@ -51,9 +60,10 @@ def run_locally(
 
             def look() -> None:
                 _check_alive(children, settings)
-                on_look(ledger, children)
+                on_look(ledger, plan.spec.run_id, children)
 
-            return watch(ledger, plan.spec.run_id, on_look=look)
+            ended = watch(ledger, plan.spec.run_id, on_look=look)
+            return looked_at(ledger, ended, hashes=verify)
 
 
 @contextmanager
@@ -110,12 +120,11 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
 
 
 def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
-    revision = {} if spec.model.revision.startswith("sha256-") else {"SHARDSIFT_MODEL_REVISION": spec.model.revision}
     environment = {
         **_environment(settings),
         "SHARDSIFT_MODEL": spec.model.name,
+        "SHARDSIFT_MODEL_REVISION": spec.model.revision,
         "SHARDSIFT_DTYPE": spec.dtype,
-        **revision,
         **devices,
     }
     return _running(own_command("worker", "start", "--name", name), name, environment, settings)

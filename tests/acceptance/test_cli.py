@@ -92,7 +92,7 @@ def test_the_producer_commands_work_without_torch(
     assert json.loads(planned.stdout)["rows"] == 96
     assert json.loads(planned.stdout)["run_id"] == run_id
     assert json.loads(sent.stdout)["added"] == 8
-    assert (status.returncode, json.loads(status.stdout)["state"]) == (3, "running")
+    assert (status.returncode, json.loads(status.stdout)["state"]) == (3, "queued")
     assert cancelled.returncode == 0
     assert (local.returncode, "pip install 'shardsift[worker]'" in local.stderr) == (2, True)
 

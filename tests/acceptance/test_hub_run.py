@@ -79,7 +79,8 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     committed = [request for request in hub.requests if "/commit/" in request.path and request.status == 200]
     assert sent_by["worker"] > data_bytes / 2 > 2 * COMMIT_BYTES  # xet sends what several files share once
     assert sent_by["finalizer"] < 2 * COMMIT_BYTES  # the commit, the manifest and the card
-    assert [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed] == [("finalizer", True)]
+    small = [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed]
+    assert small == [("producer", True), ("finalizer", True)]  # the producer's reserves the output, on a branch
     assert f"data/{CRAWL}/000_00007.parquet" in files
     assert f"scores/{CRAWL}/000_00007.parquet" in files
 
@@ -96,12 +97,24 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     with fleet.finalizer(environment=as_finalizer):
         wait_until(lambda: fleet.ledger.publication(run_id), description="the publication is found")
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
+    source = f"hf://datasets/{DATASET}/data/{CRAWL}/*.parquet"
+    verified = run_command(
+        "producer",
+        "verify",
+        f"hf://datasets/{OUTPUT}",
+        "--source",
+        source,
+        environment={**as_producer, "REDIS_URL": ""},
+    )
+    assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
     read = run_command("python", "-c", READ_BACK, environment={**producer, "HF_HOME": str(tmp_path / "reader-home")})
     assert "read back" in read.stdout, read.stderr
 
 
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
-def test_files_that_the_hub_dropped_are_scored_again_when_asked(hub: HubServer, fleet: Fleet, tmp_path: Path) -> None:
+def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
+    hub: HubServer, fleet: Fleet, tmp_path: Path
+) -> None:
     fleet.environment.pop("HF_HUB_OFFLINE")
     fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
     sent = fleet.producer("enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--limit-shards", "2")
@@ -111,13 +124,9 @@ def test_files_that_the_hub_dropped_are_scored_again_when_asked(hub: HubServer, 
         hub.forget_unreferenced_blobs()  # as the Hub does after about a day
 
         with fleet.finalizer():
-            wait_until(lambda: fleet.ledger.publish_error(run_id), description="publishing fails")
-            status = fleet.producer("status", run_id)
-            assert fleet.producer("retry", run_id, "--all").returncode == 0
             wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
 
-    assert status.returncode == 3
-    assert f"producer retry {run_id} --all" in status.stdout
+    assert fleet.ledger.refused() == {"stored files that were lost or damaged": 2}
     assert fleet.ledger.counts(run_id).rows_in == 24
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
 

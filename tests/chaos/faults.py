@@ -12,6 +12,7 @@ class Kind(StrEnum):
     GROUP = "group"  # SIGKILL of all of a worker's processes at once: the machine is gone
     FINALIZER = "finalizer"  # SIGKILL
     REDIS = "redis"  # SIGKILL, and a start from its append-only file after a pause
+    POWER = "power"  # the same, and the last writes are missing, or an older copy of its data is put back
     PRODUCER = "producer"  # SIGKILL of `producer enqueue`; the same command is run again
     NOTICE_PARENT = "notice-parent"  # SIGTERM, as by `docker stop`
     NOTICE_GROUP = "notice-group"  # SIGTERM to parent and child, as by Ctrl-C or a shutdown
@@ -20,6 +21,11 @@ class Kind(StrEnum):
     CUT = "cut"  # all connections of a worker to Redis are reset
     HALF_OPEN = "half-open"  # they swallow all that is sent, for a while, then are reset
     DELAY = "delay"  # what they carry arrives late, for a while
+    STAGED = "staged"  # a finished file that is not yet published is changed, cut short, emptied or deleted
+    INPUT = "input"  # an input file is replaced by one with other rows, and put back after a while
+    OUTPUT = (
+        "output"  # a published file, or the whole output, is damaged or deleted; then the same command is run again
+    )
 
 
 KILLS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.FINALIZER, Kind.REDIS)
@@ -28,7 +34,8 @@ OF_WORKERS = (
     *(Kind.CHILD, Kind.PARENT, Kind.GROUP, *NOTICES),
     *(Kind.FREEZE, Kind.CUT, Kind.HALF_OPEN, Kind.DELAY),
 )
-OF_REDIS = (Kind.REDIS, Kind.FREEZE_REDIS)
+OF_REDIS = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)
+OF_FILES = (Kind.STAGED, Kind.INPUT, Kind.OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from redis.retry import Retry
 from chaos.events import Event
 from chaos.faults import Fault
 from chaos.place import Variant
+from chaos.power import Disk
 from chaos.promises import Broken, Promise
 from chaos.proxy import Network
 from chaos.runs import Run, enqueue_command
@@ -27,6 +28,7 @@ from hubserver import HubServer
 from support.faults import Faults
 from support.processes import BIN
 
+_COPY_SECONDS = 2.0  # between two copies of Redis' data
 _MARK = "SHARDSIFT_CHAOS"  # in the environment of every process of a storm, and so of what they start
 
 
@@ -65,10 +67,11 @@ class ChaosFleet:
             retry=Retry(NoBackoff(), 0),
         )
         self.ledger = Ledger(client)
-        self.redis = RedisVictim(server, schedule.of_redis(), schedule.is_rough)
+        disk = Disk(server, folder / "redis" / "copies", copy_seconds=_COPY_SECONDS)
+        self.redis = RedisVictim(server, disk, schedule.of_redis(), schedule.is_rough, schedule.rng_of_power())
         self.workers: list[Worker] = []
         self.finalizers: list[Finalizer] = []
-        self._last_words: dict[int, Service] = {}  # number of a run → its `producer finalize`
+        self._last_words: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
 
     @classmethod
     @contextmanager
@@ -132,17 +135,25 @@ class ChaosFleet:
 
     def publish_without_failed(self, run: Run) -> None:
         """As an operator would once nothing is open: `producer finalize`, again if Redis was away."""
-        if self.ledger.counts(run.run_id).open:
-            return
+        if not self.ledger.counts(run.run_id).open:
+            self._see_to(run, "finalize")
+
+    def retry_failed(self, run: Run) -> None:
+        """As an operator would who has put an input back: `producer retry`, until nothing is failed."""
+        if self.ledger.counts(run.run_id).failed:
+            self._see_to(run, "retry")
+
+    def _see_to(self, run: Run, command: str) -> None:
+        """Have this command done, and again if Redis was away."""
         service = self._last_words.get(run.number)
         if service is None:
             service = self._last_words[run.number] = Service(
-                [str(BIN / "producer"), "finalize", run.run_id],
+                [str(BIN / "producer"), command, run.run_id],
                 environment=self._environment(self._server.url, f"producer-{run.number}"),
-                log=self.folder / "logs" / f"finalize-{run.number}.log",
+                log=self.folder / "logs" / f"{command}-{run.number}.log",
             )
             service.start()
-        elif not service.is_running and service.process.returncode != 0:
+        elif not service.is_running and (service.process.returncode != 0 or command == "retry"):
             service.start_again()
 
     def _stop_producers(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chaos.events import Event
@@ -37,7 +38,7 @@ def problems_of_run(
         *_of_ledger(run, fleet),
         *_of_output(run, hub, undisturbed),
         *_of_publication(run, hub, own),
-        *_of_attempts(own),
+        *(() if run.is_put_back else _of_attempts(run, own)),
         *(_of_poison(run, fleet, own) if run.variant.poison else ()),
     )
     return [_of(run, problem) for problem in found]
@@ -47,7 +48,8 @@ def problems_of_what_is_left(
     fleet: "ChaosFleet", outcome: "Outcome", hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[Broken]:
     """After all runs are published and before the fleet is stopped: late writers may have done harm since."""
-    queues = {list_ for run in outcome.runs if run.run_id for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
+    known = [run for run in outcome.runs if run.run_id and fleet.ledger.is_complete(run.run_id)]
+    queues = {list_ for run in known for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
     queues.add(FINALIZE_QUEUE)
     deadline = time.time() + _CALM_SECONDS
     while any(fleet.ledger.redis.llen(queue) for queue in queues) and time.time() < deadline:
@@ -67,7 +69,7 @@ def problems_of_what_is_left(
     ]
     for run in filter(lambda run: run.published_at, outcome.runs):
         late = (
-            *_of_ledger(run, fleet),
+            *(() if run.is_put_back else _of_ledger(run, fleet)),
             *_of_output(run, hub, undisturbed[run.variant.name]),
             *_of_publication(run, hub, (event for event in outcome.events if event.run == run.run_id)),
         )
@@ -123,24 +125,36 @@ def _of_ledger(run: Run, fleet: "ChaosFleet") -> Iterator[Broken]:
 
 def _of_output(run: Run, hub: HubServer, undisturbed: dict[str, str]) -> Iterator[Broken]:
     digests = published_digests(run.output_uri, run.hub_repo, hub)
-    if digests != undisturbed:
-        wrong = sorted(path for path in digests.keys() | undisturbed if digests.get(path) != undisturbed.get(path))
+    if missing := sorted(undisturbed.keys() - digests):
+        yield Broken(Promise.FALSELY_PUBLISHED, f"missing: {missing}")
+    if wrong := sorted(path for path in digests if digests[path] != undisturbed.get(path)):
         yield Broken(Promise.OTHER_BYTES, f"not those of an undisturbed run: {wrong}")
-    (manifest,) = [file for _, file in _published_files(run.output_uri, run.hub_repo, hub, "manifest.parquet")]
+    yield from _of_manifest(run, hub)
+    if not run.hub_repo:
+        workplaces = list(Path(run.output_uri).glob(".shardsift/*"))
+        if [path.name for path in workplaces] != [run.run_id]:
+            yield Broken(Promise.OTHER_BYTES, f"the output holds several runs: {workplaces}")
+
+
+def _of_manifest(run: Run, hub: HubServer) -> Iterator[Broken]:
+    manifest = next((file for _, file in _published_files(run.output_uri, run.hub_repo, hub, "manifest.parquet")), b"")
+    if not manifest:
+        yield Broken(Promise.FALSELY_PUBLISHED, "there is no manifest")
+        return
     digest = hashlib.sha256(manifest).hexdigest()
-    if digest != (run.manifest_digest or digest):
+    if digest != (run.manifest_digest or digest) and not run.is_put_back:
         yield Broken(Promise.COMMITTED_TWICE, "the manifest was changed after the run was published")
     run.manifest_digest = digest
-    lines = pq.read_table(io.BytesIO(manifest)).to_pylist()
+    try:
+        lines = pq.read_table(io.BytesIO(manifest)).to_pylist()
+    except pa.ArrowInvalid as error:
+        yield Broken(Promise.FALSELY_PUBLISHED, f"the manifest cannot be read: {error}")
+        return
     listed = Counter(line["shard"] for line in lines)
     if missing := run.variant.shard_names - run.variant.poison - listed.keys():
         yield Broken(Promise.LOST, f"not in the manifest: {sorted(missing)}")
     if doubled := [shard for shard, times in listed.items() if times > 1]:
         yield Broken(Promise.DOUBLED, f"more than once in the manifest: {sorted(doubled)}")
-    if not run.hub_repo:
-        workplaces = [path for path in Path(run.output_uri, ".shardsift").iterdir()]
-        if [path.name for path in workplaces] != [run.run_id]:
-            yield Broken(Promise.OTHER_BYTES, f"the output holds several runs: {workplaces}")
 
 
 def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterator[Broken]:
@@ -153,15 +167,17 @@ def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterat
             yield Broken(Promise.LEFT_BEHIND, f"branches {sorted(hub.branches(run.hub_repo))}")
         return
     ends = [event.at for event in events if event.what == "publish"]
-    begins = [event.at for event in events if event.what == "publishing"]
+    begins = [event.at for event in events if event.what == "publishing" and not run.is_put_back]
     if late := [at for at in begins if ends and at > ends[0] + _RACE_SECONDS]:
         yield Broken(Promise.COMMITTED_TWICE, f"it was published anew at {late}, after it was at {ends[0]}")
 
 
-def _of_attempts(events: list[Event]) -> Iterator[Broken]:
+def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:
+    """A shard whose staged file was damaged is done by two attempts, and must be."""
+    damaged = run.files.touched if run.files else ()
     tokens = defaultdict(set)
     for event in events:
-        if event.what == "complete":
+        if event.what == "complete" and event.shard not in damaged:
             tokens[event.shard].add(event.token)
     twice = {shard: sorted(found) for shard, found in tokens.items() if len(found) > 1}
     if twice:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from chaos.server import RedisServer
 
-_COPY_SECONDS = 0.2  # between two copies
 _OLDEST_SECONDS = 60.0
 _RESTORED = 0.5  # of the failures; in the others the end of the file is cut
 _OF_THIS_RUN = 0.7
@@ -35,16 +34,17 @@ class PowerLoss:
 class Disk:
     """The disk under a Redis; `tick` lets it take copies."""
 
-    def __init__(self, server: RedisServer, copies: Path) -> None:
+    def __init__(self, server: RedisServer, copies: Path, *, copy_seconds: float = 0.2) -> None:
         self._server = server
         self._folder = copies
+        self._copy_seconds = copy_seconds  # between two copies
         self._copies: list[tuple[float, Path]] = []
         self._number = 0
 
     def tick(self) -> None:
         """To be called often, while the server runs."""
         now = time.time()
-        if self._copies and now - self._copies[-1][0] < _COPY_SECONDS:
+        if self._copies and now - self._copies[-1][0] < self._copy_seconds:
             return
         self._number += 1
         copy = self._folder / str(self._number)

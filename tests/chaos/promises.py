@@ -11,6 +11,7 @@ class Promise(StrEnum):
     DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice
     COMMITTED_TWICE = "runs committed twice"
     OTHER_BYTES = "runs with other bytes"  # than a run without faults has
+    FALSELY_PUBLISHED = "runs falsely said to be published"  # over files that are missing
     NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
     WRONGLY_FAILED = "shards wrongly failed"  # or poison that was not, or not after as many crashes as it should be
     LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes

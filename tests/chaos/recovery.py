@@ -9,8 +9,9 @@ from chaos.events import Event
 from chaos.faults import Fault, Kind
 
 _HOLDERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.FREEZE)
-_OUTAGES = (Kind.REDIS, Kind.FREEZE_REDIS)
+_OUTAGES = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)
 _AFTER_OUTAGE_SECONDS = 3.0  # in which clients may still wait for their next try to connect
+_REWOUND_SECONDS = 90.0  # before a power loss: what was claimed then may be claimed and scored again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,12 @@ class History:
 def recoveries(faults: Sequence[Fault], history: History, *, sweep_seconds: float) -> list[Recovery]:
     """Of the faults that had something to recover from: a worker between two shards loses none."""
     unrest = [
-        (fault.at, (fault.over_at or fault.at) + _AFTER_OUTAGE_SECONDS) for fault in faults if fault.kind in _OUTAGES
+        (
+            fault.at - (_REWOUND_SECONDS if fault.kind == Kind.POWER else 0.0),
+            (fault.over_at or fault.at) + _AFTER_OUTAGE_SECONDS,
+        )
+        for fault in faults
+        if fault.kind in _OUTAGES
     ]
     found = (_recovery(fault, history, unrest, sweep_seconds) for fault in faults)
     return [recovery for recovery in found if recovery]

@@ -2,12 +2,13 @@
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.events import Event
 from chaos.faults import Fault, Kind, Planned
+from chaos.files import FileVictim
 from chaos.place import Variant
 from chaos.service import Service
 from support.processes import BIN
@@ -25,6 +26,7 @@ class Run:
     hub_repo: str
     service: Service
     kill: Planned | None
+    files: FileVictim | None
     first_event: int  # how much was noted before it began
     is_enqueued_again: bool
     started_at: float = field(default_factory=time.time)
@@ -32,6 +34,7 @@ class Run:
     open_shards: set[str] = field(default_factory=set)
     published_at: float | None = None
     manifest_digest: str = ""  # when it was published
+    is_put_back: bool = False  # its output was damaged, or its ledger is of an earlier time: it may be published again
     problems: list[str] = field(default_factory=list)
     enqueues: int = 1
 
@@ -51,8 +54,15 @@ class Run:
         self.open_shards.discard(event.shard)
         return self.open_shards == self.variant.poison
 
-    def tick(self, now: float) -> Iterator[Fault]:
-        """Until the run is enqueued."""
+    def enqueue_again(self) -> None:
+        """As its operator does whose ledger or output has lost something: the same command."""
+        self.run_id = ""
+        self._run_again()
+
+    def tick(self, now: float, may_damage: Callable[["Run"], bool]) -> Iterator[Fault]:
+        """Faults of files come when the run is enqueued, that of its producer before."""
+        if self.files and (self.is_enqueued or not self.files.is_input_whole):
+            yield from self.files.tick(now, self.open_shards, lambda: self.is_enqueued and may_damage(self))
         if self.is_enqueued:
             return
         if self.service.is_running:

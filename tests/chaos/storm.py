@@ -1,17 +1,19 @@
 """A storm: run after run on a fleet that is killed, frozen, cut off and told to leave, until it was hit often enough."""
 
 import random
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import redis
 
 from chaos.events import Event, EventLog
 from chaos.faults import KILLS, Fault, Kind
+from chaos.files import FileVictim
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
 from chaos.place import Place, Variant
@@ -82,6 +84,7 @@ class _Storm:
         self._rng = random.Random(f"{plan.seed} runs")
         self._schedule = Schedule(plan.seed, lease_seconds=plan.fleet.lease_seconds, only=plan.kinds)
         self._producers = self._schedule.of_producers()
+        self._files = self._schedule.of_files()
         self._active: list[Run] = []
         self._looked_at = 0.0
         self._told_at = time.time()
@@ -148,10 +151,10 @@ class _Storm:
         now = time.time()
         for event in self._log.news():
             self._see(event)
-        self.outcome.faults += self._fleet.tick(now)
+        self._note_of_fleet(list(self._fleet.tick(now)))
         for run in self._active:
             was_enqueued = run.is_enqueued
-            self.outcome.faults += run.tick(now)
+            self.outcome.faults += run.tick(now, self._may_damage if begins_runs else _never)
             if run.is_enqueued and not was_enqueued:
                 self._catch_up(run)
         if begins_runs and self._wants_run():
@@ -164,6 +167,12 @@ class _Storm:
             self._tell()
         self.outcome.problems += self._fleet.problems()
         time.sleep(_TICK_SECONDS)
+
+    def _note_of_fleet(self, faults: list[Fault]) -> None:
+        self.outcome.faults += faults
+        if any(fault.kind == Kind.POWER for fault in faults):
+            for run in self.outcome.runs:
+                run.is_put_back = True
 
     def _see(self, event: Event) -> None:
         self._fleet.see(event)
@@ -192,6 +201,12 @@ class _Storm:
         if repo:
             self._hub.create_repo(repo)
         output_uri = f"hf://datasets/{repo}" if repo else str(self._fleet.folder / "out" / str(number))
+        planned = None if repo else next(self._files, None)
+        if planned and planned.kind == Kind.INPUT:
+            own = shutil.copytree(variant.shards, self._fleet.folder / "inputs" / str(number))
+            variant = replace(variant, shards=own)
+        rng = random.Random(f"{self._plan.seed} files of {number}")
+        files = FileVictim(planned, f"run {number}", variant.shards, Path(output_uri), rng) if planned else None
         service = self._fleet.producer(variant, output_uri, number)
         run = Run(
             number=number,
@@ -200,6 +215,7 @@ class _Storm:
             hub_repo=repo,
             service=service,
             kill=next(self._producers),
+            files=files,
             first_event=len(self._log.events),
             is_enqueued_again=self._rng.random() < _ENQUEUED_AGAIN,
         )
@@ -220,16 +236,34 @@ class _Storm:
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
             return False
+        if not self._fleet.ledger.is_complete(run.run_id):  # it was lost with the power
+            run.enqueue_again()
+            return False
         if run.variant.poison:
             self._fleet.publish_without_failed(run)
+        if run.files and run.files.kind == Kind.INPUT and run.files.is_input_whole:
+            self._fleet.retry_failed(run)
         return self._fleet.ledger.publication(run.run_id) is not None
 
+    def _may_damage(self, run: Run) -> bool:
+        """Not while the run may be published at this moment."""
+        try:
+            return self._fleet.ledger.counts(run.run_id).open >= 2
+        except redis.RedisError:
+            return False
+
     def _end(self, run: Run) -> None:
-        run.published_at = time.time()
-        self._active.remove(run)
-        self.outcome.problems += problems_of_run(
+        problems = problems_of_run(
             run, self._fleet, self._hub, self._undisturbed[run.variant.name], self._log.events[run.first_event :]
         )
+        self.outcome.problems += problems
+        if run.files and not problems and (fault := run.files.damage_output(time.time())):
+            self.outcome.faults.append(fault)
+            run.is_put_back = True
+            run.enqueue_again()
+            return
+        run.published_at = time.time()
+        self._active.remove(run)
         verified = [other for other in self.outcome.runs if other.published_at][:-_SWEPT_RUNS]
         if verified:
             self._fleet.ledger.redis.zrem("shardsift:runs", *[other.run_id for other in verified])
@@ -246,3 +280,7 @@ class _Storm:
         counts = Counter(fault.kind for fault in self.outcome.faults)
         ended = sum(run.published_at is not None for run in self.outcome.runs)
         self._say(f"{self._plan.name}: {ended} runs, " + ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts)))
+
+
+def _never(_: Run) -> bool:
+    return False

@@ -4,6 +4,7 @@
 faults that it put in.
 """
 
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +14,14 @@ import psutil
 
 from chaos.events import Event
 from chaos.faults import Fault, Kind, Planned
+from chaos.power import Disk
 from chaos.proxy import Proxy
 from chaos.server import RedisServer
 from chaos.service import Service
 
 _LEAVE_SECONDS = 15.0  # SHARDSIFT_STOP_SECONDS and what the parent adds to it, on a busy machine
 _IDLE_SECONDS = 1.0  # for a loaded child to claim a shard
+_RUN_SECONDS = 10.0  # that a run takes: most power losses go no farther back
 _WAIT_FOR_END_SECONDS = 8.0  # for a run to end, then a finalizer is killed anyway
 
 
@@ -218,7 +221,16 @@ class Finalizer:
 class RedisVictim:
     """`fault.over_at` is when Redis answers again; `is_rough` says when it is hit at all."""
 
-    def __init__(self, server: RedisServer, plans: Iterator[Planned], is_rough: Callable[[float], bool]) -> None:
+    def __init__(
+        self,
+        server: RedisServer,
+        disk: Disk,
+        plans: Iterator[Planned],
+        is_rough: Callable[[float], bool],
+        rng: random.Random,
+    ) -> None:
+        self._disk = disk
+        self._rng = rng
         self._is_rough = is_rough
         self._began_at = time.time()
         self.name = "redis"
@@ -243,14 +255,25 @@ class RedisVictim:
             self._coming_back = None
         elif self.is_up and (planned := self.victim.due(now)):
             fault = Fault(kind=planned.kind, at=now, victim=self.name, pid=self.server.process.pid)
-            self.server.kill() if fault.kind == Kind.REDIS else self.server.freeze()
+            self._put_in(fault)
             self._down = fault, now + planned.lasts_seconds
             yield fault
+        elif self.is_up:
+            self._disk.tick()
+
+    def _put_in(self, fault: Fault) -> None:
+        match fault.kind:
+            case Kind.REDIS:
+                self.server.kill()
+            case Kind.POWER:
+                self._disk.fail(self._rng, began_at=fault.at - _RUN_SECONDS)
+            case _:
+                self.server.freeze()
 
     def _come_back(self) -> None:
         assert self._down
         fault, self._down = self._down[0], None
-        self.server.start_again() if fault.kind == Kind.REDIS else self.server.thaw()
+        self.server.thaw() if fault.kind == Kind.FREEZE_REDIS else self.server.start_again()
         self._coming_back = fault
 
 

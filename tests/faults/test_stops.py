@@ -82,6 +82,17 @@ def metadata_service(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
         server.server_close()
 
 
+def watched(address: str) -> dict[str, str]:
+    """The settings of a worker that asks this metadata service."""
+    return {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
+
+
+def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
+    """What it answers when the machine has so many seconds left."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+    return {"/latest/meta-data/spot/instance-action": (200, json.dumps({"action": "terminate", "time": end}))}
+
+
 @pytest.mark.parametrize(
     "end", [terminate_group, *(pytest.param(end, marks=pytest.mark.faults) for end in (terminate, interrupt_group))]
 )
@@ -106,28 +117,46 @@ def test_a_worker_told_to_leave_loses_at_most_a_batch(
     assert {line["attempt"] for line in runs.manifest()} == {1}
 
 
-def test_a_spot_notice_stops_the_worker_in_good_order(
+def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_stays(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
+    """A worker that ended would be started again by its supervisor, and would take a shard each time."""
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     answers: dict[str, tuple[int, str]] = {}
     run_id = runs.enqueue()
 
-    with metadata_service(answers) as address:
-        notice = {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
-        with runs.worker(**notice) as worker:
-            runs.wait_for_rows(run_id, 10)
-            in_two_minutes = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
-            answers["/latest/meta-data/spot/instance-action"] = (
-                200,
-                json.dumps({"action": "terminate", "time": in_two_minutes}),
-            )
-            worker.wait(timeout=SECONDS)
-    with runs.served():
-        runs.wait_until_published(run_id)
+    with metadata_service(answers) as address, runs.worker("spot", **watched(address)) as worker:
+        runs.wait_for_rows(run_id, 10)
+        child = child_of(worker)
+        answers.update(notice(seconds=120))
+        wait_until(lambda: not is_alive(child), description="the model is unloaded", seconds=SECONDS)
+        counts = runs.fleet.ledger.counts(run_id)
+        with runs.served():
+            runs.wait_until_published(run_id)
+        assert worker.poll() is None
+        seconds = gone_in_time(worker, terminate)
 
+    assert counts.running == 0
+    assert seconds < 2
+    assert worker.returncode == 0
+    assert "takes no more shards" in runs.fleet.log("spot").read_text()
     assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_spot_notice_while_the_model_loads_ends_the_loading(runs: FaultRuns, faults: Faults) -> None:
+    faults.use_stand_in(load_seconds=60)
+    run_id = runs.enqueue()
+
+    with metadata_service(notice(seconds=120)) as address, runs.worker(**watched(address)) as worker:
+        log = runs.fleet.log("w1")
+        wait_until(lambda: "takes no more shards" in log.read_text(), description="it waits", seconds=30)
+        assert worker.poll() is None
+        seconds = gone_in_time(worker, terminate)
+
+    assert seconds < 2
+    assert runs.fleet.ledger.counts(run_id).queued == 6
 
 
 @pytest.mark.faults
@@ -175,7 +204,7 @@ def test_a_worker_told_to_leave_while_its_model_loads_is_gone_at_once(runs: Faul
 
     with runs.worker() as worker:
         child_of(worker)
-        wait_until(lambda: "ready." in runs.fleet.log("w1").read_text(), description="the parent is up")
+        wait_until(lambda: "Connected" in runs.fleet.log("w1").read_text(), description="the parent is up")
         seconds = gone_in_time(worker, terminate)
 
     assert seconds < SECONDS
@@ -190,16 +219,11 @@ def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goe
     answers: dict[str, tuple[int, str]] = {}
     run_id = runs.enqueue()
 
-    with metadata_service(answers) as address:
-        notice = {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
-        with runs.worker(**notice) as worker:
-            wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
-            in_five_seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 6))
-            answers["/latest/meta-data/spot/instance-action"] = (
-                200,
-                json.dumps({"action": "terminate", "time": in_five_seconds}),
-            )
-            worker.wait(timeout=7)
+    with metadata_service(answers) as address, runs.worker(**watched(address)) as worker:
+        wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
+        child = child_of(worker)
+        answers.update(notice(seconds=6))
+        wait_until(lambda: not is_alive(child), description="its process is ended", seconds=7)
 
     assert runs.fleet.ledger.counts(run_id).queued == 6
 

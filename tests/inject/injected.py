@@ -54,8 +54,13 @@ def _use_stand_in(options: dict[str, Any], on_load: Action) -> None:
     def load_served_model(settings: object) -> object:
         from stand_in import StandInScorer
 
+        from worker.scoring.errors import ModelError
+
         time.sleep(options["load_seconds"])
-        scorer = StandInScorer(Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
+        here = Path(options["device"]).read_text()
+        if settings.device not in ("auto", here):  # type: ignore[attr-defined]
+            raise ModelError(f"There is no device {settings.device}, by order")  # type: ignore[attr-defined]
+        scorer = StandInScorer(here, Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
         on_load()
         return scorer
 
@@ -107,6 +112,11 @@ def _kill_worker() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _terminate_worker() -> None:
+    """The parent, by itself or by its child."""
+    os.kill(int(os.environ.get("SHARDSIFT_WORKER_PID", os.getpid())), signal.SIGTERM)
+
+
 def _freeze() -> None:
     """Until somebody sends SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -128,6 +138,10 @@ def _hang_with_the_interpreter_locked() -> None:
 
 def _raise_memory_error() -> None:
     raise MemoryError("no memory, by order")
+
+
+def _raise_permission_error() -> None:
+    raise PermissionError(13, "Permission denied", "model.safetensors")
 
 
 def _raise_device_fault() -> None:
@@ -171,6 +185,7 @@ def _raise_signed_error() -> None:
 ACTIONS: dict[str, Action] = {
     "kill": _kill,
     "kill worker": _kill_worker,
+    "terminate worker": _terminate_worker,
     "freeze": _freeze,
     "freeze worker": _freeze_worker,
     "segfault": _segfault,
@@ -179,6 +194,7 @@ ACTIONS: dict[str, Action] = {
     "hang": lambda: time.sleep(3600),
     "hang locked": _hang_with_the_interpreter_locked,
     "memory error": _raise_memory_error,
+    "permission error": _raise_permission_error,
     "device fault": _raise_device_fault,
     "runtime error": _raise_runtime_error,
     "signed error": _raise_signed_error,

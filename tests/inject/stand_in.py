@@ -25,7 +25,8 @@ class StandInScorer:
     device_name, dtype, max_batch_tokens, parity = "none", "float32", 0, None
     backend = SimpleNamespace(name="stand-in")
 
-    def __init__(self, work_log: Path, rows_a_batch: int, seconds_a_batch: float) -> None:
+    def __init__(self, device: str, work_log: Path, rows_a_batch: int, seconds_a_batch: float) -> None:
+        self.device = SimpleNamespace(type=device)
         self._log = os.open(work_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._rows_a_batch = rows_a_batch
         self._seconds_a_batch = seconds_a_batch

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +16,17 @@ from celery import Celery
 from fleet.disclosure import disclosed_spec
 from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
-from fleet.ledger import Ledger
+from fleet.ledger import Claim, Ledger
 from fleet.receipt import Receipt
 from fleet.shard import Shard
+from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
+from fleet.storage.output import Mark
 from producer.enqueue import Enqueued, Plan, enqueue, plan_run
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.options import RunOptions
 from producer.plan_report import plan_report
+from producer.retry import retry_run
 from support.records import a_receipt, an_output_file
 
 
@@ -177,6 +181,59 @@ class TestEnqueueing:
         assert after.queue != before.queue
 
 
+class TestChangedInput:
+    """What is done when the same command meets other bytes."""
+
+    def test_a_file_that_was_touched_changes_nothing(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        os.utime(source / "a.parquet", (1, 1))
+
+        again = do(options, ledger, app)
+
+        assert (again.run_id, again.added) == (first.run_id, 0)
+
+    def test_files_that_changed_are_named(self, options: RunOptions, ledger: Ledger, app: Celery, source: Path) -> None:
+        first = do(options, ledger, app)
+        write(source / "a.parquet", id=["other"] * 10)
+        (source / "c.parquet").rename(source / "d.parquet")
+
+        with pytest.raises(UsageError) as refusal:
+            do(options, ledger, app)
+
+        assert "holds the data of another run" in str(refusal.value)
+        assert "input files were changed: a; added: d; removed: c." in str(refusal.value)
+        assert str(refusal.value).endswith(f"producer retry {first.run_id}")
+        assert ledger.run_ids() == [first.run_id]
+
+    def test_the_same_command_goes_on_with_a_run_whose_replaced_files_were_retried(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        claim = ledger.claim(first.run_id, "b", owner="w1")
+        assert isinstance(claim, Claim)
+        write(source / "b.parquet", id=["mended"] * 10)
+        ledger.fail(claim, "the input changed", "")
+        retry_run(ledger, first.run_id)
+
+        again = do(options, ledger, app)
+
+        assert (again.run_id, again.added, again.counts.queued) == (first.run_id, 0, 3)
+
+    def test_a_file_of_a_shard_that_is_done_is_not_taken_as_it_is_now(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        ledger.restore(plan.spec.run_id, [stage(plan, plan.shards[0], tmp_path)])
+        write(source / "a.parquet", id=["other"] * 10)
+        retry_run(ledger, plan.spec.run_id)
+
+        with pytest.raises(UsageError, match="input files were changed: a"):
+            do(options, ledger, app)
+
+
 class TestTakingOver:
     """After a loss of Redis, what is done already is found beside the outputs."""
 
@@ -239,7 +296,7 @@ class TestTakingOver:
     ) -> None:
         do(options, ledger, app)
         ledger.redis.flushall()
-        (out / "manifest.parquet").write_bytes(b"not Parquet")
+        (out / "manifest.parquet").mkdir()
 
         with pytest.raises(ShardError, match=r"manifest.parquet|receipts"):
             do(options, ledger, app)
@@ -430,11 +487,47 @@ class TestOutputsThatAreRefused:
     def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
 
-        with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+        differs = r'--min-score or --where: "score" >= 3.0 there, "score" >= 1.0 here'
+        with pytest.raises(
+            UsageError, match=rf"holds the data of another run, {first.run_id}\. What differs is {differs}"
+        ):
             do(replace(options, min_score=1.0), ledger, app)
 
         assert ledger.run_ids() == [first.run_id]
         assert queue_length(ledger.redis, first.queue) == 3
+
+    @pytest.mark.parametrize(
+        ("changes", "differs"),
+        [
+            ({"score_blank": True}, "--score-blank: no there, yes here"),
+            ({"publish_paths": True}, "--publish-paths: no there, yes here"),
+            (
+                {"row_columns": "s,r", "limit_rows": 9},
+                "--row-columns: shard, row there, s, r here; --limit-rows: none there, 9",
+            ),
+        ],
+    )
+    def test_an_output_of_another_run_that_is_published_or_of_which_the_ledger_knows_nothing(
+        self,
+        options: RunOptions,
+        ledger: Ledger,
+        app: Celery,
+        out: Path,
+        changes: dict[str, Any],
+        differs: str,
+    ) -> None:
+        first = do(options, ledger, app)
+        plan = plan_run(options)
+        ledger.redis.flushall()
+        other = replace(options, **changes)
+
+        with pytest.raises(UsageError, match=differs):
+            do(other, ledger, app)
+        (out / ".shardsift" / first.run_id / "spec.json").unlink()
+        mark = Mark.of(first.run_id, [])
+        (out / "manifest.parquet").write_bytes(manifest(plan.spec, [], mark))
+        with pytest.raises(UsageError, match=differs):
+            do(other, ledger, app)
 
     @pytest.mark.parametrize("place", ["file/out", "data"])
     def test_an_output_that_cannot_be_ours(

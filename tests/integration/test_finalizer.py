@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +20,14 @@ from fleet.broker import make_app, queue_lists
 from fleet.columns import kept_schema, scores_schema
 from fleet.disclosure import disclosed_spec
 from fleet.dispatch import queue_length
-from fleet.errors import ShardError, UsageError
+from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
 from fleet.receipt import OutputFile, Parity, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
+from fleet.storage.manifest import left_out_shards
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.finalizer.card import dataset_card
@@ -35,6 +36,7 @@ from producer.finalizer.sweep import Sweeper
 from producer.finalizer.waves import WaveRule
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis, find_redis_server
+from support.outputs import Published
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -200,6 +202,7 @@ class TestFinalizing:
         assert publication == Publication(uri=str(out), commit="", shards=2)
         assert C.data_path not in visible(out)
         assert pq.read_table(out / MANIFEST_PATH).column("shard").to_pylist() == [A.name, B.name]
+        assert left_out_shards((out / MANIFEST_PATH).read_bytes()) == (C.name,)
 
     def test_a_run_without_any_done_shard_is_never_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
         fail(ledger, spec, A, B, C)
@@ -238,16 +241,113 @@ class TestFinalizing:
 
         assert visible(out) == before
 
-    def test_lost_staged_files_are_told_and_nothing_is_proved(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+    @pytest.mark.parametrize("damage", [Published.delete, Published.truncate, Published.empty, Published.flip])
+    def test_a_shard_whose_staged_file_is_damaged_is_done_again_alone_and_then_all_is_published(
+        self,
+        ledger: Ledger,
+        spec: RunSpec,
+        out: Path,
+        damage: Callable[[Published, str], None],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
         do(ledger, spec, A, B, C)
         receipt = list(ledger.receipts(spec.run_id))[1]
-        (out / receipt.data.staged_path).unlink()
+        damage(Published(str(out)), receipt.data.staged_path)
 
-        with pytest.raises(ShardError, match=f"has lost {receipt.data.staged_path}.*producer retry .* --all"):
+        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert outcome == NotReady(reason="1 shards are queued again, since their stored files are lost or damaged")
+        assert f"shard {B.name} is scored again: " in caplog.text
+        assert visible(out) == {}
+        assert ledger.take_due(spec.run_id, room=9).again == [B.name]
+        do(ledger, spec, B)
+        assert finalize_run(ledger, spec.run_id, without_failed=False) == Publication(uri=str(out), commit="", shards=3)
+        assert open_output(spec.output_uri, spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
+
+    def test_a_disk_that_damages_whatever_it_stores_does_not_keep_the_run_busy(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        for _ in range(3):
+            receipt = list(ledger.receipts(spec.run_id))[1]
+            Published(str(out)).flip(receipt.scores.staged_path)
             finalize_run(ledger, spec.run_id, without_failed=False)
+            if not ledger.counts(spec.run_id).failed:
+                do(ledger, spec, B)
 
-        assert not (out / MANIFEST_PATH).exists()
+        (failure,) = ledger.failures(spec.run_id)
+        assert (failure.shard, ledger.counts(spec.run_id).open) == (B.name, 0)
+        assert "has other content than its receipt says (found so 3 times)" in failure.error
+
+    def test_a_finalizer_that_was_frozen_while_all_shards_were_done_again_leaves_them_to_the_next(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        frozen = Meanwhile(ledger, lambda: ledger.retry(spec.run_id, done_too=True), do_again(ledger, spec))
+
+        outcome = finalize_run(frozen, spec.run_id, without_failed=False)
+
+        assert isinstance(outcome, NotReady)
         assert ledger.publication(spec.run_id) is None
+        finalize_run(ledger, spec.run_id, without_failed=False)
+        assert ledger.publication(spec.run_id) == Publication(uri=str(out), commit="", shards=3)
+        assert [path for path in Published(str(out)).hidden_paths() if "/staged/" in path] == []
+
+    def test_a_run_that_was_cancelled_is_not_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        ledger.cancel(spec.run_id)
+
+        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert outcome == NotReady(reason="it is cancelled; `producer retry` takes it up again")
+        assert visible(out) == {}
+
+    def test_a_run_that_was_cancelled_while_it_was_published_is_published(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B, C)
+
+        finalize_run(Meanwhile(ledger, lambda: ledger.cancel(spec.run_id)), spec.run_id, without_failed=False)
+
+        assert ledger.publication(spec.run_id)
+        assert not ledger.is_cancelled(spec.run_id)
+
+    def test_a_publication_whose_finalizer_died_before_a_cancellation_is_found_by_the_next(
+        self, ledger: Ledger, spec: RunSpec, out: Path, app: Celery, settings: Settings
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        with pytest.raises(KeyboardInterrupt):
+            finalize_run(Meanwhile(ledger, die), spec.run_id, without_failed=False)
+        ledger.cancel(spec.run_id)
+
+        Sweeper(app, ledger, settings).sweep()
+        asked = ledger.redis.llen(FINALIZE_QUEUE)
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert asked == 1
+        assert ledger.publication(spec.run_id)
+        assert not ledger.is_cancelled(spec.run_id)
+
+
+class Meanwhile(Ledger):
+    """A ledger that has something happen between a publication and its record."""
+
+    def __init__(self, ledger: Ledger, *happenings: Callable[[], object]) -> None:
+        super().__init__(ledger.redis)
+        self._happenings = happenings
+
+    def record_publication(self, *arguments: Any, **options: Any) -> bool:
+        for happen in self._happenings:
+            happen()
+        return super().record_publication(*arguments, **options)
+
+
+def do_again(ledger: Ledger, spec: RunSpec) -> Callable[[], None]:
+    return lambda: do(ledger, spec, A, B, C)
+
+
+def die() -> None:
+    raise KeyboardInterrupt
 
 
 class TestManifest:

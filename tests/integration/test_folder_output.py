@@ -1,7 +1,7 @@
 """An output in a folder or a bucket: nothing is seen before it is published, and then all of it, however often it is tried."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import ShardError, UsageError
+from fleet.errors import OutputDamaged, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.shard import Shard
 from fleet.storage.folder import FolderOutput
 from fleet.storage.manifest import manifest, receipts_listed
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
+from support.outputs import Published
 from support.records import a_receipt, a_shard, a_spec
 
 SPEC = a_spec()
@@ -133,7 +134,7 @@ class TestPublishing:
         files, root = fsspec.url_to_fs(uri)
         files.rm(f"{root}/{receipts[-1].scores.staged_path}")
 
-        with pytest.raises(ShardError, match=f"has lost .*{B.scores_path}"):
+        with pytest.raises(OutputDamaged, match=f"{B.scores_path} is missing"):
             publish(output, receipts)
 
         assert output.published() is None
@@ -148,8 +149,65 @@ class TestPublishing:
         files.makedirs(f"{root}/{A.data_path}".rpartition("/")[0], exist_ok=True)
         files.pipe_file(f"{root}/{A.data_path}", b"other")
 
-        with pytest.raises(ShardError, match="has lost"):
+        with pytest.raises(OutputDamaged, match=f"{A.data_path} has another size"):
             publish(output, [receipt])
+
+    @pytest.mark.parametrize("kind", ["data", "scores"])
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            (Published.delete, "is missing"),
+            (Published.truncate, "has another size"),
+            (Published.empty, "has another size"),
+            (Published.zero, "has other content"),
+            (Published.flip, "has other content"),
+        ],
+    )
+    def test_a_damaged_staged_file_is_named_and_nothing_becomes_visible(
+        self,
+        uri: str,
+        output: FolderOutput,
+        tmp_path: Path,
+        kind: str,
+        damage: Callable[[Published, str], None],
+        said: str,
+    ) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        damage(Published(uri), getattr(receipts[1], kind).staged_path)
+
+        with pytest.raises(OutputDamaged) as refused:
+            publish(output, receipts)
+
+        assert refused.value.damaged.keys() == {B.name}
+        assert said in refused.value.damaged[B.name]
+        assert visible(uri) == {}
+
+    def test_a_damaged_copy_of_what_is_published_already_is_no_trouble(
+        self, uri: str, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        receipt = stage(output, A, tmp_path)
+        publish(output, [receipt])
+        before = visible(uri)
+        stage(output, A, tmp_path)
+        Published(uri).flip(receipt.data.staged_path)
+
+        publish(output, [receipt])
+
+        assert visible(uri) == before
+
+    @pytest.mark.parametrize("damage", [Published.flip, Published.zero])
+    def test_a_damaged_published_file_is_named_when_it_is_read(
+        self, uri: str, output: FolderOutput, tmp_path: Path, damage: Callable[[Published, str], None]
+    ) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        publish(output, receipts)
+        damage(Published(uri), B.data_path)
+
+        publish(output, receipts)  # by size alone it is as it should be
+        with pytest.raises(OutputDamaged) as refused:
+            output.publish(receipts, documents(receipts), parent="", hashes=True)
+
+        assert refused.value.damaged == {B.name: f"{B.data_path} has other content than its receipt says"}
 
     def test_of_two_attempts_the_recorded_one_is_published(
         self, uri: str, output: FolderOutput, tmp_path: Path
@@ -197,7 +255,7 @@ class TestReceipts:
         files, root = fsspec.url_to_fs(uri)
         kept = files.cat_file(f"{root}/.shardsift/{RUN}/receipts/{A.name}/1-aa.json")
         assert Receipt.from_json(kept) == receipt
-        assert list(output.receipts()) == [receipt]
+        assert list(output.recovered().whole) == [receipt]
 
     def test_an_attempt_that_lost_its_shard_cannot_overwrite_the_winners_receipt(
         self, uri: str, output: FolderOutput, tmp_path: Path
@@ -208,7 +266,7 @@ class TestReceipts:
 
         assert {f".shardsift/{RUN}/receipts/{A.name}/{attempt}.json" for attempt in ("1-aa", "2-bb")} <= hidden(uri)
         output.discard(loser)
-        assert list(output.receipts()) == [winner]
+        assert list(output.recovered().whole) == [winner]
 
     def test_workers_that_write_at_once_do_not_mix_up_their_receipts(self, tmp_path: Path) -> None:
         output = FolderOutput(str(tmp_path / "out"), RUN)
@@ -218,10 +276,10 @@ class TestReceipts:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(output.keep_receipt, list(receipts.values()) * 40))
 
-        assert {receipt.shard: receipt for receipt in output.receipts()} == receipts
+        assert {receipt.shard: receipt for receipt in output.recovered().whole} == receipts
 
     def test_an_output_without_receipts_has_none(self, output: FolderOutput) -> None:
-        assert list(output.receipts()) == []
+        assert list(output.recovered().whole) == []
 
     def test_a_receipt_whose_files_are_not_there_does_not_count(self, output: FolderOutput, tmp_path: Path) -> None:
         whole, halved, cut = (stage(output, a_shard(name), tmp_path) for name in ("a", "b", "c"))
@@ -229,7 +287,7 @@ class TestReceipts:
         files.rm(f"{root}/{halved.scores.staged_path}")
         files.pipe_file(f"{root}/{cut.data.staged_path}", b"cut")
 
-        assert list(output.receipts()) == [whole]
+        assert list(output.recovered().whole) == [whole]
 
     def test_a_shard_has_one_receipt_however_many_attempts_left_theirs(
         self, output: FolderOutput, tmp_path: Path
@@ -237,7 +295,7 @@ class TestReceipts:
         attempts = [stage(output, A, tmp_path, attempt=attempt) for attempt in ("1-aa", "2-bb", "3-cc")]
         other = stage(output, B, tmp_path)
 
-        of_a, of_b = output.receipts()
+        of_a, of_b = output.recovered().whole
 
         assert of_a in attempts
         assert of_b == other
@@ -246,7 +304,7 @@ class TestReceipts:
         receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
         publish(output, receipts)
 
-        assert list(output.receipts()) == receipts
+        assert list(output.recovered().whole) == receipts
 
     @pytest.mark.parametrize("order", [("1-aa", "2-bb"), ("2-bb", "1-aa")])
     def test_of_several_attempts_the_published_one_counts(
@@ -258,7 +316,7 @@ class TestReceipts:
             stage_file(output, path, f"{path} of {order[1]}".encode(), tmp_path, attempt=order[1])
         output.keep_receipt(later)
 
-        assert list(output.receipts()) == [published]
+        assert list(output.recovered().whole) == [published]
 
     @pytest.mark.parametrize("moved", [1, 2])
     def test_of_a_publication_that_died_midway_the_attempt_it_began_with_or_one_that_is_whole_counts(
@@ -269,12 +327,12 @@ class TestReceipts:
         for file in output_files(begun)[:moved]:
             files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
             files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
-        assert list(output.receipts()) == [other]
+        assert list(output.recovered().whole) == [other]
 
         files.rm(f"{root}/{other.data.staged_path}")
         files.rm(f"{root}/{other.scores.staged_path}")
 
-        assert list(output.receipts()) == [begun]  # of the same sizes: only the content tells
+        assert list(output.recovered().whole) == [begun]  # of the same sizes: only the content tells
 
     @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", a_receipt("other-run", A).to_json()])
     def test_what_is_no_receipt_of_this_run_is_skipped(
@@ -284,14 +342,14 @@ class TestReceipts:
         files, root = fsspec.url_to_fs(output.uri)
         files.pipe_file(f"{root}/.shardsift/{RUN}/receipts/{A.name}/9-zz.json", content)
 
-        assert list(output.receipts()) == [receipt]
+        assert list(output.recovered().whole) == [receipt]
         assert "Skipped .shardsift/" in caplog.text
 
     def test_a_receipt_that_points_to_other_paths_is_skipped(self, output: FolderOutput, tmp_path: Path) -> None:
         receipt = stage(output, A, tmp_path)
         output.keep_receipt(replace(receipt, shard=B.name))
 
-        assert list(output.receipts()) == [receipt]
+        assert list(output.recovered().whole) == [receipt]
 
     def test_the_manifest_is_as_good_as_the_receipts(self, tmp_path: Path) -> None:
         receipts = [
@@ -325,7 +383,7 @@ class TestDiscarding:
         output.discard(stage(output, A, tmp_path, attempt="1-aa"))
 
         assert hidden(uri) == before
-        assert list(output.receipts()) == kept
+        assert list(output.recovered().whole) == kept
 
     def test_published_files_stay(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
         receipt = stage(output, A, tmp_path)
@@ -378,11 +436,11 @@ class TestCheckpoints:
         before = hidden(uri)
         output.keep_checkpoint(A.name, "1", b"scores")
 
-        output.tidy()
-        output.tidy()
+        output.tidy([])
+        output.tidy([])
 
         assert hidden(uri) == before
-        assert list(output.receipts()) == [receipt]
+        assert list(output.recovered().whole) == [receipt]
 
 
 class TestReserving:

@@ -184,15 +184,44 @@ class TestPublishing:
 
         assert titles(hub, repo) == [f"Publish run {spec.run_id}", "initial commit"]
 
-    def test_blobs_that_the_hub_has_dropped_are_told_with_what_to_do(
-        self, hub: HubServer, repo: str, spec: RunSpec, staged: dict[str, bytes], finalizer: Client, redis_url: str
+    def test_shards_whose_blobs_the_hub_has_dropped_are_queued_again(
+        self,
+        hub: HubServer,
+        repo: str,
+        spec: RunSpec,
+        staged: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        ledger: Ledger,
     ) -> None:
         hub.forget_unreferenced_blobs()
 
-        with pytest.raises(ShardError, match="the Hub has dropped files .* producer retry .* --all"):
+        outcome = finalizer.call(finalize, redis_url, spec.run_id)
+
+        assert outcome == NotReady(reason="2 shards are queued again, since their stored files are lost or damaged")
+        assert titles(hub, repo) == ["initial commit"]
+        assert ledger.counts(spec.run_id).queued == 2
+
+    @pytest.mark.parametrize(
+        ("headers", "seconds"),
+        [({"Retry-After": "3600"}, 3600), ({"RateLimit": '"api";r=0;t=1200'}, 1200), ({}, None)],
+    )
+    def test_a_hub_that_asks_to_wait_says_for_how_long(
+        self,
+        hub: HubServer,
+        spec: RunSpec,
+        staged: dict[str, bytes],
+        finalizer: Client,
+        redis_url: str,
+        headers: dict[str, str],
+        seconds: float | None,
+    ) -> None:
+        hub.fault("/commit/", method="POST", status=429, headers=headers)
+
+        with pytest.raises(TransientError) as refused:
             finalizer.call(finalize, redis_url, spec.run_id)
 
-        assert titles(hub, repo) == ["initial commit"]
+        assert refused.value.retry_after_seconds == seconds
 
     def test_data_that_another_run_published_meanwhile_is_left_alone(
         self,
@@ -217,6 +246,10 @@ def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
     table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
     pq.write_table(table, folder / "other" / MANIFEST_PATH)
     hub.add_folder(repo, folder / "other", message="Other")
+
+
+def spec_on_branch(hub: HubServer, repo: str, spec: RunSpec) -> bytes:
+    return hub.read(repo, f".shardsift/{spec.run_id}/spec.json", revision=f"shardsift/{spec.run_id}")
 
 
 class TestStaging:
@@ -250,6 +283,56 @@ class TestReserving:
         worker.call(reserve, spec)
 
         assert titles(hub, repo) == ["initial commit"]
+        assert RunSpec.from_json(spec_on_branch(hub, repo, spec)).input_revision == spec.input_revision
+
+    def test_a_repository_that_another_run_reserved_is_refused_before_any_gpu_work(
+        self, hub: HubServer, repo: str, spec: RunSpec, worker: Client
+    ) -> None:
+        worker.call(reserve, spec)
+        other = a_spec(output_uri=spec.output_uri, where=None)
+
+        with pytest.raises(
+            UsageError, match=f"is reserved by another run, {spec.run_id}.* remove the branch shardsift/"
+        ):
+            worker.call(reserve, other)
+
+        assert set(hub.branches(repo)) == {"main", f"shardsift/{spec.run_id}"}
+
+    def test_of_two_runs_that_reserve_at_the_same_moment_not_both_go_on(
+        self, hub: HubServer, repo: str, spec: RunSpec, worker: Client, finalizer: Client
+    ) -> None:
+        other = a_spec(output_uri=spec.output_uri, where=None)
+        hub.fault("/branch/", method="POST", status=None, delay_seconds=0.5, times=2)  # both have looked before
+
+        reserving = [worker.start(reserve, spec), finalizer.start(reserve, other)]
+        ended = [future.exception() for future in reserving]
+
+        went_on = [ending is None for ending in ended]
+        assert sum(went_on) <= 1
+        assert all(ending is None or isinstance(ending, UsageError) for ending in ended)
+        kept = {f"shardsift/{run.run_id}" for run, goes_on in zip((spec, other), went_on, strict=True) if goes_on}
+        assert set(hub.branches(repo)) == {"main"} | kept
+
+    def test_a_reservation_whose_producer_died_midway_is_completed(
+        self, hub: HubServer, repo: str, spec: RunSpec, worker: Client
+    ) -> None:
+        hub.fault("/commit/", method="POST", drop=True)
+        with pytest.raises(UsageError, match="the network failed"):
+            worker.call(reserve, spec)
+
+        worker.call(reserve, spec)
+
+        assert RunSpec.from_json(spec_on_branch(hub, repo, spec)).input_revision == spec.input_revision
+
+    def test_the_reservation_goes_when_the_run_is_published(
+        self, hub: HubServer, repo: str, spec: RunSpec, staged: dict[str, bytes], finalizer: Client, redis_url: str
+    ) -> None:
+        finalizer.call(reserve, spec)
+
+        finalizer.call(finalize, redis_url, spec.run_id)
+        finalizer.call(reserve, spec)
+
+        assert set(hub.branches(repo)) == {"main"}
 
     def test_a_token_that_may_only_read_is_refused(self, hub: HubServer, spec: RunSpec, worker: Client) -> None:
         with pytest.raises(UsageError, match="a dataset repository that HF_TOKEN can write"):

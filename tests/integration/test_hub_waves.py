@@ -6,6 +6,7 @@ The shards are small here, and a wave is one or two of them.
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from huggingface_hub import HfApi
 
 from fleet.broker import make_app
-from fleet.errors import ShardError, TransientError
+from fleet.errors import TransientError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.settings import Settings
@@ -64,7 +65,7 @@ def enqueue_again(redis_url: str, spec: RunSpec) -> Enqueued:
 
 
 def saved(spec: RunSpec) -> list[Receipt]:
-    return list(HubOutput(spec.output_uri, spec.run_id).receipts())
+    return list(HubOutput(spec.output_uri, spec.run_id).recovered().whole)
 
 
 def write_to(repo: str, branch: str, path: str, content: bytes) -> None:
@@ -357,16 +358,61 @@ class TestWaves:
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
         assert run.branches() == {"main"}
 
-    def test_blobs_that_the_hub_has_dropped_before_a_wave_are_told_with_what_to_do(
-        self, run: HubRun, scored: dict[str, bytes]
-    ) -> None:
+    def test_a_blob_that_the_hub_dropped_before_a_wave_costs_its_shard_alone(self, run: HubRun) -> None:
+        lost = run.score(B)
         run.hub.forget_unreferenced_blobs()
+        content = run.score(A, C)
 
-        with pytest.raises(ShardError, match="the Hub has dropped files .* producer retry .* --all"):
+        said = run.look(3)
+
+        assert said == "not published: 2 shards are not done yet; saved 2 shards"
+        assert set().union(*map(data_of, run.waves())) == content.keys()
+        assert run.ledger.take_due(run.run_id, room=0).again == [B.name]
+        assert lost.keys().isdisjoint(run.outputs())
+
+    def test_a_blob_that_the_hub_dropped_before_the_publication_costs_its_shard_alone(self, run: HubRun) -> None:
+        run.score(B)
+        run.hub.forget_unreferenced_blobs()
+        content = run.score(A, C, D)
+
+        said = run.look(100)
+        run.hub.forget_unreferenced_blobs()  # what is not lost yet is saved from here on
+        again = run.ledger.take_due(run.run_id, room=0).again
+        content |= run.score(B)
+        run.look(100)
+
+        assert said == "not published: 1 shards are queued again, since their stored files are lost or damaged"
+        assert again == [B.name]
+        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
+        assert run.main_has(content)
+        assert run.branches() == {"main"}
+
+    @pytest.mark.parametrize("place", ["wave", "publication"])
+    def test_a_hub_that_asks_to_wait_is_not_asked_before(self, run: HubRun, place: str) -> None:
+        run.score(A, B, *((C, D) if place == "publication" else ()))
+        run.hub.fault("/commit/", method="POST", status=429, headers={"Retry-After": "3600"})
+        with suppress(TransientError):
             run.look(2)
+        run.hub.forget_requests()
 
-        assert "the Hub has dropped files" in run.ledger.publish_error(run.run_id)
-        assert run.titles() == ["initial commit"]
+        said = run.look(2)
+
+        assert "the Hub answered 429" in said
+        assert run.hub.requests == []
+
+    def test_a_branch_that_the_hub_never_removes_does_not_keep_the_run_from_being_published(self, run: HubRun) -> None:
+        run.score(A, B)
+        run.look(2)
+        run.score(C, D)
+        run.hub.fault("/branch/", method="DELETE", status=500, times=3)
+
+        for _ in range(2):
+            with pytest.raises(TransientError, match="Removing the branch"):
+                run.look(2)
+        run.look(2)
+
+        assert run.ledger.publication(run.run_id).shards == 4
+        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
 
     def test_a_shard_that_is_scored_again_replaces_what_was_saved(self, run: HubRun, scored: dict[str, bytes]) -> None:
         run.look(2)

@@ -10,7 +10,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_shard, a_spec, an_output_file
 
 _numbers = count()
 A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")
@@ -111,22 +111,23 @@ class TestRequeueing:
         assert ledger.requeue(run, {B.name: "lost", "nope": "lost"}) == 0
         assert ledger.counts(run).queued == 1
 
-    def test_receipts_that_changed_since_they_were_read_are_left(self, ledger: Ledger, run: str) -> None:
-        version = ledger.begin_publishing(run)
+    def test_a_shard_that_was_done_again_since_its_receipt_was_read_is_left(self, ledger: Ledger, run: str) -> None:
+        read = list(ledger.receipts(run))
         ledger.retry(run, done_too=True)
-        for shard in (A, B, C):
-            complete(ledger, run, shard)
+        again = an_output_file(B.data_path, staged_path="staged/again")
+        ledger.complete(claimed(ledger, run, B), a_receipt(run, B, data=again))
+        complete(ledger, run, C)
 
-        assert ledger.requeue(run, {B.name: "lost"}, version=version) == 0
-        assert ledger.counts(run).done == 3
+        assert ledger.requeue(run, {B.name: "lost", C.name: "lost"}, of=read) == 1
+        assert [receipt.shard for receipt in ledger.receipts(run)] == [B.name]
 
     def test_more_shards_than_fit_in_one_call_are_all_queued(self, ledger: Ledger, spec: RunSpec) -> None:
         shards = [a_shard(f"{number:05}") for number in range(1_234)]
         ledger.create_run(spec, shards, now=1.0)
         ledger.restore(spec.run_id, [a_receipt(spec.run_id, shard) for shard in shards])
-        version = ledger.begin_publishing(spec.run_id)
+        damaged = {shard.name: "lost" for shard in shards}
 
-        assert ledger.requeue(spec.run_id, {shard.name: "lost" for shard in shards}, version=version) == 1_234
+        assert ledger.requeue(spec.run_id, damaged, of=ledger.receipts(spec.run_id)) == 1_234
         assert ledger.counts(spec.run_id).rows_in == 0
 
 

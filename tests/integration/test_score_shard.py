@@ -21,14 +21,16 @@ import pytest
 import redis
 
 from fleet.errors import LeaseLost, ShardError, Stopped, TransientError
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Claim, Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
 from producer.demo.shards import write_shards
 from producer.enqueue import plan_run
+from producer.finalizer.publish import finalize_run
 from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
+from producer.retry import Retried, retry_run
 from support.waiting import wait_until
 from worker.checkpoint import open_checkpoint
 from worker.lease import Lease
@@ -395,6 +397,53 @@ def test_scores_of_a_file_that_was_replaced_are_not_given_to_the_rows_of_the_new
 
     scores = pq.read_table(resumed.output / receipt.scores.staged_path)["score"].to_pylist()
     assert scores == scorer.score(texts("new", 12)["text"]).values[:, 0].tolist()
+
+
+def test_a_retry_reads_a_replaced_file_as_it_is_now_and_manifest_and_card_say_so(
+    ledger: Ledger, office: Office, tmp_path: Path
+) -> None:
+    file = one_shard(tmp_path / "in", texts("old", 3)) / "000_00000.parquet"
+    desk = office.claim(file.parent)
+    pq.write_table(texts("new", 5), file)
+    with pytest.raises(ShardError) as failure:
+        desk.work()
+    ledger.fail(desk.claim, str(failure.value), "")
+
+    retried = retry_run(ledger, desk.claim.run_id)
+
+    assert retried == Retried(queued=1, changed=("000_00000",))
+    again = office.desk(office.taken_over(desk.claim))
+    ledger.complete(again.claim, again.work())
+    assert isinstance(finalize_run(ledger, desk.claim.run_id, without_failed=False), Publication)
+    assert pq.read_table(desk.output / "data/000_00000.parquet")["text"].to_pylist() == [
+        f"new {row}" for row in range(5)
+    ]
+    (line,) = pq.read_table(desk.output / "manifest.parquet").to_pylist()
+    assert (line["source_identity"], line["source_changed"]) == (identity_now(again.claim.shard.uri)[0], True)
+    assert "but for 1 of the files, replaced after the run was enqueued" in (desk.output / "README.md").read_text()
+
+
+def test_a_retry_of_a_file_that_did_not_change_or_is_gone_keeps_its_record(
+    ledger: Ledger, office: Office, shards: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    shutil.copytree(shards, folder)
+    desk = office.claim(folder)
+    other = office.desk(claimed(ledger, desk.claim, "000_00001"))
+    for claim in (desk.claim, other.claim):
+        ledger.fail(claim, "no reason", "")
+    (folder / "000_00000.parquet").unlink()
+
+    assert retry_run(ledger, desk.claim.run_id) == Retried(queued=2, changed=())
+    assert claimed(ledger, desk.claim, "000_00000").shard == desk.claim.shard
+    with pytest.raises(ShardError, match="Looking at .*000_00000.parquet: No such file"):
+        desk.work()
+
+
+def claimed(ledger: Ledger, of_same_run: Claim, shard: str) -> Claim:
+    claim = ledger.claim(of_same_run.run_id, shard, owner=f"w1@test/{shard}")
+    assert isinstance(claim, Claim)
+    return claim
 
 
 def as_it_is_now(claim: Claim) -> Claim:

@@ -1,45 +1,282 @@
-"""How a run stands, for people and for programs."""
+"""How a run stands, for people and for programs: what is said is so, and says what to do."""
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from fleet.ledger import Ledger
-from producer.status import ExitCode, RunStatus, run_status, what_next
-from support.records import a_shard, a_spec
+from fleet.ledger import Claim, Ledger, Publication
+from fleet.spec import RunSpec
+from fleet.workers import WorkerState, announce
+from producer.progress import progress_line
+from producer.status import ExitCode, RunStatus, run_status, status_lines, what_next
+from support.records import a_receipt, a_shard, a_spec
+
+A, B = a_shard("crawl/a"), a_shard("crawl/b")
+SPEC = a_spec()
+LOADING = WorkerState(
+    name="w1@host/7",
+    queue=SPEC.queue,
+    model=SPEC.model.name,
+    revision=SPEC.model.revision,
+    dtype=SPEC.dtype,
+    activity="loading",
+    activity_seconds=35.0,
+)
+READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
+START = f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.model.revision} --dtype float32"
 
 
 @pytest.fixture
-def status(ledger: Ledger) -> RunStatus:
-    spec = a_spec()
-    ledger.create_run(spec, [a_shard()], now=0)
-    return run_status(ledger, spec.run_id)
+def run(ledger: Ledger) -> str:
+    ledger.create_run(SPEC, [A, B], now=0)
+    return SPEC.run_id
 
 
-def test_what_was_refused_is_told_with_how_often_it_came(ledger: Ledger, status: RunStatus) -> None:
-    for _ in range(1200):
-        ledger.count_refused("messages that are not ours")
-    ledger.count_refused("messages of a newer version")
-
-    status = run_status(ledger, status.run_id)
-
-    assert (
-        "Refused so far, over all runs: 1 messages of a newer version; 1,200 messages that are not ours."
-    ) in what_next(status)
-    assert status.as_json()["refused"] == {
-        "messages of a newer version": 1,
-        "messages that are not ours": 1200,
-    }
+@pytest.fixture
+def claim(ledger: Ledger, run: str) -> Claim:
+    return claimed(ledger, run)
 
 
-def test_a_run_whose_enqueue_did_not_end_says_what_to_do(ledger: Ledger) -> None:
-    spec = a_spec()
-    ledger.add_shards(spec, [a_shard()], now=0)
-
-    status = run_status(ledger, spec.run_id)
-
-    assert (status.word, status.exit_code) == ("half enqueued", ExitCode.RUNNING)
-    assert what_next(status) == ["Its enqueue did not end: run the same command again, and it begins."]
+def claimed(ledger: Ledger, run: str, shard: str = A.name) -> Claim:
+    claim = ledger.claim(run, shard, "w1@host/7")
+    assert isinstance(claim, Claim)
+    return claim
 
 
-def test_where_nothing_was_refused_nothing_is_said(status: RunStatus) -> None:
-    assert not any("Refused" in line for line in what_next(status))
-    assert status.as_json()["refused"] == {}
+def finish(ledger: Ledger, run: str, *shards: str) -> None:
+    for name in shards:
+        claim = claimed(ledger, run, name)
+        ledger.complete(claim, a_receipt(run, claim.shard))
+
+
+def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
+    """As if all that was noted of the run had happened so long ago."""
+    key = f"shardsift:run:{run}"
+    for field in ("started_ms", "advanced_ms", "finished_ms"):
+        if ledger.redis.hexists(key, field):
+            ledger.redis.hincrby(key, field, -seconds * 1000)
+
+
+class TestWorkers:
+    """What is said of a run depends on who is there to do it."""
+
+    def test_a_run_that_nobody_serves_is_queued_and_names_the_command(self, ledger: Ledger, run: str) -> None:
+        status = run_status(ledger, run)
+
+        assert (status.word, status.exit_code) == ("queued", ExitCode.RUNNING)
+        assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
+
+    def test_a_worker_that_loads_is_told_with_its_time(self, ledger: Ledger, run: str) -> None:
+        announce(ledger.redis, LOADING)
+
+        status = run_status(ledger, run)
+
+        assert status.word == "loading"
+        assert what_next(status) == ["Loading the model (1 worker, 35 s)."]
+        assert progress_line(status) == "Loading the model (1 worker, 35 s)"
+        assert "workers  1 loading" in status_lines(status)
+
+    def test_a_run_whose_workers_process_is_replaced_is_loading_and_wants_no_other_worker(
+        self, ledger: Ledger, claim: Claim
+    ) -> None:
+        ledger.renew(claim, rows=5)
+        ledger.report_crash(claim.run_id, A.name, "w1@host/7", "killed by signal 9")
+        let_pass(ledger, claim.run_id, 60)
+        announce(ledger.redis, LOADING)
+
+        status = run_status(ledger, claim.run_id)
+
+        assert status.word == "loading"
+        assert not any("worker start" in line for line in what_next(status))
+
+    def test_a_worker_between_two_shards_keeps_the_run_running(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+        announce(ledger.redis, READY)
+
+        status = run_status(ledger, run)
+
+        assert (status.counts.running, status.word) == (0, "running")
+        assert what_next(status) == []
+
+    def test_a_run_whose_workers_are_gone_is_stalled(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+        announce(ledger.redis, replace(READY, activity="stopping"))
+        announce(ledger.redis, replace(READY, name="w2@host/8", queue="score.other"))
+
+        status = run_status(ledger, run)
+
+        assert (status.word, status.exit_code) == ("stalled", ExitCode.RUNNING)
+        assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
+        assert "workers  none" in status_lines(status)
+
+    def test_one_of_this_machine_was_stopped_and_goes_on_with_the_same_command(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+
+        status = run_status(ledger, run, is_of_this_machine=True)
+
+        assert status.word == "stopped"
+        assert what_next(status) == [
+            "No worker serves this run any more. The same `producer run` command goes on where it stopped."
+        ]
+
+    def test_workers_that_score_nothing_for_minutes_stall_a_run(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.renew(claim, rows=5)
+        let_pass(ledger, claim.run_id, 400)
+        announce(ledger.redis, replace(READY, activity="busy", run_id=claim.run_id, activity_seconds=400))
+
+        status = run_status(ledger, claim.run_id)
+
+        assert status.word == "stalled"
+        assert what_next(status) == [
+            "1 worker serves this run, but no row was scored for 7 min. Look at the logs: w1@host/7."
+        ]
+        assert progress_line(status) == "5 rows; stalled"
+
+    def test_a_run_behind_another_says_which(self, ledger: Ledger, run: str) -> None:
+        announce(ledger.redis, replace(READY, activity="busy", run_id="another.run"))
+
+        status = run_status(ledger, run)
+
+        assert status.word == "queued"
+        assert what_next(status) == ["Its workers are at other runs: another.run."]
+
+    def test_programs_get_the_workers_too(self, ledger: Ledger, run: str) -> None:
+        announce(ledger.redis, READY)
+
+        told = run_status(ledger, run).as_json()
+
+        assert [worker["name"] for worker in told["workers"]] == ["w1@host/7"]
+        assert told["state"] == "running"
+
+
+class TestSpeed:
+    def test_it_does_not_count_the_time_without_a_worker(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.renew(claim, rows=1000)
+        let_pass(ledger, claim.run_id, 135)
+
+        status = run_status(ledger, claim.run_id)
+
+        assert status.counts.seconds > 130
+        assert status.rows_per_second >= 100
+
+    def test_rows_that_a_checkpoint_kept_do_not_count_again(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.renew(claim, rows=1000)
+        ledger.report_crash(claim.run_id, A.name, "w1@host/7", "killed by signal 9")
+        again = claimed(ledger, claim.run_id)
+
+        ledger.renew(again, rows=1000)
+        ledger.renew(again, rows=1010)
+
+        assert ledger.counts(claim.run_id).pace.rows == 1010
+
+    def test_shards_whose_receipts_were_taken_over_were_not_scored_now(self, ledger: Ledger, run: str) -> None:
+        ledger.restore(run, [a_receipt(run, A), a_receipt(run, B)])
+
+        status = run_status(ledger, run)
+
+        assert (status.counts.rows_in, status.rows_per_second) == (20, 0)
+
+
+class TestEnds:
+    @pytest.fixture
+    def done(self, ledger: Ledger, run: str) -> str:
+        finish(ledger, run, A.name, B.name)
+        return run
+
+    def test_a_run_that_is_done_is_being_published(self, ledger: Ledger, done: str) -> None:
+        status = run_status(ledger, done)
+
+        assert (status.word, status.exit_code, status.is_over) == ("publishing", ExitCode.RUNNING, False)
+
+    def test_why_it_is_not_published_yet_is_shown_meanwhile(self, ledger: Ledger, done: str) -> None:
+        ledger.record_publish_error(done, "The Hub answered 503.")
+
+        status = run_status(ledger, done)
+
+        assert progress_line(status) == "publishing, not yet: The Hub answered 503."
+        assert what_next(status) == ["Publishing has not succeeded yet, and is tried again: The Hub answered 503."]
+
+    def test_a_run_that_cannot_be_published_has_failed_and_is_over(self, ledger: Ledger, done: str) -> None:
+        ledger.record_publish_error(done, "The repository is gone.", is_permanent=True)
+
+        status = run_status(ledger, done)
+
+        assert (status.word, status.exit_code, status.is_over) == ("failed", ExitCode.FAILED, True)
+        assert what_next(status) == [
+            "It cannot be published: The repository is gone.",
+            f"When that is mended: producer finalize {done}",
+        ]
+
+    def test_a_published_run_is_done_even_if_somebody_tried_to_cancel_it(self, ledger: Ledger, done: str) -> None:
+        ledger.record_publication(done, Publication(uri="memory://out", commit="", shards=2))
+        ledger.redis.hset(f"shardsift:run:{done}", "cancelled", 1)
+
+        status = run_status(ledger, done)
+
+        assert (status.word, status.exit_code) == ("published", ExitCode.DONE)
+        assert what_next(status) == ["Published: memory://out"]
+
+    @pytest.mark.parametrize("before", [lambda ledger, run: None, lambda ledger, run: finish(ledger, run, A.name)])
+    def test_a_cancelled_run_has_an_exit_code_of_its_own(
+        self, ledger: Ledger, run: str, before: Callable[[Ledger, str], None]
+    ) -> None:
+        before(ledger, run)
+        ledger.cancel(run)
+
+        status = run_status(ledger, run)
+
+        assert (status.word, status.exit_code, status.is_over) == ("cancelled", 4, True)
+        assert what_next(status) == [f"Take it up again: producer retry {run}"]
+
+    def test_a_run_whose_enqueue_did_not_end_says_what_to_do(self, ledger: Ledger) -> None:
+        ledger.add_shards(SPEC, [A], now=0)
+
+        status = run_status(ledger, SPEC.run_id)
+
+        assert (status.word, status.exit_code) == ("half enqueued", ExitCode.RUNNING)
+        assert what_next(status) == ["Enqueueing was interrupted. Run the same command again to finish it."]
+
+
+class TestRefused:
+    @pytest.fixture
+    def status(self, ledger: Ledger, run: str) -> RunStatus:
+        return run_status(ledger, run)
+
+    def test_what_was_refused_is_told_with_how_often_it_came(self, ledger: Ledger, status: RunStatus) -> None:
+        for _ in range(1200):
+            ledger.count_refused("messages that are not ours")
+        ledger.count_refused("messages of a newer version")
+
+        status = run_status(ledger, status.run_id)
+
+        assert (
+            "Refused so far, over all runs: 1 messages of a newer version; 1,200 messages that are not ours."
+        ) in what_next(status)
+        assert status.as_json()["refused"] == {
+            "messages of a newer version": 1,
+            "messages that are not ours": 1200,
+        }
+
+    def test_where_nothing_was_refused_nothing_is_said(self, status: RunStatus) -> None:
+        assert not any("Refused" in line for line in what_next(status))
+        assert status.as_json()["refused"] == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "command"),
+    [
+        (
+            a_spec(dtype="auto"),
+            f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.model.revision}",
+        ),
+        (
+            a_spec(model=replace(SPEC.model, name="/my models/mine", revision="sha256-abc")),
+            "worker start --model '/my models/mine' --dtype float32",
+        ),
+    ],
+)
+def test_the_command_that_serves_a_run_works_as_printed(ledger: Ledger, spec: RunSpec, command: str) -> None:
+    ledger.create_run(spec, [A], now=0)
+
+    assert run_status(ledger, spec.run_id).worker_command == command

@@ -41,7 +41,7 @@ class FaultRuns:
             app.close()
 
     def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
-        return self.fleet.worker(self.model, name=name, environment=self._environment | environment)
+        return self.fleet.worker(self.model, name=name, environment=self.environment | environment)
 
     def worker_in_a_container(self) -> AbstractContextManager[Child]:
         """A worker that is process 1 of a PID namespace, with a /proc of its own."""
@@ -50,11 +50,11 @@ class FaultRuns:
             ["unshare", "--pid", "--fork", "--mount-proc", *map(str, worker)],
             log=self.fleet.log("container"),
             stop_seconds=20,
-            environment={**self.fleet.environment, **self._environment},
+            environment={**self.fleet.environment, **self.environment},
         )
 
     def finalizer(self, **environment: str) -> AbstractContextManager[Child]:
-        return self.fleet.finalizer(environment=self._environment | environment)
+        return self.fleet.finalizer(environment=self.environment | environment)
 
     @contextmanager
     def served(self, *, workers: int = 1) -> Iterator[None]:
@@ -97,7 +97,7 @@ class FaultRuns:
         assert ledger.redis.keys("shardsift:run:*:attempts:*") == []
 
     @property
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         return {
             **self.faults.environment,
             "SHARDSIFT_DTYPE": "float32",

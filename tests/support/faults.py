@@ -20,14 +20,20 @@ class Faults:
     _points: list[dict[str, str]] = field(default_factory=list)
 
     def use_stand_in(self, *, rows_a_batch: int = 4, seconds_a_batch: float = 0.02, load_seconds: float = 0.0) -> None:
-        """Workers score by `tests/inject/stand_in.py`, without torch."""
+        """Workers score by `tests/inject/stand_in.py`, without torch, as if on the CPU."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.set_device("cpu")
         self._scorer = {
             "work_log": str(self.work_log),
             "rows_a_batch": rows_a_batch,
             "seconds_a_batch": seconds_a_batch,
             "load_seconds": load_seconds,
+            "device": str(self._device),
         }
+
+    def set_device(self, kind: str) -> None:
+        """What scorers that are loaded from now on find to score on, say `cuda`."""
+        self._device.write_text(kind)
 
     def at(self, place: str, moment: str, action: str, *, times: int = 1, program: str = "worker") -> Path:
         """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, so many times.
@@ -57,6 +63,10 @@ class Faults:
     @property
     def work_log(self) -> Path:
         return self.folder / "work.log"
+
+    @property
+    def _device(self) -> Path:
+        return self.folder / "device"
 
     def rows_scored(self) -> int:
         """Rows that went through the stand-in, those done twice counted twice."""

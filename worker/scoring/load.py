@@ -12,7 +12,7 @@ from worker.scoring.backends.compiled import compile_in_place
 from worker.scoring.backends.last_layer import spare_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
 from worker.scoring.backends.padded import Padded
-from worker.scoring.device import best_device, default_batch_tokens, has_packed_attention
+from worker.scoring.device import choose_device, default_batch_tokens, has_packed_attention
 from worker.scoring.errors import ModelError, ParityError
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import Logits, Parity, check_parity, reference_logits
@@ -40,32 +40,33 @@ def load_scorer(
     dtype: str = "auto",
     *,
     revision: str | None = None,
+    device: str = "auto",
     max_batch_tokens: int = 0,
     threads: int = 0,
     backend: BackendName = "auto",
     compile: bool = False,
     parity_rows: int | None = None,
 ) -> Scorer:
-    """Load a Hub name or folder. Code from the Hub is never run.
+    """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
     `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
-    classifier, and ParityError where the fast way does not give the model's own scores.
+    classifier and for a device that is not here, and ParityError where the fast way does not give the model's own scores.
     """
     if threads:
         torch.set_num_threads(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    device = best_device()
+    place = choose_device(device)
     if parity_rows is None:
-        parity_rows = _PARITY_ROWS_CPU if device.type == "cpu" else _PARITY_ROWS_GPU
+        parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
     options = _Options(
-        device=device,
+        device=place,
         backend=backend,
         compile=compile,
-        max_batch_tokens=max_batch_tokens or default_batch_tokens(device),
+        max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
         parity_rows=parity_rows,
     )
     loaded, tokenizer = _load(model, revision)
-    *finer, last = candidates(dtype, device, loaded.config.model_type)
+    *finer, last = candidates(dtype, place, loaded.config.model_type)
     for number_format in finer:
         try:
             return _scorer(model, loaded, tokenizer, number_format, options)

@@ -10,6 +10,7 @@ if not may_write(name, token) then
 end
 close(name)
 redis.call('HSET', receipts, name, receipt)
+note_rows(attempts, rows_in)
 forget_attempts(attempts, scores)
 redis.call('HINCRBY', run, 'rows_in', rows_in)
 redis.call('HINCRBY', run, 'rows_kept', kept)

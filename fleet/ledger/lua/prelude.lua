@@ -34,6 +34,34 @@ local function give_up(name)
   redis.call('SADD', failed, name)
 end
 
+-- How fast the run goes: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number
+-- of slots in which a worker had a shard. fleet/ledger/pace.py reads it.
+local SLOT_MS, SLOTS = 10000, 30
+
+local function note_pace(rows_scored)
+  local slot = math.floor(now / SLOT_MS)
+  local field = 'pace:' .. slot % SLOTS
+  local noted, rows_before = string.match(redis.call('HGET', run, field) or '', '^(%d+):(%d+)$')
+  if tonumber(noted) ~= slot then
+    rows_before = 0
+    redis.call('HINCRBY', run, 'slots', 1)
+  end
+  redis.call('HSET', run, field, string.format('%d:%d', slot, rows_before + rows_scored))
+  if rows_scored > 0 then
+    redis.call('HINCRBY', run, 'rows_scored', rows_scored)
+    redis.call('HSET', run, 'advanced_ms', now)
+  end
+end
+
+-- The rows of a shard that are scored by now. Those that an earlier attempt scored, and this one reads from the checkpoint, do
+-- not count again.
+local function note_rows(key, rows)
+  local counted = tonumber(redis.call('HGET', key, 'counted') or 0)
+  local more = math.max(0, tonumber(rows) - counted)
+  if more > 0 then redis.call('HSET', key, 'counted', rows) end
+  note_pace(more)
+end
+
 -- An attempt that ended without a word of its own.
 local function note_crash(key, error)
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')

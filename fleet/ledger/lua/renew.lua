@@ -15,4 +15,5 @@ end
 run_until(name, now + lease_ms)
 redis.call('HSET', attempts, 'token', token, 'rows', rows)
 redis.call('HDEL', attempts, 'spared')
+note_rows(attempts, rows)
 return 'renewed'

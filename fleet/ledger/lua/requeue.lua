@@ -1,14 +1,21 @@
 -- Queue done shards again whose stored files are lost or damaged. Their receipts leave the run and its totals, and stay with
 -- the next attempt, which may use what is left of the files. A shard that this happens to too often is failed.
--- ARGV: prefix of attempts keys, version of the receipts or '' for any, limit, then name, reason … per shard.
--- Returns how many were queued or failed; none if the receipts are of another version.
-local prefix, version, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if version ~= '' and version ~= (redis.call('HGET', run, 'receipts_version') or '0') then return 0 end
+-- ARGV: prefix of attempts keys, limit, then name, reason, which data file … per shard: its staged path and sha256, for a
+-- shard that may have been done again since, or ''. Returns how many were queued or failed.
+local prefix, limit = ARGV[1], tonumber(ARGV[2])
 local requeued = 0
-for i = 4, #ARGV, 2 do
-  local name, reason = ARGV[i], ARGV[i + 1]
-  local receipt = forget_receipt(name)
-  if receipt then
+
+local function has_file(name, which)
+  local receipt = redis.call('HGET', receipts, name)
+  if not receipt or which == '' then return receipt end
+  local data = cjson.decode(receipt).data
+  return data.staged_path .. ' ' .. data.sha256 == which
+end
+
+for i = 3, #ARGV, 3 do
+  local name, reason, which = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if has_file(name, which) then
+    local receipt = forget_receipt(name)
     local times = redis.call('HINCRBY', run, 'damaged:' .. name, 1)
     redis.call('HSET', prefix .. name, 'previous', receipt, 'error', reason, 'traceback', '')
     refuse('stored files that were lost or damaged')
@@ -21,4 +28,5 @@ for i = 4, #ARGV, 2 do
     requeued = requeued + 1
   end
 end
+if requeued > 0 then redis.call('HDEL', run, 'publish_error', 'publish_after_ms') end
 return requeued

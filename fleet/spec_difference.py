@@ -1,0 +1,90 @@
+"""What differs between two runs, in the words of the options that say it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+
+from fleet.spec import RunSpec
+
+_OPTIONS = {
+    "input_uris": "--input",
+    "crawl": "--crawl",
+    "text_column": "--text-column",
+    "dtype": "--dtype",
+    "score_column": "--score-column",
+    "int_score": "--int-score",
+    "output_uri": "--output",
+    "function_to_apply": "--function-to-apply",
+    "score_blank": "--score-blank",
+    "row_columns": "--row-columns",
+    "limit_shards": "--limit-shards",
+    "limit_rows": "--limit-rows",
+    "publish_paths": "--publish-paths",
+    "window_rows": "the rows of a window",
+    "window_bytes": "the bytes of a window",
+}
+
+
+def differences(there: RunSpec, here: RunSpec) -> list[str]:
+    """A clause for each option that differs, such as `--min-score or --where: score >= 3 there, score >= 4 here`."""
+    return [
+        clause
+        for field in fields(RunSpec)
+        if getattr(there, field.name) != getattr(here, field.name)
+        for clause in _CLAUSES.get(field.name, _option)(field.name, there, here)
+    ]
+
+
+def _option(name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
+    yield _clause(_OPTIONS.get(name, name), _shown(getattr(there, name)), _shown(getattr(here, name)))
+
+
+def _revision(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
+    """Of the same files: of others it differs too, and says nothing."""
+    if there.input_uris != here.input_uris:
+        return
+    if there.input_revision.startswith("sha256-") and here.input_revision.startswith("sha256-"):
+        yield "the input: files were changed, added or removed since"
+    else:
+        yield _clause("the input's revision", there.input_revision, here.input_revision)
+
+
+def _columns(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
+    before, now = dict(there.columns), dict(here.columns)
+    names = [name for name in (before | now) if before.get(name) != now.get(name)]
+    for name in names:
+        yield _clause(f'the column "{name}"', before.get(name, "missing"), now.get(name, "missing"))
+    if not names:
+        yield "the order of the columns"
+
+
+def _model(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
+    if there.model.name != here.model.name:
+        yield _clause("--model", there.model.name, here.model.name)
+    elif there.model.revision != here.model.revision:
+        yield _clause("the model's revision", there.model.revision, here.model.revision)
+    else:
+        yield _clause("the model's labels", ", ".join(there.model.labels), ", ".join(here.model.labels))
+
+
+def _filter(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
+    yield _clause("--min-score or --where", there.where or "every row is kept", here.where or "every row is kept")
+
+
+_CLAUSES: dict[str, Callable[[str, RunSpec, RunSpec], Iterator[str]]] = {
+    "input_revision": _revision,
+    "columns": _columns,
+    "model": _model,
+    "where": _filter,
+}
+
+
+def _clause(what: str, there: str, here: str) -> str:
+    return f"{what}: {there} there, {here} here"
+
+
+def _shown(value: object) -> str:
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

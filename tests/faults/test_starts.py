@@ -1,0 +1,220 @@
+"""The start of a worker: told to leave or killed at any step of it, nothing stays; and no shard is taken before it is over."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fleet.workers import WorkerState, list_workers
+from support.fault_runs import FaultRuns, child_of
+from support.faults import Faults
+from support.fleet import Fleet
+from support.leftovers import processes_with
+from support.processes import BIN
+from support.waiting import wait_until
+
+SECONDS = 10
+CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
+CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
+CHILD_LOADS = ("worker.child:_load", "before")
+STEPS = [
+    ("fleet.model:resolve_model", "before"),
+    ("worker.parent:Parent.__init__", "after"),
+    CHILD_SPAWNED,
+    CONNECTED,
+    ("celery.worker.consumer.tasks:Tasks.start", "after"),
+    ("celery.worker.loops:_timer_entries", "before"),
+    CHILD_LOADS,
+    ("worker.child:_load", "after"),
+    ("worker.child:leave_loaded", "after"),
+]
+EVERY_DAY = (CONNECTED, CHILD_LOADS)
+MOMENTS = 20
+
+
+def the_worker(runs: FaultRuns) -> WorkerState | None:
+    """What the only worker says of itself."""
+    return next(iter(list_workers(runs.fleet.ledger.redis)), None)
+
+
+def activity(runs: FaultRuns) -> str | None:
+    worker = the_worker(runs)
+    return worker.activity if worker else None
+
+
+def wait_until_gone(faults: Faults) -> None:
+    wait_until(lambda: not processes_with(faults), description="parent and child are gone", seconds=SECONDS)
+
+
+def held_messages(runs: FaultRuns) -> int:
+    return int(runs.fleet.ledger.redis.hlen("unacked"))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(step, marks=() if step in EVERY_DAY else pytest.mark.faults, id="-".join(step)) for step in STEPS],
+)
+def test_a_worker_told_to_leave_at_a_step_of_its_start_is_gone_in_time_with_its_child(
+    step: tuple[str, str], runs: FaultRuns, faults: Faults
+) -> None:
+    faults.use_stand_in(load_seconds=3 if step[0].startswith("worker.child") else 60)
+    faults.at(*step, "terminate worker")
+
+    with runs.worker() as worker:
+        wait_until(faults.fired, description="the worker is told to leave")
+        wait_until_gone(faults)
+
+    assert worker.returncode in (0, -signal.SIGTERM)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_ended_at_any_moment_of_its_start_leaves_no_process(
+    number: signal.Signals, runs: FaultRuns, faults: Faults
+) -> None:
+    faults.use_stand_in(load_seconds=60)
+    with runs.worker("measured") as worker:
+        began = time.monotonic()
+        child_of(worker)
+        whole = 1.5 * (time.monotonic() - began)  # the child's own start included
+
+    for moment in range(MOMENTS):
+        with runs.worker() as worker:
+            due = time.monotonic() + whole * moment / MOMENTS
+            wait_until(lambda due=due: time.monotonic() >= due, description="the moment")
+            worker.send_signal(number)
+            wait_until_gone(faults)
+
+
+def test_a_child_that_starts_ends_with_its_killed_parent(runs: FaultRuns, faults: Faults) -> None:
+    faults.use_stand_in(load_seconds=60)
+    faults.at(*CHILD_SPAWNED, "kill")
+
+    with runs.worker() as worker:
+        wait_until(faults.fired, description="the parent is killed")
+        worker.wait(timeout=SECONDS)
+        wait_until_gone(faults)
+
+
+def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(runs: FaultRuns, faults: Faults) -> None:
+    faults.use_stand_in(load_seconds=2)
+    run_id = runs.enqueue()
+    log = runs.fleet.log("w1")
+
+    with runs.worker() as worker:
+        hold_nothing_until_loaded(runs, times=1)
+        runs.wait_for_rows(run_id)
+        child_of(worker).kill()
+        wait_until(lambda: not held_messages(runs), description="the dead process' message is answered")
+        hold_nothing_until_loaded(runs, times=2)
+        wait_until(lambda: not runs.fleet.ledger.counts(run_id).open, description="all shards are done")
+
+    lines = log.read_text()
+    assert lines.index("is loaded") < lines.index("is ready") < lines.index("received")
+
+
+def hold_nothing_until_loaded(runs: FaultRuns, *, times: int) -> None:
+    """Look until the log tells of so many loaded models: what is held before that was taken too early."""
+    log = runs.fleet.log("w1")
+
+    def is_loaded() -> bool:
+        held = held_messages(runs)
+        loaded = log.exists() and log.read_text().count("is loaded") >= times
+        assert loaded or not held, "a message was taken while the model loads"
+        return loaded
+
+    wait_until(is_loaded, description="the model is loaded")
+
+
+def test_a_worker_says_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None:
+    faults.use_stand_in(load_seconds=1)
+    runs.enqueue()
+
+    with runs.worker() as process:
+        loading = wait_until(lambda: the_worker(runs), description="the worker announces itself")
+        busy = wait_until(
+            lambda: (worker := the_worker(runs)) and worker.activity == "busy" and worker, description="it is busy"
+        )
+        wait_until(lambda: activity(runs) == "ready", description="it has done all shards")
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=SECONDS)
+
+    assert loading.activity == "loading"
+    assert loading.device is None
+    assert loading.name.startswith("w1@")
+    assert loading.model == str(runs.model)
+    assert busy.device == "cpu"
+    assert busy.shard
+    assert busy.shard.startswith("000_0000")
+    assert busy.queue.startswith("score.tiny-bert.")
+
+
+def test_a_worker_that_began_on_a_gpu_leaves_when_it_is_gone(runs: FaultRuns, faults: Faults) -> None:
+    faults.use_stand_in(seconds_a_batch=0.2)
+    faults.set_device("cuda")
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        runs.wait_for_rows(run_id)
+        faults.set_device("cpu")
+        child_of(worker).kill()
+        worker.wait(timeout=30)
+
+    assert worker.returncode == 70
+    assert "worker: There is no device cuda" in runs.fleet.log("w1").read_text()
+    assert runs.fleet.ledger.counts(run_id).running == 0
+    assert not processes_with(faults)
+
+
+@pytest.mark.faults
+def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_other_weights(
+    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The real model: it is loaded a second time after its process was killed."""
+    model = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    with fleet.worker(model) as worker:
+        wait_until(lambda: "is ready" in fleet.log("w1").read_text(), description="the model is loaded", seconds=120)
+        (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes() + b"x")
+        child_of(worker).kill()
+        worker.wait(timeout=120)
+
+    assert worker.returncode == 70
+    assert f"worker: The files of the model folder {model} have changed" in fleet.log("w1").read_text()
+
+
+def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
+    faults.at("fleet.model:folder_revision", "before", "permission error")
+
+    with runs.worker() as worker:
+        worker.wait(timeout=30)
+
+    assert worker.returncode == 70
+    assert runs.fleet.log("w1").read_text() == (
+        "worker: PermissionError: [Errno 13] Permission denied: 'model.safetensors'\n"
+    )
+
+
+def test_a_worker_imports_nothing_from_the_folder_in_which_it_is_started(runs: FaultRuns, tmp_path: Path) -> None:
+    run_id = runs.enqueue()
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in ("worker", "fleet", "producer", "redis", "numpy"):
+        (folder / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
+    environment = os.environ | runs.fleet.environment | runs.environment
+    command = [BIN / "worker", "start", "--model", runs.model]
+
+    with (tmp_path / "log").open("w") as log:
+        worker = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(
+            lambda: not runs.fleet.ledger.counts(run_id).open or worker.poll() is not None, description="the run"
+        )
+    finally:
+        worker.terminate()
+        worker.wait(timeout=SECONDS)
+
+    assert runs.fleet.ledger.counts(run_id).done == 6, (tmp_path / "log").read_text()

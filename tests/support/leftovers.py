@@ -1,0 +1,18 @@
+"""What a test's processes leave behind on this machine."""
+
+import psutil
+
+from support.faults import Faults
+
+
+def processes_with(faults: Faults) -> list[psutil.Process]:
+    """All live processes that got these orders, whoever is their parent by now. A zombie is dead: init buries it."""
+    return [process for process in psutil.process_iter() if _has(process, str(faults.folder))]
+
+
+def _has(process: psutil.Process, folder: str) -> bool:
+    try:
+        orders = process.environ().get("SHARDSIFT_TEST_FAULTS", "")
+        return folder in orders and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False

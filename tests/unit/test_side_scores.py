@@ -1,0 +1,147 @@
+"""The scores that a shard's side file holds are those it was made of, to the last bit, window by window."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.errors import ShardError
+from fleet.ledger import Claim
+from fleet.receipt import OutputFile
+from fleet.spec import Model, RunSpec
+from support.records import a_receipt, a_shard, a_spec
+from worker.reader import Window
+from worker.scoring import Scores
+from worker.side_scores import open_side_scores
+from worker.writer import ShardWriter, with_scores
+
+ROWS, WINDOW_ROWS = 50, 8
+SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
+SHARD = a_shard("a")
+
+
+def a_spec_of(*, outputs: int = 1, **changes: Any) -> RunSpec:
+    labels = tuple(f"LABEL_{number}" for number in range(outputs))
+    return a_spec(model=Model(name="m", revision="r", labels=labels), int_score=outputs == 1, **changes)
+
+
+def some_scores(outputs: int) -> Scores:
+    values = np.random.default_rng(3).normal(size=(ROWS, outputs)).astype(np.float32)
+    errors = {0: "null text", 17: "blank text", ROWS - 1: "no token in the text"}
+    values[list(errors)] = np.nan
+    return Scores(values=values, errors=errors)
+
+
+class OneFile:
+    """An output that has one file."""
+
+    def __init__(self, content: bytes | None) -> None:
+        self._content = content
+
+    def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
+        return self._open()
+
+    @contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        if self._content is None:
+            raise ShardError("it is gone")
+        yield BytesIO(self._content)
+
+
+def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
+    files = ShardWriter(folder, SCHEMA, SHARD, spec)
+    for first, window, cut in windows(scores):
+        rows = pa.table({"text": [str(row) for row in window], "id": [str(row) for row in window]}, schema=SCHEMA)
+        at = Window(first_row=first, rows=rows)
+        files.write(with_scores(at, cut, SHARD, spec), np.arange(0), at, cut)
+    return files.close()[1].file.read_bytes()
+
+
+def regrouped(content: bytes, group_rows: int) -> bytes:
+    """The same file in other row groups, as a shard of many rows has them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(BytesIO(content)), sink, row_group_size=group_rows)
+    return sink.getvalue().to_pybytes()
+
+
+def windows(scores: Scores) -> Iterator[tuple[int, range, Scores]]:
+    for first in range(0, ROWS, WINDOW_ROWS):
+        rows = range(first, min(first + WINDOW_ROWS, ROWS))
+        errors = {row - first: reason for row, reason in scores.errors.items() if row in rows}
+        yield first, rows, Scores(values=scores.values[rows.start : rows.stop], errors=errors)
+
+
+def a_claim(spec: RunSpec, content: bytes, **changes: Any) -> Claim:
+    receipt = a_receipt(spec.run_id, SHARD)
+    file = replace(receipt.scores, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
+    previous = replace(receipt, scores=file, source_identity=SHARD.identity, **changes)
+    return Claim(run_id=spec.run_id, shard=SHARD, spec=spec, token="1-a", attempt=1, previous=previous)
+
+
+@pytest.mark.parametrize("group_rows", [7, 20, 100_000])
+@pytest.mark.parametrize(("outputs", "function"), [(1, "none"), (3, "none"), (3, "softmax"), (3, "sigmoid")])
+def test_the_scores_of_every_window_come_back(outputs: int, function: str, group_rows: int, tmp_path: Path) -> None:
+    spec, scores = a_spec_of(outputs=outputs, function_to_apply=function), some_scores(outputs)
+    content = regrouped(side_file(tmp_path, spec, scores), group_rows)
+
+    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
+        assert side is not None
+        for first, rows, expected in windows(scores):
+            found = side.scores_of(first, len(rows))
+            assert found is not None
+            assert found.complete
+            assert found.errors == expected.errors
+            assert found.values.tobytes() == expected.values.tobytes()
+
+
+def test_rows_that_the_file_does_not_have_are_unknown(tmp_path: Path) -> None:
+    spec = a_spec_of()
+    content = side_file(tmp_path, spec, some_scores(1))
+
+    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
+        assert side is not None
+        assert side.scores_of(ROWS - 2, 3) is None
+
+
+def test_a_sigmoid_cannot_be_undone(tmp_path: Path) -> None:
+    spec = replace(a_spec_of(), function_to_apply="sigmoid", int_score=False)
+    content = side_file(tmp_path, spec, some_scores(1))
+
+    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
+        assert side is None
+
+
+@pytest.mark.parametrize("stored", ["damaged", "gone"])
+def test_a_file_that_is_not_as_its_receipt_says_is_not_used(stored: str, tmp_path: Path) -> None:
+    spec = a_spec_of()
+    content = side_file(tmp_path, spec, some_scores(1))
+    here = None if stored == "gone" else content[:40] + bytes([content[40] ^ 1]) + content[41:]
+
+    with open_side_scores(a_claim(spec, content), OneFile(here)) as side:
+        assert side is None
+
+
+def test_scores_of_other_bytes_of_the_input_are_not_used(tmp_path: Path) -> None:
+    spec = a_spec_of()
+    content = side_file(tmp_path, spec, some_scores(1))
+    claim = a_claim(spec, content)
+    mended = replace(claim, shard=replace(SHARD, identity="parquet:other"))
+
+    with open_side_scores(mended, OneFile(content)) as side:
+        assert side is None
+
+
+def test_a_shard_that_was_never_done_has_none() -> None:
+    spec = a_spec_of()
+    claim = Claim(run_id=spec.run_id, shard=SHARD, spec=spec, token="1-a", attempt=1)
+
+    with open_side_scores(claim, OneFile(None)) as side:
+        assert side is None

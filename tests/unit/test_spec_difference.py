@@ -1,0 +1,68 @@
+"""Which options make two runs two, told in the words of the options."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from fleet.spec import Model, RunSpec
+from fleet.spec_difference import differences
+from support.records import a_spec
+
+SPEC = a_spec(input_uris=("/data/web",), input_revision="sha256-1", crawl=None)
+MODEL = SPEC.model
+
+
+@pytest.mark.parametrize(
+    ("changes", "clauses"),
+    [
+        ({}, []),
+        ({"where": '"score" >= 4.0'}, ['--min-score or --where: "score" >= 3.0 there, "score" >= 4.0 here']),
+        ({"where": None}, ['--min-score or --where: "score" >= 3.0 there, every row is kept here']),
+        ({"text_column": "id"}, ["--text-column: text there, id here"]),
+        (
+            {"int_score": False, "dtype": "auto"},
+            ["--dtype: float32 there, auto here", "--int-score: yes there, no here"],
+        ),
+        ({"limit_rows": 5}, ["--limit-rows: none there, 5 here"]),
+        ({"row_columns": None}, ["--row-columns: shard, row there, none here"]),
+        ({"input_revision": "sha256-2"}, ["the input: files were changed, added or removed since"]),
+        (
+            {"input_uris": ("/data/a", "/data/b"), "input_revision": "sha256-2"},
+            ["--input: /data/web there, /data/a, /data/b here"],
+        ),
+        (
+            {"columns": (("text", "large_string"), ("url", "string"))},
+            [
+                'the column "text": string there, large_string here',
+                'the column "id": string there, missing here',
+                'the column "url": missing there, string here',
+            ],
+        ),
+        ({"columns": SPEC.columns[::-1]}, ["the order of the columns"]),
+        ({"model": replace(MODEL, revision="5")}, ["the model's revision: 4567def there, 5 here"]),
+        ({"model": replace(MODEL, labels=("good",))}, ["the model's labels: LABEL_0 there, good here"]),
+        (
+            {"model": Model(name="me/mine", revision="5", labels=("good",))},
+            ["--model: HuggingFaceFW/fineweb-edu-classifier there, me/mine here"],
+        ),
+    ],
+)
+def test_each_option_that_differs_is_told_with_both_values(changes: dict[str, Any], clauses: list[str]) -> None:
+    assert differences(SPEC, replace(SPEC, **changes)) == clauses
+
+
+OTHERS: dict[str, Any] = {  # of every field another value than the spec's; 7 for those that are not here
+    "input_uris": ("/b",),
+    "input_revision": "0123abc",
+    "crawl": "CC-MAIN-2024-10",
+    "columns": (),
+    "model": replace(MODEL, name="m"),
+    "int_score": False,
+    "row_columns": None,
+}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
+def test_no_field_differs_without_a_word(field: str) -> None:
+    assert differences(SPEC, replace(SPEC, **{field: OTHERS.get(field, 7)}))

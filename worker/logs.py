@@ -1,0 +1,27 @@
+"""What Celery logs beside us, cut down: one line for what we have told already, one traceback for what nobody foresaw."""
+
+import logging
+import os
+
+from billiard.exceptions import WorkerLostError
+
+from fleet.errors import ShardsiftError
+
+
+def quieten_celery() -> None:
+    """After Celery has set up logging, in the parent and in each child."""
+    os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's, for what children say before they set up logging
+    for name in ("celery.app.trace", "celery.worker.request"):
+        logging.getLogger(name).addFilter(_without_repetition)
+
+
+def _without_repetition(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, ShardsiftError):
+        cause = error.__cause__ if type(error) is ShardsiftError else None
+        record.exc_info = (type(cause), cause, cause.__traceback__) if cause else None
+    return not _is_lost_worker(error)  # the parent tells it with the shard's name and the traces of its threads
+
+
+def _is_lost_worker(error: BaseException | None) -> bool:
+    return isinstance(error, WorkerLostError) or isinstance(getattr(error, "exc", None), WorkerLostError)
