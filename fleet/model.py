@@ -78,15 +78,17 @@ def folder_revision(folder: Path) -> str:
     Raises UsageError where a file cannot be read.
     """
     total = hashlib.sha256()
-    try:
-        for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
-            with path.open("rb") as file:
-                total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    except OSError as error:
-        raise UsageError(
-            f"The model folder {folder} cannot be read ({error.strerror}: {error.filename}). Let this user read its files."
-        ) from error
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        total.update(f"{path.name} {_file_digest(path)}\n".encode())
     return f"{_FOLDER}{total.hexdigest()}"
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"The model's file {path} cannot be read: {error.strerror}.") from error
 
 
 def _from_folder(folder: Path, revision: str | None) -> Model:

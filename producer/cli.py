@@ -201,6 +201,37 @@ def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> 
         _report(looked_at(ledger, run_status(ledger, run_id), hashes=verify), as_json=as_json)
 
 
+@cli.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI", help="Compare every row with this input too. Give it as often as --input was given."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a published dataset: hashes, counts, schemas, scores, no row twice, no shard missing, no foreign file.
+
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is not.
+    """
+    from producer.status import ExitCode
+    from producer.verify.verify import verify as verify_output
+
+    uri = target if _is_place(target) else _output_of(target)
+    found = verify_output(uri, source=tuple(source or ()))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)
+
+
 @cli.command(
     rich_help_panel="Services",
     epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer",
@@ -235,24 +266,37 @@ def demo(
     folder: Annotated[
         Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
     ] = Path("demo-output"),
-    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 200,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes, which share the CPU or the GPUs.")] = 2,
+    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
+    workers: Annotated[int, typer.Option(min=2, help="Worker processes, which share the CPU or the GPUs.")] = 2,
 ) -> None:
-    """Show the main job, offline: real text, a real small classifier, two workers."""
+    """Show the main job, offline: real text, a small classifier, two workers. Kills one, and compares the result.
+
+    Exits with 1 if the files differ from those of an undisturbed run.
+    """
     from fleet.settings import read_settings
-    from producer.demo.command import SHARDS, fit_classifier, make_inputs, sift
+    from producer.demo.command import (
+        SHARDS,
+        fit_classifier,
+        look_at,
+        make_inputs,
+        sift_and_kill,
+        sift_undisturbed,
+    )
     from producer.demo.report import demo_report
 
-    say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
+    say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
-    make_inputs(folder, rows=rows, labelled_rows=max(100, 4 * rows))
-    say("2/3  Fitting a classification head on a frozen MiniLM encoder")
+    make_inputs(folder, rows=rows, labelled_rows=max(100, 6 * rows))
+    say("2/4  Fitting a classification head on a frozen MiniLM encoder")
     training = fit_classifier(folder)
-    say(f"3/3  Scoring and filtering with {workers} workers")
+    say(f"3/4  Scoring and filtering with {workers} workers, of which one is killed in the middle")
     settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
-    result = sift(folder, settings, workers=workers)
+    status, killer = sift_and_kill(folder, settings, workers=workers)
+    say("4/4  The same run undisturbed, to compare")
+    sift_undisturbed(folder, settings, workers=workers)
+    result = look_at(folder, status, killer)
     typer.echo(demo_report(folder, training, result))
-    raise typer.Exit(result.status.exit_code)
+    raise typer.Exit(result.exit_code)
 
 
 def _planned(options: RunOptions) -> "Plan":
@@ -276,6 +320,16 @@ def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
 
     with machine_redis(read_settings(), create=False) as settings:
         yield settings, Ledger.connect(settings)
+
+
+def _is_place(target: str) -> bool:
+    """Whether this is a path or URI; a run id has no slash."""
+    return "/" in target or Path(target).exists()
+
+
+def _output_of(run_id: str) -> str:
+    with _open_ledger() as (_, ledger):
+        return ledger.spec(run_id).output_uri
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:

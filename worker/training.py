@@ -4,6 +4,7 @@ Knows nothing of Parquet, queues or runs: texts and labels in, a model directory
 """
 
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -186,7 +187,16 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
     with _quiet_transformers():
         model.save_pretrained(partial)
         AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # ours has our truncation set by now
+    _let_others_read(partial)
     partial.replace(output)
+
+
+def _let_others_read(folder: Path) -> None:
+    """As far as the umask does: safetensors writes its files for their owner alone, and a worker may be another user."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for file in folder.iterdir():
+        file.chmod(0o666 & ~umask)
 
 
 @contextmanager

@@ -10,7 +10,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -24,7 +24,8 @@ from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.folder_receipts import FolderReceipts
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, card_finding, compare
 from fleet.storage.kept import digests
-from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed
+from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
+from fleet.storage.other_run import other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered, output_files
 
 _WORKPLACE = ".shardsift"
@@ -40,9 +41,9 @@ class FolderOutput:
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
-                self._refuse_other_runs()
+                self._refuse_other_runs(spec)
                 self._write(f"{self._workplace}/spec.json", disclosed_spec(spec).to_json())
-                self._withdraw_beside_others()
+                self._withdraw_beside_others(spec)
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
@@ -155,30 +156,31 @@ class FolderOutput:
 
     # --- whose output this is ---------------------------------------------------------------------------------------
 
-    def _refuse_other_runs(self) -> None:
+    def _refuse_other_runs(self, spec: RunSpec) -> None:
         if others := self._other_runs():
-            raise self._refusal(others[0])
+            raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
         if self._files.exists(f"{self._workplace}/spec.json"):
             return
-        mark = self.published()
-        if mark and mark.run_id != self._run_id:
-            raise self._refusal(mark.run_id)
+        manifest = self._files.content(MANIFEST_PATH)
+        mark = mark_of(manifest) if manifest is not None else None
+        if manifest is not None and mark and mark.run_id != self._run_id:
+            raise other_run(self.uri, mark.run_id, spec_of(manifest), spec)
         if mark is None and any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
             raise UsageError(
                 f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
             )
 
-    def _withdraw_beside_others(self) -> None:
+    def _withdraw_beside_others(self, spec: RunSpec) -> None:
         """Two runs that reserve at the same moment do not see each other before, but at least one sees the other now."""
         if others := self._other_runs():
             self._files.remove(f"{self._workplace}/spec.json")
-            raise self._refusal(others[0])
+            raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
 
-    def _refusal(self, other: str) -> UsageError:
-        return UsageError(
-            f"The output {self.uri} holds the data of another run, {other}. "
-            "Choose another --output, or repeat that run's options to go on with it."
-        )
+    def _reserved_by(self, run_id: str) -> RunSpec | None:
+        """The spec of a run, as far as it is disclosed; None for one of an earlier release."""
+        with suppress(ValueError):
+            return RunSpec.from_json(self._files.content(f"{_WORKPLACE}/{run_id}/spec.json") or b"")
+        return None
 
     def _other_runs(self) -> list[str]:
         names = self._files.names_in(_WORKPLACE) - {self._run_id}

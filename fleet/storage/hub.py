@@ -21,7 +21,8 @@ from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
 from fleet.storage.kept import by_shard
-from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed
+from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
+from fleet.storage.other_run import other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered
 from fleet.storage.run_branch import MAIN, RunBranch
 
@@ -40,7 +41,7 @@ class HubOutput:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
-                if not self._is_ours():
+                if not self._is_ours(spec):
                     self._reserve(spec)
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
@@ -175,13 +176,12 @@ class HubOutput:
             self._api.create_repo(self._repo_id, repo_type="dataset", private=not public, exist_ok=True)
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
-    def _is_ours(self) -> bool:
+    def _is_ours(self, spec: RunSpec) -> bool:
         """Whether this run is published here. Raises UsageError if somebody else's data are."""
-        mark = self.published()
-        if mark and mark.run_id != self._run_id:
-            raise UsageError(
-                f"The output {self.uri} holds the data of another run, {mark.run_id}. Choose another --output."
-            )
+        manifest = self._content(MANIFEST_PATH)
+        mark = mark_of(manifest) if manifest is not None else None
+        if manifest is not None and mark and mark.run_id != self._run_id:
+            raise other_run(self.uri, mark.run_id, spec_of(manifest), spec)
         if mark is None and self._holds_data() and not self._publication():
             raise UsageError(
                 f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."

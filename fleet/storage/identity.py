@@ -67,8 +67,8 @@ def _check(shard: Shard) -> None:
     now, _ = identity_now(shard.uri)
     if now != shard.identity:
         raise ShardError(
-            f"Shard {shard.name}: the input changed since it was enqueued ({shard.uri} was {shard.identity}, it is {now}). "
-            "Put the old file back, or score the file as it is now: producer retry RUN."
+            f"Shard {shard.name}: the input changed since it was enqueued ({shard.uri}). "
+            "Put the old file back, or keep the new one; then `producer retry` scores the file that is there."
         )
 
 

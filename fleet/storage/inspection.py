@@ -43,8 +43,13 @@ class Finding:
         """Whether publishing the run again puts it right. Foreign files are never touched."""
         return self.problem is not Problem.FOREIGN
 
+    @property
+    def sentence(self) -> str:
+        """What is wrong, without the path."""
+        return _SENTENCES[self.problem] + (f" ({self.detail})" if self.detail else "")
+
     def __str__(self) -> str:
-        return f"{self.path} {_SENTENCES[self.problem]}" + (f" ({self.detail})" if self.detail else "")
+        return f"{self.path} {self.sentence}"
 
 
 @dataclass(frozen=True, kw_only=True)

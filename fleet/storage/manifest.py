@@ -20,6 +20,8 @@ from fleet.storage.inspection import Finding, Problem
 from fleet.storage.output import MANIFEST_PATH, Mark
 
 _LINES_DIGEST = b"shardsift.lines_sha256"
+_SPEC = b"shardsift.spec"
+_LEFT_OUT = b"shardsift.left_out"
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _SOURCE = ("source_uri", "source_identity", "source_changed")
@@ -58,11 +60,14 @@ _SCHEMA = pa.schema(
 )
 
 
-def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark) -> bytes:
-    """A Parquet file whose metadata hold the spec, as far as it is disclosed, the mark and the digest of its lines."""
+def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark, *, left_out: Sequence[str] = ()) -> bytes:
+    """A Parquet file whose metadata hold the spec, as far as it is disclosed, the mark and the digest of its lines.
+
+    `left_out` names the shards that failed, if the run is published without them.
+    """
     table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    about = {b"shardsift.spec": disclosed_spec(spec).to_json(), _LINES_DIGEST: _digest(table.to_pylist())}
-    table = table.replace_schema_metadata({**mark.as_metadata(), **about})
+    about = {_SPEC: disclosed_spec(spec).to_json(), _LEFT_OUT: json.dumps(list(left_out)).encode()}
+    table = table.replace_schema_metadata({**mark.as_metadata(), **about, _LINES_DIGEST: _digest(table.to_pylist())})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -73,6 +78,14 @@ def mark_of(manifest: bytes) -> Mark | None:
     try:
         return Mark.read_from(pa.BufferReader(manifest))
     except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
+        return None
+
+
+def spec_of(manifest: bytes) -> RunSpec | None:
+    """The spec that a manifest discloses; None for what shardsift did not write, or an earlier release did."""
+    try:
+        return RunSpec.from_json(pq.read_schema(pa.BufferReader(manifest)).metadata[_SPEC])
+    except Exception:  # as above
         return None
 
 
@@ -92,6 +105,11 @@ def receipts_listed(manifest: bytes, run_id: str) -> list[Receipt]:
         return [_receipt(line, run_id) for line in lines]
     except Exception:  # as above
         return []
+
+
+def left_out_shards(manifest: bytes) -> tuple[str, ...]:
+    """The shards that failed, and that the run of a sound manifest was published without."""
+    return tuple(json.loads(pq.read_schema(pa.BufferReader(manifest)).metadata.get(_LEFT_OUT, b"[]")))
 
 
 def manifest_finding(manifest: bytes | None, run_id: str, receipts: Sequence[Receipt]) -> Finding | None:

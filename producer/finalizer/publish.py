@@ -46,7 +46,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason="it is cancelled; `producer retry` takes it up again")
     try:
-        commit = _published(output, spec, receipts, hashes=hashes)
+        failed = [failure.shard for failure in ledger.failures(run_id)]
+        commit = _published(output, spec, receipts, left_out=failed, hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
     _tidy(ledger, run_id, output, receipts)
@@ -123,7 +124,9 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
     return False
 
 
-def _published(output: Output, spec: RunSpec, receipts: Sequence[Receipt], *, hashes: bool) -> str:
+def _published(
+    output: Output, spec: RunSpec, receipts: Sequence[Receipt], *, left_out: Sequence[str], hashes: bool
+) -> str:
     """See to it that all of this is visible; returns the commit that readers see."""
     for _ in range(_LOOKS):
         head = output.head()  # before the look: a commit made after it is refused as a conflict, never doubled
@@ -134,7 +137,8 @@ def _published(output: Output, spec: RunSpec, receipts: Sequence[Receipt], *, ha
         if not broken and not output.has_staged(receipts):
             return output.head()
         try:
-            return output.publish(receipts, _documents(spec, receipts, broken), parent=head, hashes=hashes)
+            documents = _documents(spec, receipts, broken, left_out=left_out)
+            return output.publish(receipts, documents, parent=head, hashes=hashes)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
@@ -147,9 +151,11 @@ def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Findin
             raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {mark.run_id}.")
 
 
-def _documents(spec: RunSpec, receipts: Sequence[Receipt], broken: set[str]) -> dict[str, bytes]:
+def _documents(
+    spec: RunSpec, receipts: Sequence[Receipt], broken: set[str], *, left_out: Sequence[str]
+) -> dict[str, bytes]:
     """The manifest, and the card unless the data alone are mended: its owner may have edited it."""
-    documents = {MANIFEST_PATH: manifest(spec, receipts, Mark.of(spec.run_id, receipts))}
+    documents = {MANIFEST_PATH: manifest(spec, receipts, Mark.of(spec.run_id, receipts), left_out=left_out)}
     if broken & {MANIFEST_PATH, CARD_PATH}:
         documents[CARD_PATH] = dataset_card(spec, list(receipts))
     return documents

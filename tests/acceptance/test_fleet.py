@@ -2,6 +2,8 @@
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -36,6 +38,26 @@ def child_of(worker: Child) -> psutil.Process:
     """The process that owns the model: the worker's one child by multiprocessing's spawn."""
     spawned = [child for child in psutil.Process(worker.pid).children() if "spawn_main" in " ".join(child.cmdline())]
     return spawned[0]
+
+
+@contextmanager
+def frozen_at_work(fleet: Fleet, run_id: str, worker: Child) -> Iterator[psutil.Process]:
+    """The worker's child, which stands still for the block, at a moment when it has claimed a shard."""
+
+    def caught() -> bool:
+        child.suspend()
+        if fleet.ledger.counts(run_id).running:
+            return True
+        child.resume()
+        return False
+
+    child = child_of(worker)
+    wait_until(caught, description="the worker is frozen with a shard in hand")
+    try:
+        yield child
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            child.resume()
 
 
 def test_producer_workers_and_finalizer_finish_a_run_together(
@@ -79,11 +101,11 @@ def test_a_killed_workers_shard_is_finished_by_another(
 
     with fleet.finalizer(), fleet.worker(minilm_model, name="w1", environment=environment) as first:
         wait_for_first_shard(fleet, run_id)
+        with frozen_at_work(fleet, run_id, first) as child:
+            (child if victim == "child" else first).kill()
         if victim == "child":
-            child_of(first).kill()
             wait_until_published(fleet, run_id)
         else:
-            first.kill()
             with fleet.worker(minilm_model, name="w2", environment=environment):
                 wait_until_published(fleet, run_id)
 
@@ -115,9 +137,10 @@ def test_a_cancelled_run_stops_and_is_taken_up_again(
 ) -> None:
     run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "4")
 
-    with fleet.finalizer(), fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}):
+    with fleet.finalizer(), fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}) as worker:
         wait_for_first_shard(fleet, run_id)
-        assert fleet.producer("cancel", run_id).returncode == 0
+        with frozen_at_work(fleet, run_id, worker):
+            assert fleet.producer("cancel", run_id).returncode == 0
         wait_until(
             lambda: not fleet.ledger.counts(run_id).running, description="the worker drops its shard", seconds=30
         )

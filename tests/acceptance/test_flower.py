@@ -2,7 +2,6 @@
 
 import base64
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,18 +11,12 @@ from typing import Any
 import pytest
 
 from support.fleet import Fleet
+from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until
 
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 AUTH = "me:a-password"
-PORT = free_port()
+PORT = unused_port()
 
 
 @pytest.fixture

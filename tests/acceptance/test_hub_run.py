@@ -79,7 +79,8 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     committed = [request for request in hub.requests if "/commit/" in request.path and request.status == 200]
     assert sent_by["worker"] > data_bytes / 2 > 2 * COMMIT_BYTES  # xet sends what several files share once
     assert sent_by["finalizer"] < 2 * COMMIT_BYTES  # the commit, the manifest and the card
-    assert [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed] == [("finalizer", True)]
+    small = [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed]
+    assert small == [("producer", True), ("finalizer", True)]  # the producer's reserves the output, on a branch
     assert f"data/{CRAWL}/000_00007.parquet" in files
     assert f"scores/{CRAWL}/000_00007.parquet" in files
 
@@ -96,6 +97,16 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     with fleet.finalizer(environment=as_finalizer):
         wait_until(lambda: fleet.ledger.publication(run_id), description="the publication is found")
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
+    source = f"hf://datasets/{DATASET}/data/{CRAWL}/*.parquet"
+    verified = run_command(
+        "producer",
+        "verify",
+        f"hf://datasets/{OUTPUT}",
+        "--source",
+        source,
+        environment={**as_producer, "REDIS_URL": ""},
+    )
+    assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
     read = run_command("python", "-c", READ_BACK, environment={**producer, "HF_HOME": str(tmp_path / "reader-home")})
     assert "read back" in read.stdout, read.stderr
 

@@ -205,10 +205,11 @@ class _Arena:
             yield f"the manifest lists {listed}"
 
     def _forget_old_runs(self) -> None:
-        """A sweep goes through all runs, and hundreds of them would take a core."""
+        """A sweep goes through all runs, and hundreds of them would take a core. One that is under way again stays."""
         old = [run.run_id for run in self._runs.values() if time.time() - run.began_at > _SWEPT_SECONDS]
-        if old:
-            self._ledger.redis.zrem(RUNS, *old)
+        over = [run_id for run_id in old if self._ledger.publication(run_id) and not self._ledger.counts(run_id).open]
+        if over:
+            self._ledger.redis.zrem(RUNS, *over)
 
 
 def _plan(variant: Variant, model: Path, output: Path) -> Plan:

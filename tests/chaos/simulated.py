@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class _Child(Child):
     """What the tasks of all worker threads share. Signals are not for threads."""
 
-    def heed_signals(self) -> None: ...
+    def install_signal_handlers(self) -> None: ...
 
 
 class SimulatedFleet:
@@ -50,7 +50,7 @@ class SimulatedFleet:
         self._queue = queue
         self._settings = read_settings()
         self._ledger = Ledger.connect(self._settings)
-        self._scorer = StandInScorer(work_log, ROWS_A_BATCH, seconds_a_batch)
+        self._scorer = StandInScorer("cpu", work_log, ROWS_A_BATCH, seconds_a_batch)
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(f"w{number}",)) for number in range(workers)]
         self._threads += [threading.Thread(target=action) for action in (self._sweep, self._publish)]

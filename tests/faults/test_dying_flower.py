@@ -3,13 +3,13 @@
 import base64
 import os
 import signal
-import socket
 import threading
 import urllib.request
 
 import pytest
 
 from support.fault_runs import FaultRuns
+from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until
 
@@ -21,7 +21,7 @@ def test_work_goes_on_while_flower_floods_hangs_and_dies(runs: FaultRuns, undist
     runs.faults.use_stand_in(seconds_a_batch=0.3)
     environment = {**runs.fleet.environment, "SHARDSIFT_FLOWER_AUTH": "me:a-password"}
     run_id = runs.enqueue()
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{unused_port()}"
     flower = started(
         *("producer", "flower", "--port", address.partition(":")[2]),
         environment=environment,
@@ -45,12 +45,6 @@ def test_work_goes_on_while_flower_floods_hangs_and_dies(runs: FaultRuns, undist
     assert runs.faults.rows_scored() == ALL_ROWS
     assert {line["attempt"] for line in runs.manifest()} == {1}
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def ask(address: str, path: str) -> bool:

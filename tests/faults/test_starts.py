@@ -1,6 +1,7 @@
 """The start of a worker: told to leave or killed at any step of it, nothing stays; and no shard is taken before it is over."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ import pytest
 from fleet.workers import WorkerState, list_workers
 from support.fault_runs import FaultRuns, child_of
 from support.faults import Faults
+from support.fleet import Fleet
 from support.leftovers import processes_with
 from support.processes import BIN
 from support.waiting import wait_until
@@ -99,7 +101,7 @@ def test_a_child_that_starts_ends_with_its_killed_parent(runs: FaultRuns, faults
 
 
 def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(runs: FaultRuns, faults: Faults) -> None:
-    faults.use_stand_in(load_seconds=3)
+    faults.use_stand_in(load_seconds=2)
     run_id = runs.enqueue()
     log = runs.fleet.log("w1")
 
@@ -129,7 +131,7 @@ def hold_nothing_until_loaded(runs: FaultRuns, *, times: int) -> None:
 
 
 def test_a_worker_says_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None:
-    faults.use_stand_in(load_seconds=1, seconds_a_batch=0.3)
+    faults.use_stand_in(load_seconds=1)
     runs.enqueue()
 
     with runs.worker() as process:
@@ -166,6 +168,22 @@ def test_a_worker_that_began_on_a_gpu_leaves_when_it_is_gone(runs: FaultRuns, fa
     assert "worker: There is no device cuda" in runs.fleet.log("w1").read_text()
     assert runs.fleet.ledger.counts(run_id).running == 0
     assert not processes_with(faults)
+
+
+@pytest.mark.faults
+def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_other_weights(
+    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The real model: it is loaded a second time after its process was killed."""
+    model = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    with fleet.worker(model) as worker:
+        wait_until(lambda: "is ready" in fleet.log("w1").read_text(), description="the model is loaded", seconds=120)
+        (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes() + b"x")
+        child_of(worker).kill()
+        worker.wait(timeout=120)
+
+    assert worker.returncode == 70
+    assert f"worker: The files of the model folder {model} have changed" in fleet.log("w1").read_text()
 
 
 def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:

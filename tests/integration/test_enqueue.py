@@ -19,7 +19,9 @@ from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger
 from fleet.receipt import Receipt
 from fleet.shard import Shard
+from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
+from fleet.storage.output import Mark
 from producer.enqueue import Enqueued, Plan, enqueue, plan_run
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.options import RunOptions
@@ -485,11 +487,47 @@ class TestOutputsThatAreRefused:
     def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
 
-        with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+        differs = r'--min-score or --where: "score" >= 3.0 there, "score" >= 1.0 here'
+        with pytest.raises(
+            UsageError, match=rf"holds the data of another run, {first.run_id}\. What differs is {differs}"
+        ):
             do(replace(options, min_score=1.0), ledger, app)
 
         assert ledger.run_ids() == [first.run_id]
         assert queue_length(ledger.redis, first.queue) == 3
+
+    @pytest.mark.parametrize(
+        ("changes", "differs"),
+        [
+            ({"score_blank": True}, "--score-blank: no there, yes here"),
+            ({"publish_paths": True}, "--publish-paths: no there, yes here"),
+            (
+                {"row_columns": "s,r", "limit_rows": 9},
+                "--row-columns: shard, row there, s, r here; --limit-rows: none there, 9",
+            ),
+        ],
+    )
+    def test_an_output_of_another_run_that_is_published_or_of_which_the_ledger_knows_nothing(
+        self,
+        options: RunOptions,
+        ledger: Ledger,
+        app: Celery,
+        out: Path,
+        changes: dict[str, Any],
+        differs: str,
+    ) -> None:
+        first = do(options, ledger, app)
+        plan = plan_run(options)
+        ledger.redis.flushall()
+        other = replace(options, **changes)
+
+        with pytest.raises(UsageError, match=differs):
+            do(other, ledger, app)
+        (out / ".shardsift" / first.run_id / "spec.json").unlink()
+        mark = Mark.of(first.run_id, [])
+        (out / "manifest.parquet").write_bytes(manifest(plan.spec, [], mark))
+        with pytest.raises(UsageError, match=differs):
+            do(other, ledger, app)
 
     @pytest.mark.parametrize("place", ["file/out", "data"])
     def test_an_output_that_cannot_be_ours(

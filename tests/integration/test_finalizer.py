@@ -27,6 +27,7 @@ from fleet.receipt import OutputFile, Parity, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
+from fleet.storage.manifest import left_out_shards
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.finalizer.app import finalize_run_task
@@ -204,6 +205,7 @@ class TestFinalizing:
         assert publication == Publication(uri=str(out), commit="", shards=2)
         assert C.data_path not in visible(out)
         assert pq.read_table(out / MANIFEST_PATH).column("shard").to_pylist() == [A.name, B.name]
+        assert left_out_shards((out / MANIFEST_PATH).read_bytes()) == (C.name,)
 
     def test_a_run_without_any_done_shard_is_never_published(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
         fail(ledger, spec, A, B, C)

@@ -313,12 +313,14 @@ ASK = """
 import json, sys
 from dataclasses import asdict
 from fleet.errors import UsageError
+from fleet.storage.identity import identity_now
 from producer.inputs import count_rows, crawl_input, list_input
 answers = []
 for kind, *arguments in json.loads(sys.argv[1]):
     try:
         source = {"crawl": crawl_input, "list": list_input}[kind](*arguments)
-        answers.append({**asdict(source), "rows": count_rows(source.shards)})
+        now = [identity_now(shard.uri)[0] for shard in source.shards]
+        answers.append({**asdict(source), "rows": count_rows(source.shards), "identities_now": now})
     except UsageError as error:
         answers.append({"error": str(error)})
 print(json.dumps(answers))
@@ -374,6 +376,7 @@ class TestTheHub:
         assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"
         assert source["shards"][0]["size_bytes"] == hub.files(REPO)[f"data/{CRAWLS[0]}/000_00000.parquet"]
         assert source["rows"] == 20
+        assert source["identities_now"] == [shard["identity"] for shard in source["shards"]]
         content = hub.read(REPO, f"data/{CRAWLS[0]}/000_00000.parquet")
         assert source["shards"][0]["identity"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
 

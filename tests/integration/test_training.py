@@ -1,5 +1,6 @@
 """A head fitted on the real small encoder: it tells unseen texts apart, and loads like any model directory."""
 
+import os
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -85,6 +86,18 @@ def test_the_model_loads_with_no_key_missing(fitted: Fitted) -> None:
     assert not any(loading.values())
     assert (model.config.num_labels, model.config.id2label) == (1, {0: "score"})
     assert model.config.problem_type == "regression"
+
+
+def test_other_users_may_read_the_model_as_far_as_the_umask_lets_them(tmp_path: Path) -> None:
+    umask = os.umask(0o022)
+    try:
+        fit_demo_head(tmp_path / "model", rows=40)
+    finally:
+        os.umask(umask)
+
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in (tmp_path / "model").iterdir()} == {
+        file.name: "0o644" for file in (tmp_path / "model").iterdir()
+    }
 
 
 def test_the_encoder_stays_frozen_and_its_tokenizer_unchanged(fitted: Fitted) -> None:

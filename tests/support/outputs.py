@@ -16,7 +16,11 @@ def published_rows(output: Path, kind: str = "data") -> pa.Table:
 def data_digests(output: Path) -> dict[str, str]:
     """path → sha256 of every published Parquet file but the manifest."""
     files = [file for kind in ("data", "scores") for file in (output / kind).rglob("*.parquet")]
-    return {str(file.relative_to(output)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {str(file.relative_to(output)): file_sha256(file) for file in files}
+
+
+def file_sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def manifest_lines(output: Path) -> list[dict[str, object]]:

@@ -1,6 +1,8 @@
 """The filter keeps the rows that SQL says, and refuses every condition that looks at more than one row."""
 
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import duckdb
@@ -315,6 +317,15 @@ class TestRefusals:
         assert message.endswith('Write a condition on one row, like "score >= 3".')
 
 
+_HOLDER = """
+import psutil, pyarrow, time
+from fleet.filter import Filter
+condition = Filter("text like 'a%'", pyarrow.schema([("text", pyarrow.string())]))
+print(psutil.Process().children()[0].pid, flush=True)
+time.sleep(60)
+"""
+
+
 class TestBounds:
     """A condition costs a bounded time and memory, whatever it calls; the message names it and what it exceeded."""
 
@@ -363,6 +374,17 @@ class TestBounds:
         del condition
 
         wait_until(lambda: not process.is_running(), description="the process is gone")
+
+    def test_its_process_ends_with_a_killed_worker(self) -> None:
+        holder = subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True)
+        assert holder.stdout
+        filters_pid = int(holder.stdout.readline())
+        process = psutil.Process(filters_pid)
+
+        holder.kill()
+        holder.communicate()
+
+        wait_until(lambda: not process.is_running(), description="the filter's process is gone")
 
     @pytest.mark.parametrize("where", ["score >= 3", "length(text) > 3 and lower(text) <> 'a'", "score + 1 >= 3"])
     def test_what_only_compares_needs_no_process(self, where: str) -> None:

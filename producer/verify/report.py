@@ -1,0 +1,63 @@
+"""What `producer verify` found, for people and for programs."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+_LINES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing that is wrong; `path` is in the output, and `manifest.parquet` for what concerns the whole run."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """A published dataset, looked at as a whole. The rows are the manifest's totals."""
+
+    uri: str
+    run_id: str
+    shards: int
+    left_out: tuple[str, ...]  # shards that failed, so that the run was published without them
+    files: int
+    size_bytes: int
+    rows_in: int
+    rows_kept: int
+    rows_dropped: int
+    rows_errored: int
+    compared_with_source: bool
+    faults: tuple[Fault, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.faults
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self) | {"sound": self.is_sound}
+
+    def lines(self) -> Iterator[str]:
+        yield f"run      {self.run_id}"
+        yield f"output   {self.uri}"
+        yield f"shards   {self.shards:,}" + (
+            f", published without {len(self.left_out):,} more" if self.left_out else ""
+        )
+        yield f"files    {self.files:,}, {self.size_bytes:,} bytes"
+        yield (
+            f"rows     {self.rows_in:,} in, {self.rows_kept:,} kept, {self.rows_dropped:,} dropped, "
+            f"{self.rows_errored:,} errored"
+        )
+        yield f"checked  {_CHECKED}" + (_CHECKED_WITH_SOURCE if self.compared_with_source else "")
+        yield from (str(fault) for fault in self.faults[:_LINES])
+        if len(self.faults) > _LINES:
+            yield f"and {len(self.faults) - _LINES:,} more"
+        yield "sound" if self.is_sound else f"damaged: {len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''}"
+
+
+_CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"
+_CHECKED_WITH_SOURCE = ", every kept and dropped row against the input"

@@ -1,0 +1,118 @@
+"""The rows of one shard: what its data file and its score file hold, against each other, the receipt and the spec.
+
+Knows nothing of the input. Memory is bounded by a batch, but for one number and one score per row of the shard.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fleet.columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_schema
+from fleet.errors import UsageError
+from fleet.filter import Filter
+from fleet.receipt import Receipt
+from fleet.spec import RunSpec
+from producer.verify.report import Fault
+
+_BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRows:
+    """The score file of a shard, a value per row, in the order of the rows."""
+
+    added: pa.Table  # the added columns
+    errored: npt.NDArray[np.bool_]
+
+
+def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:
+    """Read the score file of a shard, and check it."""
+    path, table = receipt.scores.path, scores.read()
+    faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
+    names = [field.name for field in added_fields(spec)]
+    errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
+    added = table.select([name for name in names if name in table.column_names])
+    return ScoredRows(added=added, errored=errored), faults
+
+
+def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
+    expected = scores_schema(spec)
+    if not table.schema.equals(expected):
+        yield f"has other columns than the run's spec says: {_columns(table.schema)}, not {_columns(expected)}"
+        return
+    if len(table) != receipt.rows_in:
+        yield f"holds {len(table):,} rows, its receipt says {receipt.rows_in:,}"
+    if not np.array_equal(table[ROW.name].to_numpy(), np.arange(len(table))):
+        yield "its rows are not numbered from 0, each once"
+    if set(pc.unique(table[SHARD.name]).to_pylist()) - {receipt.shard}:
+        yield f"has rows of other shards than {receipt.shard}"
+    errored = len(table) - table[ERROR.name].null_count
+    if errored != receipt.rows_errored:
+        yield f"has {errored:,} errored rows, its receipt says {receipt.rows_errored:,}"
+
+
+def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> list[Fault]:
+    """Check the data file of a shard against its scores."""
+    return [Fault(path=receipt.data.path, problem=problem) for problem in _kept_problems(data, rows, receipt, spec)]
+
+
+def _kept_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
+    names, expected = data.schema_arrow.names, _kept_names(spec)
+    if names != expected:
+        yield f"has other columns than the run's spec says: {', '.join(names)}, not {', '.join(expected)}"
+        return
+    if data.metadata.num_rows != receipt.rows_kept:
+        yield f"holds {data.metadata.num_rows:,} rows, its receipt says {receipt.rows_kept:,}"
+    if spec.where and (refused := _refused_rows(data, spec)):
+        yield f"{refused:,} of its rows do not pass the filter {spec.where}"
+    if spec.row_columns is not None:
+        yield from _place_problems(data, rows, receipt, spec)
+
+
+def _kept_names(spec: RunSpec) -> list[str]:
+    return [*(name for name, _ in spec.columns), *(field.name for field in row_fields(spec)), *spec.added_columns]
+
+
+def _refused_rows(data: pq.ParquetFile, spec: RunSpec) -> int:
+    """Rows of the data file that the filter would have dropped."""
+    try:
+        keep = Filter(spec.where or "", data.schema_arrow)
+    except UsageError:  # the file lacks a column of the filter, which the check of the columns has told
+        return 0
+    batches = (pa.Table.from_batches([batch]) for batch in data.iter_batches(_BATCH_ROWS))
+    return sum(len(batch) - len(keep.keep(batch)) for batch in batches)
+
+
+def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
+    """Each kept row names its place in the shard: once, in order, with the score that the score file has for it."""
+    shard_column, row_column = spec.row_columns or ("", "")
+    table = data.read(columns=[shard_column, row_column, *rows.added.column_names])
+    places = table[row_column].to_numpy()
+    if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
+        yield f"has rows of other shards than {receipt.shard}"
+    if np.any(np.diff(places) <= 0):
+        yield "has a row twice, or rows out of order"
+    if len(places) and (places.min() < 0 or places.max() >= len(rows.added)):
+        yield "has rows that the score file does not have"
+    elif not _same_rows(table.select(rows.added.column_names), rows.added.take(pa.array(places))):
+        yield "has other scores than the score file"
+    elif rows.errored[places].any():
+        yield "has rows that could not be scored"
+
+
+def _same_rows(one: pa.Table, other: pa.Table) -> bool:
+    return all(same_values(one[name], other[name]) for name in one.column_names)
+
+
+def same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Whether two columns hold the same values; unlike Arrow's own comparison, NaN is equal to NaN."""
+    return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,110 @@
+"""The rows of one shard against the input: the filter, run again over the input and the stored scores, keeps these rows.
+
+Needs no model: the score file has the score of every row.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.columns import kept_schema
+from fleet.errors import UsageError
+from fleet.filter import Filter
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from producer.inputs import list_input
+from producer.verify.published import Published
+from producer.verify.report import Fault
+from producer.verify.rows import ScoredRows, same_values
+
+_BATCH_ROWS = 1024
+
+
+def source_shards(uris: tuple[str, ...]) -> dict[str, Shard]:
+    """The shards of the input by name. Raises UsageError if there are none."""
+    return {shard.name: shard for shard in list_input(*uris).shards}
+
+
+def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
+    """Shards of the input that the manifest does not know, and those of the manifest that the input does not have."""
+    listed = {receipt.shard for receipt in published.receipts}
+    is_limited = bool(published.spec.limit_shards or published.spec.limit_rows)
+    unread = set() if is_limited else source.keys() - listed - set(published.left_out)
+    return [
+        *(_fault(shard, "is missing: the input has this shard") for shard in sorted(unread)),
+        *(_fault(shard, "is of a shard that the input does not have") for shard in sorted(listed - source.keys())),
+    ]
+
+
+def _fault(shard: str, problem: str) -> Fault:
+    return Fault(path=f"data/{shard}.parquet", problem=problem)
+
+
+def source_faults(
+    source: pq.ParquetFile, shard: Shard, data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec
+) -> list[Fault]:
+    """Compare the data file of a shard with the input."""
+    if shard.identity != receipt.source_identity:
+        problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
+        return [Fault(path=receipt.data.path, problem=problem)]
+    if receipt.rows_in != len(rows.added) or source.metadata.num_rows < receipt.rows_in:
+        return [Fault(path=receipt.scores.path, problem="has not the rows of the input")]
+    try:
+        difference = _first_difference(_expected(source, rows, spec), data)
+    except UsageError as error:
+        difference = f"cannot be compared with {shard.uri}: {error}"
+    return [Fault(path=receipt.data.path, problem=difference)] if difference else []
+
+
+def _expected(source: pq.ParquetFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
+    """What the run keeps of the input, batch by batch, without the columns that name the row's place."""
+    schema = kept_schema(source.schema_arrow, spec)
+    names = [*source.schema_arrow.names, *spec.added_columns]
+    first = 0
+    keep: Filter | None = None
+    for batch in source.iter_batches(_BATCH_ROWS):
+        table = pa.Table.from_batches([batch]).slice(0, len(rows.added) - first)
+        for field in rows.added.schema:
+            table = table.append_column(field, rows.added[field.name].slice(first, len(table)))
+        if spec.where and keep is None:
+            keep = Filter(spec.where, table.schema)
+        passed = keep.keep(table) if keep else np.arange(len(table))
+        kept = passed[~rows.errored[first + passed]]
+        plain = pa.schema([schema.field(name) for name in names])
+        yield table.cast(plain).take(pa.array(kept))
+        first += len(table)
+
+
+def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str | None:
+    """How the data file differs from what is expected of it; None if it does not."""
+    actual = _RowStream(data)
+    first = 0
+    for table in expected:
+        part = actual.take(len(table))
+        if len(part) < len(table):
+            return f"lacks rows that the filter keeps: it ends after {first + len(part):,}"
+        for name in table.column_names:
+            if not same_values(table[name], part[name]):
+                return (
+                    f'differs from the input in column "{name}", between its rows {first:,} and {first + len(table):,}'
+                )
+        first += len(table)
+    return f"has {data.metadata.num_rows - first:,} rows more than the filter keeps" if actual.take(1) else None
+
+
+class _RowStream:
+    """The rows of a file in order, as many at a time as are asked for."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self._batches = file.iter_batches(_BATCH_ROWS)
+        self._rest = file.schema_arrow.empty_table()
+
+    def take(self, count: int) -> pa.Table:
+        """The next rows; fewer at the end of the file."""
+        while len(self._rest) < count and (batch := next(self._batches, None)) is not None:
+            self._rest = pa.concat_tables([self._rest, pa.Table.from_batches([batch])])
+        taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)
+        return taken

@@ -1,0 +1,98 @@
+"""Go through a published dataset: the manifest, every file, every row."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from fleet.errors import ShardError
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.storage.opening import open_output, open_parquet
+from fleet.storage.output import output_files
+from producer.verify.published import Published, read_published
+from producer.verify.report import Fault, Verification
+from producer.verify.rows import kept_faults, scored_rows
+from producer.verify.source import source_faults, source_shards, unlisted_shards
+
+_READERS = 4  # shards at once: decompressing and hashing leave Python's lock
+
+
+def verify(
+    uri: str, *, source: tuple[str, ...] = (), on_shard: Callable[[int, int], None] = lambda done, all_shards: None
+) -> Verification:
+    """Check the dataset at a folder, bucket or `hf://datasets/…` URI; with `source`, against the input too.
+
+    `on_shard` is told how many shards of how many are done. Raises UsageError if nothing is published there or the source
+    cannot be listed, TransientError for the network.
+    """
+    published = read_published(uri)
+    shards = source_shards(source) if source else {}
+    faults = [*_file_faults(published), *_left_out(published)]
+    if source:
+        faults += unlisted_shards(shards, published)
+    broken = {fault.path for fault in faults}
+    sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
+    faults += _row_faults(published, sound, shards, on_shard)
+    return _verification(published, faults, compared_with_source=bool(source))
+
+
+def _file_faults(published: Published) -> list[Fault]:
+    """Files that are missing, foreign or of other bytes, and a manifest whose lines are not those that were published."""
+    output = open_output(published.uri, published.run_id)
+    findings = output.inspect(published.receipts, hashes=True)
+    return [Fault(path=finding.path, problem=finding.sentence) for finding in findings]
+
+
+def _left_out(published: Published) -> list[Fault]:
+    problem = "is missing: its shard failed, and the run was published without it"
+    return [Fault(path=f"data/{shard}.parquet", problem=problem) for shard in published.left_out]
+
+
+def _row_faults(
+    published: Published, receipts: Sequence[Receipt], source: dict[str, Shard], on_shard: Callable[[int, int], None]
+) -> list[Fault]:
+    found: list[Fault] = []
+    with ThreadPoolExecutor(_READERS) as readers:
+        faults_by_shard = readers.map(lambda receipt: _shard_faults(published, receipt, source), receipts)
+        for done, faults in enumerate(faults_by_shard, start=1):
+            found += faults
+            on_shard(done, len(receipts))
+    return found
+
+
+def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shard]) -> list[Fault]:
+    spec = published.spec
+    try:
+        with (
+            open_parquet(f"{published.uri}/{receipt.scores.path}") as scores,
+            open_parquet(f"{published.uri}/{receipt.data.path}") as data,
+        ):
+            rows, faults = scored_rows(scores, receipt, spec)
+            if faults:  # what follows would only repeat them
+                return faults
+            faults = kept_faults(data, rows, receipt, spec)
+            if faults or receipt.shard not in source:
+                return faults
+            shard = source[receipt.shard]
+            with open_parquet(shard.uri) as original:
+                return source_faults(original, shard, data, rows, receipt, spec)
+    except ShardError as error:
+        return [Fault(path=receipt.data.path, problem=str(error))]
+
+
+def _verification(published: Published, faults: list[Fault], *, compared_with_source: bool) -> Verification:
+    receipts = published.receipts
+    files = [file for receipt in receipts for file in output_files(receipt)]
+    return Verification(
+        uri=published.uri,
+        run_id=published.run_id,
+        shards=len(receipts),
+        left_out=published.left_out,
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+        rows_in=sum(receipt.rows_in for receipt in receipts),
+        rows_kept=sum(receipt.rows_kept for receipt in receipts),
+        rows_dropped=sum(receipt.rows_dropped for receipt in receipts),
+        rows_errored=sum(receipt.rows_errored for receipt in receipts),
+        compared_with_source=compared_with_source,
+        faults=tuple(faults),
+    )

@@ -1,0 +1,78 @@
+"""`producer run`, killed so that it can clean up nothing: within a minute no process of it is left, and no folder."""
+
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from producer.local.processes import Child
+from support.faults import Faults
+from support.leftovers import processes_with
+from support.processes import started
+from support.waiting import wait_until
+
+SECONDS = 60
+MOMENTS = 10
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where the run makes its temporary folders. Its path is short: a socket's may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def a_run(shards: Path, model: Path, faults: Faults, folder: Path, temporary: Path) -> Iterator[Child]:
+    arguments = ("run", "--input", shards, "--model", model, "--output", folder / "out", "--dtype", "float32")
+    environment = {
+        **faults.environment,
+        "SHARDSIFT_STATE_DIR": str(folder / "state"),
+        "TMPDIR": str(temporary),
+        "HF_HUB_OFFLINE": "1",
+    }
+    with started("producer", *arguments, environment=environment, log=folder / "run.log") as run:
+        yield run
+
+
+def check_nothing_stays(faults: Faults, temporary: Path) -> None:
+    wait_until(lambda: not processes_with(faults), description="no process is left", seconds=SECONDS)
+    wait_until(
+        lambda: not list(temporary.glob("shardsift-redis-*")), description="the socket's folder is gone", seconds=5
+    )
+
+
+def test_a_killed_run_leaves_no_process_and_no_socket_behind(
+    small_shards: Path, tiny_model: Path, faults: Faults, tmp_path: Path, temporary: Path
+) -> None:
+    faults.use_stand_in(seconds_a_batch=1)
+
+    with a_run(small_shards, tiny_model, faults, tmp_path, temporary) as run:
+        wait_until(faults.rows_scored, description="a worker scores")
+        assert list(temporary.glob("shardsift-redis-*"))
+        run.send_signal(signal.SIGKILL)
+        check_nothing_stays(faults, temporary)
+
+
+@pytest.mark.faults
+def test_a_run_killed_at_any_moment_leaves_no_process_and_no_socket_behind(
+    small_shards: Path, tiny_model: Path, faults: Faults, tmp_path: Path, temporary: Path
+) -> None:
+    faults.use_stand_in(seconds_a_batch=1)
+    began = time.monotonic()
+    with a_run(small_shards, tiny_model, faults, tmp_path / "measured", temporary) as run:
+        wait_until(faults.rows_scored, description="a worker scores")
+        whole = time.monotonic() - began
+        run.send_signal(signal.SIGKILL)
+        check_nothing_stays(faults, temporary)
+
+    for moment in range(MOMENTS):
+        with a_run(small_shards, tiny_model, faults, tmp_path / str(moment), temporary) as run:
+            due = time.monotonic() + whole * moment / MOMENTS
+            wait_until(lambda due=due: time.monotonic() >= due, description="the moment")
+            run.send_signal(signal.SIGKILL)
+            check_nothing_stays(faults, temporary)

@@ -1,0 +1,78 @@
+"""The device to score on: the one that was asked for, or none."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from worker.scoring import ModelError
+from worker.scoring.device import choose_device
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+@pytest.fixture(autouse=True)
+def no_sign_of_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def install_nvidia_smi(folder: Path, script: str) -> None:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@no_gpu
+@pytest.mark.parametrize("name", ["cuda", "cuda:3"])
+def test_a_gpu_that_is_not_here_is_not_replaced_by_the_cpu(name: str) -> None:
+    with pytest.raises(ModelError, match=f"There is no device {name} for torch .* finds 0 GPUs"):
+        choose_device(name)
+
+
+def test_the_cpu_is_taken_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    assert choose_device("cpu").type == "cpu"
+
+
+@no_gpu
+def test_a_machine_without_a_gpu_scores_on_the_cpu(caplog: pytest.LogCaptureFixture) -> None:
+    assert choose_device("auto").type in ("cpu", "mps")
+    assert not caplog.messages
+
+
+@no_gpu
+@pytest.mark.parametrize("sign", ["nvidia-smi lists 1 GPUs", "CUDA_VISIBLE_DEVICES=0"])
+class TestALostGpu:
+    @pytest.fixture(autouse=True)
+    def machine(self, sign: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        if sign.startswith("nvidia-smi"):
+            install_nvidia_smi(tmp_path, "echo 'GPU 0: NVIDIA L4 (UUID: GPU-1)'")
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    def test_torch_with_cuda_refuses(self, sign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.version, "cuda", "12.8")
+
+        with pytest.raises(ModelError, match=f"{sign}, but torch .* finds no GPU.*SHARDSIFT_DEVICE=cpu"):
+            choose_device("auto")
+
+    def test_torch_for_the_cpu_warns(
+        self, sign: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(torch.version, "cuda", None)
+
+        with caplog.at_level(logging.WARNING):
+            assert choose_device("auto").type in ("cpu", "mps")
+
+        assert sign in caplog.text
+
+
+@no_gpu
+def test_an_nvidia_smi_without_a_gpu_is_no_sign_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    install_nvidia_smi(tmp_path, "echo 'No devices were found'; exit 6")
+
+    assert choose_device("auto").type in ("cpu", "mps")

@@ -1,0 +1,62 @@
+"""A model folder is what it was: whoever loads it looks at the bytes, before and after."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import ShardsiftError, UsageError
+from fleet.model import folder_revision, resolve_model, unchanged_folder
+from fleet.settings import Settings
+from worker.loading import load_model
+
+
+@pytest.fixture
+def model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A model of the test's own."""
+    return Path(shutil.copytree(tiny_model, tmp_path / "model"))
+
+
+def settings_for(model: Path, revision: str | None) -> Settings:
+    return Settings(model=str(model), model_revision=revision, dtype="float32", parity_rows=0, device="cpu")
+
+
+def change(model: Path) -> None:
+    """As many bytes, and one of them another."""
+    weights = model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+
+def test_a_folder_that_is_what_it_was_is_loaded(model: Path) -> None:
+    revision = resolve_model(str(model), None).revision
+
+    scorer = load_model(settings_for(model, revision))
+
+    assert scorer.outputs == 1
+    assert resolve_model(str(model), revision).revision == revision
+
+
+def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: Path) -> None:
+    revision = folder_revision(model)
+    change(model)
+
+    with pytest.raises(ShardsiftError, match="have changed: they were sha256-"):
+        resolve_model(str(model), revision)
+    with pytest.raises(ShardsiftError, match="have changed: they were sha256-"):
+        load_model(settings_for(model, revision))
+
+
+def test_a_folder_that_is_changed_while_it_is_read_is_noticed(model: Path) -> None:
+    revision = folder_revision(model)
+
+    with pytest.raises(ShardsiftError, match="have changed"), unchanged_folder(str(model), revision):
+        change(model)
+
+
+def test_a_file_that_cannot_be_read_is_named(model: Path) -> None:
+    (model / "vocab.bin").symlink_to("/proc/self/mem")  # opens, and fails to be read whoever one is
+
+    with pytest.raises(UsageError, match=r"vocab\.bin cannot be read: Input/output error"):
+        resolve_model(str(model), None)

@@ -1,0 +1,56 @@
+"""A whole run in this process: real ledger, real classifier, real files; no Celery and no worker processes."""
+
+import threading
+from collections.abc import Iterable
+from io import StringIO
+from pathlib import Path
+
+from fleet.ledger import Claim, Ledger
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.opening import open_output
+from producer.enqueue import plan_run
+from producer.finalizer.publish import finalize_run
+from producer.options import RunOptions
+from worker.checkpoint import open_checkpoint
+from worker.lease import Lease
+from worker.scoring import Scorer
+from worker.shard import score_shard
+from worker.watchdog import Watchdog
+
+
+def publish(ledger: Ledger, scorer: Scorer, options: RunOptions, *, scratch: Path) -> RunSpec:
+    """Enqueue, score and publish; returns the run's spec."""
+    plan = plan_run(options)
+    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+    ledger.create_run(plan.spec, plan.shards, now=1.0)
+    score(ledger, scorer, plan.spec, plan.shards, scratch=scratch)
+    finalize_run(ledger, plan.spec.run_id, without_failed=True)
+    return plan.spec
+
+
+def score(ledger: Ledger, scorer: Scorer, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:
+    """What a worker does with each of these shards."""
+    return [_scored(ledger, scorer, spec, shard, scratch) for shard in shards]
+
+
+def _scored(ledger: Ledger, scorer: Scorer, spec: RunSpec, shard: Shard, scratch: Path) -> Receipt:
+    claim = ledger.claim(spec.run_id, shard.name, "w1@test/1")
+    assert isinstance(claim, Claim)
+    scratch.mkdir(parents=True, exist_ok=True)
+    stopping = threading.Event()
+    output = open_output(spec.output_uri, spec.run_id)
+    with (scratch / "crash").open("w") as report:
+        lease = Lease(
+            ledger,
+            claim,
+            stopping=stopping,
+            report=StringIO().write,
+            report_seconds=60,
+            watchdog=Watchdog(60, report),
+        )
+        with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
+            receipt = score_shard(claim, scorer, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
+    ledger.complete(claim, receipt)
+    return receipt
