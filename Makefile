@@ -7,7 +7,12 @@ SECONDS := 60
 SEED := 1
 TRIALS := 300
 
-.PHONY: install demo test test-faults test-slow faults power-loss check format docs bench bench-ledger
+# of `make test-light`: the tests that need no torch
+LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py \
+  $(addprefix tests/integration/test_,dispatch.py finalizer.py folder_output.py inputs.py ledger.py status.py workers.py) \
+  $(addprefix tests/unit/test_,demo_data.py destination.py filter.py message.py settings.py shard.py spec.py storage_errors.py)
+
+.PHONY: install demo test test-light test-faults test-slow faults power-loss check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -15,6 +20,9 @@ demo: .venv/demo.installed    ## the main job on real text with a real small mod
 
 test: install                 ## all tests, two at a time
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+
+test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
+	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
 
 test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
 	$(BIN)/python -m pytest tests/faults --numprocesses 2 -m faults
@@ -49,6 +57,11 @@ format: install
 
 docs: install                 ## write docs/cli.md and docs/settings.md anew
 	$(BIN)/python docs/generate.py
+
+.venv-light/installed: pyproject.toml constraints.txt
+	test -x .venv-light/bin/python || $(PYTHON) -m venv .venv-light
+	.venv-light/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[light-dev]'
+	touch $@
 
 .venv/%.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -32,11 +32,11 @@ class Settings(BaseSettings):
     redis_password_file: Path | None = Field(
         None,
         validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
-        description="A file with the password, put into REDIS_URL where that has none.",
+        description="File with the password of Redis, for a REDIS_URL that has none.",
     )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
-    model_revision: str | None = Field(None, description="Its branch, tag or commit. Unset: the default branch, now.")
+    model_revision: str | None = Field(None, description="Branch, tag or commit of the model. Unset: current main.")
     dtype: Dtype = Field(
         "auto",
         description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
@@ -51,66 +51,75 @@ class Settings(BaseSettings):
         0,
         ge=0,
         description="Tokens, padding included, that go through the model at once. "
-        "0: what `worker tune` found best here, else 32,768, on a CPU 2,048.",
+        "0: what `worker tune` found best here, else 32,768 on a GPU and 2,048 on a CPU.",
     )
     backend: Backend = Field(
-        "auto", description="packed: no padding, on GPUs and for models that can; padded: always; auto: the better."
+        "auto",
+        description="packed: no padding, for GPUs and models that can do it; padded: works for all; auto: the faster.",
     )
-    compile: bool = Field(False, description="Run the model through torch.compile: slow to start, then faster.")
+    compile: bool = Field(False, description="Use torch.compile: a slow start, then more rows per second.")
     parity_rows: int | None = Field(
         None,
         ge=0,
-        description="Sample texts a worker scores both ways before it serves. Unset: 1,024, on a CPU 16. 0: none.",
+        description="Sample texts that a worker also scores in float32 before it serves. "
+        "Unset: 1,024 on a GPU, 16 on a CPU. 0: none.",
     )
-    threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: as many as torch takes.")
+    threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: torch chooses.")
     spot_notice: SpotCloud | None = Field(
         None,
-        description="The cloud whose notice, that it takes this spot machine back, a worker watches for. Unset: none.",
+        description="Cloud whose spot notice a worker watches for: aws, gcp or azure. Unset: none.",
     )
     spot_notice_address: str | None = Field(
         None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
     )
-    lease_seconds: float = Field(60.0, gt=0, description="How long a silent worker keeps its shard.")
-    progress_seconds: float = Field(10.0, gt=0, description="Pause between two progress lines of a shard in Flower.")
-    sweep_seconds: float = Field(15.0, gt=0, description="Pause between two sweeps of the ledger in a finalizer.")
+    lease_seconds: float = Field(
+        60.0, gt=0, description="Time after which the shard of a silent worker goes to another."
+    )
+    progress_seconds: float = Field(10.0, gt=0, description="Time between two progress reports of a shard to Flower.")
+    sweep_seconds: float = Field(15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer.")
     resend_seconds: float = Field(
-        60.0, gt=0, description="Age at which a message missing from an empty queue is sent anew."
+        60.0, gt=0, description="Time after which a message that is missing from the queue is sent again."
     )
     wave_shards: int = Field(
-        100, gt=0, description="Finished shards that the finalizer saves at once on the Hub, in a run that goes on."
+        100, gt=0, description="Finished shards that the finalizer saves on the Hub in one commit while a run goes on."
     )
     wave_seconds: float = Field(
         3600.0,
         gt=0,
         le=43_200,
-        description="Age at which it saves fewer; the Hub drops what is not saved after about a day.",
+        description="Time after which it saves fewer. The Hub drops uncommitted files after about a day.",
     )
-    max_attempts: int = Field(3, gt=0, description="Attempts that may crash before a shard is failed.")
+    max_attempts: int = Field(3, gt=0, description="Crashes after which a shard is failed.")
     max_errors: int = Field(
-        8, gt=0, description="Errors of network, disk or service before a shard is failed: after 5, 20, 80, … s each."
+        8,
+        gt=0,
+        description="Errors of network, disk or service after which a shard is failed. It is tried again after 5, 20, 80, … s.",
     )
     checkpoint_mib: int = Field(
         512,
         ge=0,
-        description="Scores of unfinished shards that a run may keep in Redis; more go to the output's storage.",
+        description="Limit of the checkpoints that a run stores in Redis; further ones go to the output's storage.",
     )
     stop_seconds: float = Field(
         8.0,
         gt=0,
-        description="How long a worker that is told to stop may take for its batch or upload before it is ended.",
+        description="Time that a worker has to finish its batch or upload after it was told to stop.",
     )
     stall_seconds: float = Field(
-        900.0, gt=0, description="How long a shard may make no progress before its process is replaced: a hung device."
+        900.0,
+        gt=0,
+        description="Time without progress after which the process of a shard is replaced, since its device hangs.",
     )
     state_dir: Path = Field(
         Path(platformdirs.user_state_dir("shardsift")),
-        description="Where `producer run` keeps its Redis data and logs, `producer flower` its history, `worker tune` its finds.",
+        description="Folder for the Redis data and logs of `producer run`, the history of `producer flower` and the results of "
+        "`worker tune`.",
     )
     scratch_dir: Path | None = Field(
-        None, description="Where workers build output files. Unset: the system's temporary folder."
+        None, description="Folder in which workers build output files. Unset: the system's temporary folder."
     )
-    flower_auth: str | None = Field(None, description="user:password of Flower. Unset: one is made and printed.")
-    flower_auth_file: Path | None = Field(None, description="A file that holds SHARDSIFT_FLOWER_AUTH.")
+    flower_auth: str | None = Field(None, description="user:password of Flower. Unset: Flower makes one and prints it.")
+    flower_auth_file: Path | None = Field(None, description="File with user:password of Flower.")
 
     @field_validator("device")
     @classmethod

@@ -266,24 +266,37 @@ def demo(
     folder: Annotated[
         Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
     ] = Path("demo-output"),
-    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 200,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes, which share the CPU or the GPUs.")] = 2,
+    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
+    workers: Annotated[int, typer.Option(min=2, help="Worker processes, which share the CPU or the GPUs.")] = 2,
 ) -> None:
-    """Show the main job, offline: real text, a real small classifier, two workers."""
+    """Show the main job, offline: real text, a small classifier, two workers. Kills one, and compares the result.
+
+    Exits with 1 if the files differ from those of an undisturbed run.
+    """
     from fleet.settings import read_settings
-    from producer.demo.command import SHARDS, fit_classifier, make_inputs, sift
+    from producer.demo.command import (
+        SHARDS,
+        fit_classifier,
+        look_at,
+        make_inputs,
+        sift_and_kill,
+        sift_undisturbed,
+    )
     from producer.demo.report import demo_report
 
-    say(f"1/3  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
+    say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
-    make_inputs(folder, rows=rows, labelled_rows=max(100, 4 * rows))
-    say("2/3  Fitting a classification head on a frozen MiniLM encoder")
+    make_inputs(folder, rows=rows, labelled_rows=max(100, 6 * rows))
+    say("2/4  Fitting a classification head on a frozen MiniLM encoder")
     training = fit_classifier(folder)
-    say(f"3/3  Scoring and filtering with {workers} workers")
+    say(f"3/4  Scoring and filtering with {workers} workers, of which one is killed in the middle")
     settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
-    result = sift(folder, settings, workers=workers)
+    status, killer = sift_and_kill(folder, settings, workers=workers)
+    say("4/4  The same run undisturbed, to compare")
+    sift_undisturbed(folder, settings, workers=workers)
+    result = look_at(folder, status, killer)
     typer.echo(demo_report(folder, training, result))
-    raise typer.Exit(result.status.exit_code)
+    raise typer.Exit(result.exit_code)
 
 
 def _planned(options: RunOptions) -> "Plan":

@@ -1,15 +1,13 @@
-"""Fixtures that several folders share."""
+"""Fixtures that several folders share. Only those that need torch import it: `make test-light` has none."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from fleet.errors import UsageError
 from producer.demo.shards import write_shards
 from support.fleet import Fleet, new_fleet
-from support.models import minilm_classifier, tiny_classifier
 from support.redis_servers import version_found
 
 
@@ -29,6 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """On a busy machine torch's threads wait for each other longer than they work."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,12 +38,16 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer BERT classifier: right in every respect but wisdom."""
+    from support.models import tiny_classifier
+
     return tiny_classifier(tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
 @pytest.fixture(scope="session")
 def minilm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The real MiniLM with a random head."""
+    from support.models import minilm_classifier
+
     return minilm_classifier(tmp_path_factory.mktemp("models") / "minilm")
 
 

@@ -1,4 +1,4 @@
-"""The demo: real text, a real small classifier fitted on the spot, and the main job on this machine, offline."""
+"""The demo, offline: real text, a small classifier fitted on the spot, and the main job, in which a worker is killed."""
 
 import json
 import shutil
@@ -12,28 +12,37 @@ import pyarrow.parquet as pq
 from fleet.command_line import own_command
 from fleet.errors import UsageError
 from fleet.settings import Settings
+from producer.demo.kill import Comparison, Killer, published_digests, shards_begun_again
 from producer.demo.shards import true_kind, write_labelled, write_shards
 from producer.demo.texts import Kind
-from producer.enqueue import plan_run
+from producer.enqueue import Plan, plan_run
 from producer.local.run import run_locally
 from producer.options import RunOptions
-from producer.status import RunStatus
+from producer.status import ExitCode, RunStatus
 
 SHARDS = 8
 _MIN_SCORE = 3.0
 _SEED = 20_241
+_LEASE_SECONDS = 15.0  # after which another worker takes up what the killed one had in hand; 60 in a fleet
 _SAMPLES = 3  # rows of each fate that the summary shows
 _EXCERPT_CHARS = 90
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoResult:
-    """How the demo's run ended, and what a look at its output shows."""
+    """How the demo's two runs ended, and what a look at their outputs shows."""
 
-    status: RunStatus
+    status: RunStatus  # of the run whose worker was killed
+    done_before_kill: int | None  # None: it was over before a worker could be killed
+    begun_again: list[str]  # shards that the killed worker had in hand
+    comparison: Comparison
     accuracy: float  # share of rows, none seen in training, that were kept or dropped as their kind asks
     kept: list[tuple[float, str]]  # (score, start of the text), highest first
     dropped: list[tuple[float, str]]  # lowest first
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return self.status.exit_code if self.comparison.is_identical else ExitCode.FAILED
 
 
 def make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
@@ -49,28 +58,53 @@ def fit_classifier(folder: Path) -> dict[str, float]:
     """Fit the head with `worker train`, in its own process since it takes torch; returns its report."""
     command = own_command("worker", "train", str(folder / "labelled.parquet"), "--encoder", "demo")
     command += ["--max-tokens", "128", "--output", str(folder / "classifier")]
-    trained = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    log = folder / "state" / "logs" / "train.log"  # torch and its friends have much to say
+    log.parent.mkdir(parents=True)
+    with log.open("wb") as stderr:
+        trained = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, check=False)
     if trained.returncode:
-        raise UsageError("The demo's classifier could not be fitted; the line above says why.")
+        last_line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+        raise UsageError(f"The demo's classifier could not be fitted. {last_line} (The whole log: {log})")
     return dict(json.loads(trained.stdout))
 
 
-def sift(folder: Path, settings: Settings, *, workers: int) -> DemoResult:
-    """Run the main job on the demo's shards, and look at what it published."""
-    options = RunOptions(
-        input_uris=(str(folder / "shards"),),
-        model=str(folder / "classifier"),
-        int_score=True,
-        min_score=_MIN_SCORE,
-        output_uri=str(folder / "kept"),
-    )
-    status = run_locally(plan_run(options), settings, workers=workers)
+def sift_and_kill(folder: Path, settings: Settings, *, workers: int) -> tuple[RunStatus, Killer]:
+    """Run the main job on the demo's shards, and kill a worker in the middle of it."""
+    killer = Killer()
+    settings = settings.model_copy(update={"lease_seconds": _LEASE_SECONDS})
+    return run_locally(_plan(folder, "kept"), settings, workers=workers, on_look=killer.look), killer
+
+
+def sift_undisturbed(folder: Path, settings: Settings, *, workers: int) -> RunStatus:
+    """The same job into another folder."""
+    return run_locally(_plan(folder, "undisturbed"), settings, workers=workers)
+
+
+def look_at(folder: Path, status: RunStatus, killer: Killer) -> DemoResult:
+    """Read what both runs published."""
     rows = _rows_with_scores(folder)
     return DemoResult(
         status=status,
+        done_before_kill=killer.done_before,
+        begun_again=shards_begun_again(folder / "kept"),
+        comparison=Comparison(
+            killed=published_digests(folder / "kept"), undisturbed=published_digests(folder / "undisturbed")
+        ),
         accuracy=_accuracy(rows),
         kept=_samples(rows, kept=True),
         dropped=_samples(rows, kept=False),
+    )
+
+
+def _plan(folder: Path, output: str) -> Plan:
+    return plan_run(
+        RunOptions(
+            input_uris=(str(folder / "shards"),),
+            model=str(folder / "classifier"),
+            int_score=True,
+            min_score=_MIN_SCORE,
+            output_uri=str(folder / output),
+        )
     )
 
 

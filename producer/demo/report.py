@@ -1,8 +1,11 @@
 """What the demo says at its end."""
 
+import shlex
+import sys
 from pathlib import Path
 
 from producer.demo.command import DemoResult
+from producer.demo.kill import digest_of_all
 
 
 def demo_report(folder: Path, training: dict[str, float], result: DemoResult) -> str:
@@ -17,9 +20,10 @@ def demo_report(folder: Path, training: dict[str, float], result: DemoResult) ->
         "",
         *(f"  {fate:<8}{score:6.2f}  {excerpt}" for fate, (score, excerpt) in samples),
         "",
-        f"Right side of the threshold: {result.accuracy:.1%} of these rows, none of whose paragraphs trained the head",
-        f"                             {held_out}",
+        f"Accuracy at the threshold: {result.accuracy:.1%} (no paragraph seen in training); {held_out}",
         "This shows that the machinery works; it says nothing about the quality of fineweb-edu-classifier.",
+        "",
+        *_kill_lines(result),
         "",
         f"Shards        {shown}/shards",
         f"Classifier    {shown}/classifier",
@@ -28,6 +32,37 @@ def demo_report(folder: Path, training: dict[str, float], result: DemoResult) ->
         f"Card          {shown}/kept/README.md",
         f"Logs          {shown}/state/logs",
         "",
-        "Go on with your own data:  producer run --help",
+        f"Go on with your own data:  {_producer()} run --help",
     ]
     return "\n".join(lines)
+
+
+def _kill_lines(result: DemoResult) -> list[str]:
+    comparison = result.comparison
+    return [
+        _kill_line(result),
+        f"  with the kill  {len(comparison.killed):>3} files  sha256 {digest_of_all(comparison.killed)}",
+        f"  undisturbed    {len(comparison.undisturbed):>3} files  sha256 {digest_of_all(comparison.undisturbed)}",
+        "  Identical, file by file."
+        if comparison.is_identical
+        else f"  DIFFERENT: {', '.join(comparison.differing) or 'nothing was published'}",
+    ]
+
+
+def _kill_line(result: DemoResult) -> str:
+    if result.done_before_kill is None:
+        return "No worker was killed: the run was over too soon. Give more --rows to see it."
+    killed = (
+        f"A worker was killed with SIGKILL after {result.done_before_kill} of {result.status.counts.shards} shards."
+    )
+    begun_again = f" The other began again: {', '.join(result.begun_again)}." if result.begun_again else ""
+    return killed + begun_again
+
+
+def _producer() -> str:
+    """How this very command is called from here: by its path, since it need not be on the PATH."""
+    called = Path(sys.argv[0])
+    if called.name != "producer":
+        return f"{shlex.quote(sys.executable)} -m producer"
+    path = called.absolute()
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))

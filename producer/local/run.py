@@ -1,4 +1,4 @@
-"""One machine does it all: embedded Redis, finalizer, one worker a GPU. Nothing of it is left running afterwards."""
+"""A whole fleet on one machine: embedded Redis, finalizer, one worker per GPU. Nothing of it is left running afterwards."""
 
 import fcntl
 import os
@@ -24,6 +24,7 @@ from producer.progress import watch
 from producer.same_run import same_run
 from producer.status import RunStatus, looked_at
 
+OnLook = Callable[[Ledger, str, list[Child]], None]  # with the id of the run
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
 _STOP_SECONDS = 60.0  # a worker stops between two batches; the longest batch is what this allows for
 
@@ -35,10 +36,11 @@ def run_locally(
     workers: int | None,
     verify: bool = False,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
+    on_look: OnLook = lambda ledger, run_id, workers: None,
 ) -> RunStatus:
     """Do a run with processes of this machine, and return how it ended. Raises UsageError, and KeyboardInterrupt on Ctrl-C.
 
-    The same plan again goes on where this one stopped.
+    The same plan again goes on where this one stopped. `on_look` is called twice a second with the worker processes.
     """
     _check_worker_is_installed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, the children are stopped in good order
@@ -55,7 +57,12 @@ def run_locally(
                 stack.enter_context(_worker(plan.spec, settings, f"worker-{number}", devices))
                 for number, devices in enumerate(_devices(workers))
             ]
-            ended = watch(ledger, plan.spec.run_id, on_look=lambda: _check_alive(children, settings))
+
+            def look() -> None:
+                _check_alive(children, settings)
+                on_look(ledger, plan.spec.run_id, children)
+
+            ended = watch(ledger, plan.spec.run_id, on_look=look)
             return looked_at(ledger, ended, hashes=verify)
 
 
@@ -130,7 +137,11 @@ def _running(
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    return {"REDIS_URL": settings.ledger_url or "", "SHARDSIFT_STATE_DIR": str(settings.state_dir)}
+    return {
+        "REDIS_URL": settings.ledger_url or "",
+        "SHARDSIFT_STATE_DIR": str(settings.state_dir),
+        "SHARDSIFT_LEASE_SECONDS": str(settings.lease_seconds),
+    }
 
 
 def _log(settings: Settings, name: str) -> Path:
@@ -168,4 +179,4 @@ def _check_alive(workers: list[Child], settings: Settings) -> None:
     if all(worker.poll() is not None for worker in workers):
         log = _log(settings, "worker-0")
         last_line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
-        raise UsageError(f"All workers have ended. The log of the first ends: {last_line} (All of it: {log})")
+        raise UsageError(f"All workers have ended. Last line of worker 0's log: {last_line} (The whole log: {log})")

@@ -67,7 +67,8 @@ def test_the_demo_runs_and_says_where_everything_is(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "160 rows in" in done.stdout
-    accuracy = float(re.search(r"Right side of the threshold: ([\d.]+)%", done.stdout)[1])  # type: ignore[index]
+    assert "Identical, file by file." in done.stdout
+    accuracy = float(re.search(r"Accuracy at the threshold: ([\d.]+)%", done.stdout)[1])  # type: ignore[index]
     assert accuracy > 75
     places = re.findall(r"^\w.*?  +(/\S+)$", done.stdout, flags=re.MULTILINE)
     assert len(places) == 6
