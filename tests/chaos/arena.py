@@ -32,7 +32,7 @@ _SECONDS_A_BATCH = 0.02
 _MOST_SECONDS = 60.0  # until a run is published, after its power loss
 _LONGEST_PAUSE_SECONDS = 1.0  # from the failure until the server starts again
 _SWEPT_SECONDS = 90.0  # that sweeps see a run: until every copy of the data that may be restored knows it
-_TICK_SECONDS = 0.02
+_LATEST_SHARE = 1.2  # of a run's rows that are scored when the power fails; more than 1 is after its publication
 _REWRITTEN = 0.15  # of the trials begin while Redis rewrites its file
 _ENVIRONMENT = {
     "SHARDSIFT_LEASE_SECONDS": "2",
@@ -95,7 +95,6 @@ class _Arena:
         self._plan = _plan(variant, model, folder / "out" / "0")
         self._runs: dict[int, _Run] = {}
         self._undisturbed: dict[str, str] = {}
-        self._undisturbed_seconds = 0.0
         self._surprises: list[Exception] = []
 
     @classmethod
@@ -117,12 +116,10 @@ class _Arena:
     def trial(self, number: int, rng: random.Random) -> Trial:
         run = self._begin(number)
         self._enqueue(run)
-        seconds_before = rng.uniform(0, 1.3 * self._undisturbed_seconds)
         if rng.random() < _REWRITTEN and self._disk.may_be_rewritten:
             self._ledger.redis.bgrewriteaof()
-        while time.time() < run.began_at + seconds_before:
-            self._disk.tick()
-            time.sleep(_TICK_SECONDS)
+        self._wait_for_share(run, rng.uniform(0, _LATEST_SHARE))
+        seconds_before = time.time() - run.began_at
         was_published = self._ledger.publication(run.run_id) is not None
         loss = self._disk.fail(rng, began_at=run.began_at)
         time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
@@ -157,12 +154,21 @@ class _Arena:
         run.enqueues += 1
         enqueue(run.plan, self._ledger, self._app, resend_seconds=self._settings.resend_seconds)
 
+    def _wait_for_share(self, run: _Run, share: float) -> None:
+        """Until so much of the run is done; all of it, and its publication, where that is more than 1."""
+
+        def has_come() -> bool:
+            self._disk.tick()
+            done = self._ledger.counts(run.run_id).rows_scored >= share * _SHARDS * _ROWS
+            return done or self._ledger.publication(run.run_id) is not None
+
+        wait_until(has_come, description="the moment of the power loss", seconds=_MOST_SECONDS)
+
     def _run_undisturbed(self) -> None:
         run = self._begin(0)
         self._enqueue(run)
         broken = self._why_not_published(run)
         assert not broken, broken
-        self._undisturbed_seconds = time.time() - run.began_at
         check_each_row_is_there_once(self._variant, run.output)
         self._undisturbed = data_digests(run.output)
 
