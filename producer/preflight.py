@@ -9,6 +9,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
+from fleet.storage.hub import repo_id_of
 from producer.options import RunOptions
 
 _ANSWER_SECONDS = 5.0
@@ -22,14 +23,16 @@ _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", 
 
 
 def check_places(options: RunOptions) -> None:
-    """Raises UsageError for a URL whose kind is unknown, cannot hold an output, or needs a package that is not installed."""
+    """Raises UsageError for a URL of an unknown kind, one that cannot hold an output, or one that needs a further package."""
     for uri in options.input_uris:
         _check_place("--input", uri)
     if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
         raise UsageError(
-            f"--output cannot be written to {protocol}://. Name a folder, a bucket (s3://, gs://, az://), "
-            "or hf://datasets/<user>/<name>."
+            f"--output {options.output_uri} is of a kind that cannot be written to. Name a folder, a bucket "
+            "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
         )
+    if protocol == "hf":
+        repo_id_of(options.output_uri)
     _check_place("--output", options.output_uri)
     if options.public and not options.output_uri.startswith("hf://"):
         raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
