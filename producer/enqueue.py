@@ -59,7 +59,7 @@ class Enqueued:
 
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
-    _check_one_input(options)
+    _check_input_is_named(options)
     options = with_output(options)
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         _refuse_secrets(option, uri)
@@ -150,7 +150,7 @@ def _refuse_secrets(option: str, uri: str) -> None:
         )
 
 
-def _check_one_input(options: RunOptions) -> None:
+def _check_input_is_named(options: RunOptions) -> None:
     if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
 

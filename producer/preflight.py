@@ -23,13 +23,13 @@ _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", 
 
 
 def check_places(options: RunOptions) -> None:
-    """Raises UsageError for a URL whose kind is unknown, cannot hold an output, or needs a package that is not installed."""
+    """Raises UsageError for a URL of an unknown kind, one that cannot hold an output, or one that needs a further package."""
     for uri in options.input_uris:
         _check_place("--input", uri)
     if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
         raise UsageError(
-            f"--output {options.output_uri} cannot be written to. Name a folder, a bucket (s3://, gs://, az://), "
-            "or hf://datasets/<user>/<name>."
+            f"--output {options.output_uri} is of a kind that cannot be written to. Name a folder, a bucket "
+            "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
         )
     if protocol == "hf":
         repo_id_of(options.output_uri)
