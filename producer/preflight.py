@@ -9,6 +9,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
+from fleet.storage.hub import repo_id_of
 from producer.options import RunOptions
 
 _ANSWER_SECONDS = 5.0
@@ -22,23 +23,31 @@ _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", 
 
 
 def check_places(options: RunOptions) -> None:
-    """Raises UsageError for a URL whose kind is unknown, cannot hold an output, or needs a package that is not installed."""
+    """Raises UsageError for a URL of an unknown kind, one that cannot hold an output, or one that needs a further package."""
     for uri in options.input_uris:
         _check_place("--input", uri)
     if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
         raise UsageError(
-            f"--output cannot be written to {protocol}://. Name a folder, a bucket (s3://, gs://, az://), "
-            "or hf://datasets/<user>/<name>."
+            f"--output {options.output_uri} is of a kind that cannot be written to. Name a folder, a bucket "
+            "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
         )
+    if protocol == "hf":
+        repo_id_of(options.output_uri)
     _check_place("--output", options.output_uri)
     if options.public and not options.output_uri.startswith("hf://"):
         raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
 
 
-def check_hub_answers(options: RunOptions) -> None:
-    """Raises UsageError if the run needs the Hub and it is out of reach. The client itself would retry for half a minute."""
-    if not _needs_hub(options):
-        return
+def input_needs_hub(options: RunOptions) -> bool:
+    return options.crawl is not None or any(uri.startswith("hf://") for uri in options.input_uris)
+
+
+def run_needs_hub(options: RunOptions) -> bool:
+    return input_needs_hub(options) or options.output_uri.startswith("hf://") or _is_on_hub(options.model)
+
+
+def check_hub_answers() -> None:
+    """Raises UsageError if the Hub is out of reach. The client itself would try for half a minute."""
     endpoint = HfApi().endpoint
     try:
         get_session().head(endpoint, timeout=_ANSWER_SECONDS)
@@ -64,11 +73,6 @@ def _check_place(option: str, uri: str) -> None:
 
 def _protocol(uri: str) -> str:
     return uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
-
-
-def _needs_hub(options: RunOptions) -> bool:
-    places = (*options.input_uris, options.output_uri)
-    return options.crawl is not None or any(uri.startswith("hf://") for uri in places) or _is_on_hub(options.model)
 
 
 def _is_on_hub(model: str) -> bool:
