@@ -110,11 +110,6 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
     assert data_digests(tmp_path / "out") == whole
 
 
-def counts_of(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
-    """But for the pace, which is told at another moment: it is measured from now, in floating point."""
-    return {name: value for name, value in json.loads(done.stdout)["counts"].items() if name != "pace"}
-
-
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     stop: signal.Signals, machine: dict[str, str], undisturbed: Path, shards: Path, minilm_model: Path, tmp_path: Path
