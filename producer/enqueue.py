@@ -23,7 +23,7 @@ from producer.destination import with_output
 from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
-from producer.preflight import check_hub_answers, check_places
+from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.same_run import changed_files_told, same_run
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
@@ -65,8 +65,9 @@ def plan_run(options: RunOptions) -> Plan:
         _refuse_secrets(option, uri)
     check_places(options)
     _check_output_is_apart(options)
-    check_hub_answers(options)
+    check_hub_has_places(options)
     source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
+    check_hub_has_model(options)
     model = resolve_model(options.model, options.model_revision)
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
