@@ -18,12 +18,12 @@ from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output, open_parquet
-from fleet.storage.output import Recovered
+from fleet.storage.output import Output, Recovered
 from producer.destination import with_output
 from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
-from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
+from producer.preflight import check_hub_answers, check_places, input_needs_hub, run_needs_hub
 from producer.same_run import changed_files_told, same_run
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
@@ -65,9 +65,7 @@ def plan_run(options: RunOptions) -> Plan:
         _refuse_secrets(option, uri)
     check_places(options)
     _check_output_is_apart(options)
-    check_hub_has_places(options)
-    source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
-    check_hub_has_model(options)
+    source = _source(options)
     model = resolve_model(options.model, options.model_revision)
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
@@ -115,7 +113,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_complete(spec.run_id)
     ledger.clear_publish_error(spec.run_id)
-    findings = look_again(ledger, spec.run_id, hashes=verify)
+    findings = look_again(ledger, spec.run_id, hashes=verify) or _losses(output, recovered, spec, hashes=verify)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(
@@ -127,6 +125,14 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
         counts=ledger.counts(spec.run_id),
         findings=findings,
     )
+
+
+def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
+    """What a published output has lost, if the ledger was lost too; those shards are scored again."""
+    mark = output.published() if recovered.partial else None
+    if mark is None or mark.run_id != spec.run_id:
+        return ()
+    return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))
 
 
 def absolute_uri(uri: str) -> str:
@@ -149,10 +155,15 @@ def _check_input_is_named(options: RunOptions) -> None:
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
 
 
-def _input(options: RunOptions) -> Input:
-    if options.crawl is not None:
-        return crawl_input(options.crawl, options.dataset)
-    return list_input(*options.input_uris)
+def _source(options: RunOptions) -> Input:
+    """The shards to read. Files of this machine are looked for before the Hub is asked anything."""
+    if input_needs_hub(options):
+        check_hub_answers()
+    crawl, uris = options.crawl, options.input_uris
+    source = list_input(*uris) if crawl is None else crawl_input(crawl, options.dataset)
+    if run_needs_hub(options) and not input_needs_hub(options):
+        check_hub_answers()
+    return limited(source, shards=options.limit_shards, rows=options.limit_rows)
 
 
 def _check_output_is_apart(options: RunOptions) -> None:

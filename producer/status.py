@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from rich.table import Table
 
-from fleet.ledger import Counts, Failure, Ledger, Publication
+from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, lines_of
 from fleet.workers import WorkerState, list_workers
@@ -35,6 +35,7 @@ class RunStatus:
     output_uri: str
     queue: str
     counts: Counts
+    pace: Pace
     complete: bool
     cancelled: bool
     failures: tuple[Failure, ...]
@@ -55,7 +56,7 @@ class RunStatus:
     @property
     def rows_per_second(self) -> float:
         """Of the last minutes while rows are scored, else of all the time in which workers had shards."""
-        pace = self.counts.pace
+        pace = self.pace
         return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
     @property
@@ -88,7 +89,7 @@ class RunStatus:
 
     @property
     def advances(self) -> bool:
-        idle = self.counts.pace.idle_seconds
+        idle = self.pace.idle_seconds
         return idle is not None and idle < STALL_SECONDS
 
     @property
@@ -131,6 +132,7 @@ def run_status(
         output_uri=spec.output_uri,
         queue=spec.queue,
         counts=ledger.counts(run_id),
+        pace=ledger.pace(run_id),
         complete=ledger.is_complete(run_id),
         cancelled=ledger.is_cancelled(run_id),
         failures=tuple(ledger.failures(run_id)),
@@ -191,7 +193,7 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _speed(status: RunStatus) -> str:
-    pace = status.counts.pace
+    pace = status.pace
     if status.word == "running":
         return f"{status.rows_per_second:,.0f} rows/s over the last {_duration(pace.seconds_lately)}"
     return f"{status.rows_per_second:,.0f} rows/s over {_duration(pace.seconds)} of work"
@@ -262,7 +264,7 @@ def _on_state(status: RunStatus) -> Iterator[str]:
 
 
 def _idle(status: RunStatus) -> str:
-    idle = status.counts.pace.idle_seconds
+    idle = status.pace.idle_seconds
     return "none has scored a row" if idle is None else f"no row was scored for {_duration(idle)}"
 
 

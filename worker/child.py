@@ -29,7 +29,7 @@ from worker.child_signal import (
     leave_failure,
     leave_loaded,
 )
-from worker.logs import quieten_celery
+from worker.logs import quieten_celery, quieten_model_libraries
 from worker.scratch import remove_abandoned
 from worker.watchdog import Watchdog
 
@@ -119,6 +119,7 @@ def _loaded_child(settings: Settings) -> Child:
 
 
 def _load(settings: Settings) -> "Scorer":
+    quieten_model_libraries()
     from worker.loading import load_served_model  # not above: the parent imports this module, and must not import torch
 
     scorer = load_served_model(settings)

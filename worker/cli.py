@@ -142,6 +142,9 @@ def tune(
     Prints a line for each setting. The best is the smallest that is within 2 % of the fastest.
     """
     from fleet.settings import read_settings
+    from worker.logs import quieten_model_libraries
+
+    quieten_model_libraries()
     from worker.tuning.report import tuning_lines, tuning_table
     from worker.tuning.tune import TuneOptions, parse_budgets
     from worker.tuning.tune import tune as tune_model
@@ -183,6 +186,9 @@ def train(
     """
     import pyarrow.parquet as pq
 
+    from worker.logs import quieten_model_libraries
+
+    quieten_model_libraries()
     from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
     from worker.training import HeadError, fit_head
 

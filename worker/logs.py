@@ -1,4 +1,4 @@
-"""What Celery logs beside us, cut down: one line for what we have told already, one traceback for what nobody foresaw."""
+"""What libraries log beside us, cut down: nothing that a user cannot act on, and no error twice."""
 
 import logging
 import os
@@ -13,6 +13,12 @@ def quieten_celery() -> None:
     os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's, for what children say before they set up logging
     for name in ("celery.app.trace", "celery.worker.request"):
         logging.getLogger(name).addFilter(_without_repetition)
+
+
+def quieten_model_libraries() -> None:
+    """Before torch and transformers are imported: torchao tells of each kernel that is not for this machine."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _without_repetition(record: logging.LogRecord) -> bool:

@@ -36,6 +36,7 @@ from worker.child_signal import (
     STOP_SIGNAL,
     found_failure,
     found_loaded,
+    leave_failure,
     owner_name,
     take_crash_reports,
 )
@@ -45,6 +46,7 @@ from worker.spot.watch import start_watching
 
 _CHILD_LATE_SECONDS = 0.5  # after the time in which a stopping child should have ended by itself
 _PARENT_LATE_SECONDS = 1.0
+_MAX_STARTS = 5
 logger = logging.getLogger(__name__)
 
 
@@ -58,6 +60,7 @@ class Parent:
         self._owner = owner_name(hostname, os.getpid())
         self._exit = ExitStack()
         self._folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
+        self._starting: set[int] = set()  # the children since the last one that was loaded
         self._has_served = False
         self._is_stopping = False
         self._time_is_up = False
@@ -78,7 +81,9 @@ class Parent:
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
         """Whether one of these processes has its model loaded. Asked in each turn of Celery's event loop."""
+        children = set(children)
         device = next((device for child in children if (device := found_loaded(self._folder, child))), None)
+        self._watch_starts(children, is_loaded=device is not None)
         if device and not self._has_served:
             self._has_served = True
             if self._settings.device == "auto":
@@ -86,6 +91,16 @@ class Parent:
             logger.info("%s is ready.", self._owner)
         self._announcer.see(device, next(iter(celery_state.reserved_requests), None), is_stopping=self._is_stopping)
         return device is not None and not self._is_stopping
+
+    def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
+        """Celery starts a process that died again and again, for instance one that is killed for its memory as it loads."""
+        self._starting = set() if is_loaded else self._starting | children
+        if len(self._starting) > _MAX_STARTS and not self._is_stopping:
+            leave_failure(
+                f"{_MAX_STARTS} processes in a row ended before they had loaded the model. The log may say why; "
+                "the kernel's does if they were killed for their memory."
+            )
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def watch_for_spot_notice(self) -> None:
         start_watching(self._settings, self._on_notice)

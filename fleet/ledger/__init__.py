@@ -5,6 +5,7 @@ moves, each of which happens whole or not at all. Knows no Celery: `fleet/dispat
 """
 
 from fleet.ledger.ledger import Ledger, new_nonce
+from fleet.ledger.pace import Pace
 from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal
 
-__all__ = ["Claim", "Counts", "Failure", "Ledger", "Publication", "Refusal", "new_nonce"]
+__all__ = ["Claim", "Counts", "Failure", "Ledger", "Pace", "Publication", "Refusal", "new_nonce"]

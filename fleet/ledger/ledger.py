@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
-from fleet.ledger.pace import read_pace
+from fleet.ledger.pace import Pace, read_pace
 from fleet.ledger.records import Claim, Counts, Due, Failure, Outcome, Publication, Refusal
 from fleet.receipt import Receipt
 from fleet.redact import redacted
@@ -141,9 +141,7 @@ class Ledger:
         pipeline.hgetall(keys.run)
         pipeline.zrange(keys.running, 0, -1)
         pipeline.time()
-        waiting, sent, running, done, failed, shards, run, names, (now, microseconds) = pipeline.execute()
-        now_ms = now * 1000 + microseconds // 1000
-        end_ms = now_ms if waiting + sent + running else int(run.get("finished_ms", now_ms))
+        waiting, sent, running, done, failed, shards, run, names, (now, _) = pipeline.execute()
         return Counts(
             shards=shards,
             queued=waiting + sent,
@@ -152,9 +150,21 @@ class Ledger:
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
-            pace=read_pace(run, now_ms=now_ms, end_ms=end_ms),
             **{field: int(run.get(field, 0)) for field in _ROWS},
         )
+
+    def pace(self, run_id: str) -> Pace:
+        """How fast the run goes, or went."""
+        keys = Keys(run_id)
+        pipeline = self.redis.pipeline()
+        for key in (keys.waiting, keys.sent, keys.running):
+            pipeline.zcard(key)
+        pipeline.hgetall(keys.run)
+        pipeline.time()
+        *open_shards, run, (seconds, microseconds) = pipeline.execute()
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
+        return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def cancel(self, run_id: str) -> None:
         """Workers stop at their next batch; nothing is forgotten, and `retry` or `create_run` takes it up again.

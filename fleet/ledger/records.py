@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleet.ledger.pace import Pace
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -57,7 +56,6 @@ class Counts:
     rows_errored: int
     rows_running: int
     seconds: float  # from the first claim to the last completion, or to now
-    pace: Pace = Pace()
 
     @property
     def open(self) -> int:

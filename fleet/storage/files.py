@@ -17,11 +17,12 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from fleet.errors import UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.receipt import OutputFile
 from fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
+_LISTINGS = 10
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}  # have no folders; makedirs would make a misspelt bucket
 
 
@@ -47,9 +48,16 @@ class Files:
 
     def sizes(self, *folders: str) -> dict[str, int]:
         """Size by path of all files below these folders, as they are now."""
-        self._fs.invalidate_cache()
-        found = (self._fs.find(self._at(folder), detail=True) for folder in folders)
-        return {self._path_of(name): info["size"] for files in found for name, info in files.items()}
+        return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
+
+    def _sizes_below(self, folder: str) -> dict[str, int]:
+        """Again if a file vanishes while it is listed: another finalizer moves or removes it."""
+        for _ in range(_LISTINGS):
+            self._fs.invalidate_cache()
+            with suppress(FileNotFoundError):
+                found = self._fs.find(self._at(folder), detail=True)
+                return {self._path_of(name): info["size"] for name, info in found.items()}
+        raise TransientError(f"{self._at(folder)} changes all the time while it is listed.")
 
     def files_in(self, folder: str) -> list[str]:
         """The paths of the files in a folder, not in those below it; none if it is not there."""

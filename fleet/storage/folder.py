@@ -113,6 +113,11 @@ class FolderOutput:
             card = card_finding(self._files.content(CARD_PATH))
         return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
 
+    def has_staged(self, receipts: Sequence[Receipt]) -> bool:
+        with translated(f"Looking at {self.uri}"):
+            staged = self._files.sizes(f"{self._workplace}/staged")
+        return any(file.staged_path in staged for receipt in receipts for file in output_files(receipt))
+
     def head(self) -> str:
         return ""
 

@@ -26,8 +26,8 @@ class FolderReceipts:
             seem_whole = [receipt for receipt in receipts if _is_there(receipt, sizes)]
             if chosen := self._choose(seem_whole, published, sizes):
                 whole.append(chosen)
-            elif left := [receipt for receipt in receipts if _size_is_right(receipt.scores, sizes)]:
-                partial.append(left[0])
+            else:
+                partial.append(max(receipts, key=lambda receipt: _size_is_right(receipt.scores, sizes)))
         return Recovered(whole=tuple(whole), partial=tuple(partial))
 
     def _stored(self) -> Iterator[Receipt]:

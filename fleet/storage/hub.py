@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import quote
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -104,10 +103,13 @@ class HubOutput:
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
         """On the run's branch, else on main. A blob that no commit names cannot be read."""
         with translated(f"Reading {file.path} in {self.uri}"):
-            revision = self._branch.name if self._branch.has(file) else MAIN
-            path = f"datasets/{self._repo_id}@{quote(revision, safe='')}/{file.path}"
+            path = f"datasets/{self._repo_id}@{self._branch.commit_with(file) or MAIN}/{file.path}"
             with HfFileSystem(skip_instance_cache=True).open(path, "rb") as content:
                 yield content
+
+    def has_staged(self, receipts: Sequence[Receipt]) -> bool:
+        """The Hub tells what it has by content: a blob that waits is one that is missing on main."""
+        return False
 
     def head(self) -> str:
         with translated(f"Reading {self.uri}"):

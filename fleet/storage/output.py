@@ -80,6 +80,9 @@ class Output(Protocol):
         Looks at sizes, and with `hashes` at the content; the Hub tells the sha256 of its files always.
         """
 
+    def has_staged(self, receipts: Sequence[Receipt]) -> bool:
+        """Whether a file of these receipts still waits to be made visible, as of a shard that was done again."""
+
     def head(self) -> str:
         """The commit that readers see now; empty where there are no commits."""
 
@@ -103,7 +106,7 @@ class Output(Protocol):
 class Recovered:
     """Receipts found with an output, at most one per shard. All files of the `whole` ones are there, by their sizes.
 
-    Of the `partial` ones only some are, perhaps the score file.
+    Of the `partial` ones some are missing or damaged; the score file may be there.
     """
 
     whole: tuple[Receipt, ...] = ()

@@ -99,10 +99,10 @@ class RunBranch:
         head = self.head()
         return self.of_those_in(head, list(self._kept_receipts(head))) if head else []
 
-    def has(self, file: OutputFile) -> bool:
-        """Whether the branch has this file."""
+    def commit_with(self, file: OutputFile) -> str | None:
+        """The branch's commit, if it has this file."""
         head = self.head()
-        return head is not None and (file.path, file.sha256) in self._digests_at(head, [file.path])
+        return head if head and (file.path, file.sha256) in self._digests_at(head, [file.path]) else None
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files a commit has."""

@@ -51,6 +51,7 @@ def vanishing_folder(prefix: str) -> Iterator[Path]:
     folder = Path(tempfile.gettempdir(), prefix + os.urandom(4).hex())
     keeper = subprocess.Popen(
         ["/bin/sh", "-c", _KEEPER, "sh", str(folder)],
+        env={"PATH": os.defpath},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

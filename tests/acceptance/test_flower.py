@@ -54,8 +54,8 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, minilm_model: Path, tmp
     for name in names:
         (folder / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
     arguments = ("--input", folder, "--model", minilm_model, "--output", tmp_path / "out")
-    run_id = flower.producer("enqueue", *arguments).stdout.strip()
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
+    run_id = flower.producer("enqueue", *arguments).stdout.strip()
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
         get("/api/workers", auth=None)

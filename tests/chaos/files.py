@@ -17,7 +17,6 @@ from chaos.faults import Fault, Kind, Planned
 
 _BETWEEN_SECONDS = 0.5  # two damaged files of a run
 _FLIP = 0x40
-Damage = Callable[[Path, random.Random], None]
 
 
 class FileVictim:
@@ -65,7 +64,7 @@ class FileVictim:
             files = [*self._output.glob("*.parquet"), *self._output.glob("data/**/*.parquet")]
             files += self._output.glob("scores/**/*.parquet")
             for file in self._rng.sample(sorted(files), self._rng.randint(1, 3)):
-                self._rng.choice((_cut_short, _empty, _delete))(file, self._rng)
+                self._rng.choice(_DAMAGES)(file, self._rng)
         return self._fault(now)
 
     @property
@@ -83,9 +82,8 @@ class FileVictim:
         if not fresh:
             return False
         file = self._rng.choice(sorted(fresh))
-        damage: Damage = self._rng.choice((_flip, _cut_short, _empty, _delete))
         try:
-            damage(file, self._rng)
+            self._rng.choice(_DAMAGES)(file, self._rng)
         except FileNotFoundError:  # a worker that came too late has removed it
             return False
         self.touched.add(file.parent.name.removesuffix(".parquet"))
@@ -136,3 +134,6 @@ def _overwrite(file: Path, content: bytes) -> None:
     with file.open("r+b") as opened:  # not made anew: where it is gone meanwhile, there is nothing to damage
         opened.truncate(0)
         opened.write(content)
+
+
+_DAMAGES: tuple[Callable[[Path, random.Random], None], ...] = (_flip, _cut_short, _empty, _delete)

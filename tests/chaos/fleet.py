@@ -124,11 +124,11 @@ class ChaosFleet:
             worker.problems.clear()
         return found
 
-    def producer(self, variant: Variant, output_uri: str, number: int) -> Service:
+    def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
         """The enqueue of a run, not yet started."""
         orders = Faults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
-            enqueue_command(variant, self._model, output_uri),
+            enqueue_command(variant, self._model, output_uri, verify=verify),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
             log=self.folder / "logs" / f"enqueue-{number}.log",
         )

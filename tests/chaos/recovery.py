@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from chaos.events import Event
@@ -71,8 +71,13 @@ class History:
         return before[-1]
 
 
-def recoveries(faults: Sequence[Fault], history: History, *, sweep_seconds: float) -> list[Recovery]:
-    """Of the faults that had something to recover from: a worker between two shards loses none."""
+def recoveries(
+    faults: Sequence[Fault], history: History, *, sweep_seconds: float, damaged: Collection[tuple[str, str]] = ()
+) -> list[Recovery]:
+    """Of the faults that had something to recover from: a worker between two shards loses none.
+
+    `damaged` are shards by their runs whose files met a fault, so that what was scored is scored again: none is calm.
+    """
     unrest = [
         (
             fault.at - (_REWOUND_SECONDS if fault.kind == Kind.POWER else 0.0),
@@ -81,15 +86,19 @@ def recoveries(faults: Sequence[Fault], history: History, *, sweep_seconds: floa
         for fault in faults
         if fault.kind in _OUTAGES
     ]
-    found = (_recovery(fault, history, unrest, sweep_seconds) for fault in faults)
+    found = (_recovery(fault, history, unrest, sweep_seconds, damaged) for fault in faults)
     return [recovery for recovery in found if recovery]
 
 
 def _recovery(
-    fault: Fault, history: History, unrest: Sequence[tuple[float, float]], sweep_seconds: float
+    fault: Fault,
+    history: History,
+    unrest: Sequence[tuple[float, float]],
+    sweep_seconds: float,
+    damaged: Collection[tuple[str, str]],
 ) -> Recovery | None:
     if fault.kind in _HOLDERS:
-        return _of_holder(fault, history, unrest, sweep_seconds)
+        return _of_holder(fault, history, unrest, sweep_seconds, damaged)
     if fault.kind in _OUTAGES and fault.over_at:
         return _simple(fault, fault.over_at, history.claimed_at)
     if fault.kind == Kind.FINALIZER:
@@ -98,7 +107,11 @@ def _recovery(
 
 
 def _of_holder(
-    fault: Fault, history: History, unrest: Sequence[tuple[float, float]], sweep_seconds: float
+    fault: Fault,
+    history: History,
+    unrest: Sequence[tuple[float, float]],
+    sweep_seconds: float,
+    damaged: Collection[tuple[str, str]],
 ) -> Recovery | None:
     held = history.held(fault.victim, fault.pid, fault.at)
     if held is None:
@@ -116,7 +129,9 @@ def _of_holder(
         seconds=again - fault.at,
         due_seconds=due - fault.at if due is not None and due <= again else None,
         ended_seconds=max(0.0, (fault.over_at or fault.at) - fault.at),
-        is_calm=_is_calm(held.at, again, unrest) and _is_swept(fault.at, again, history.looks, sweep_seconds),
+        is_calm=(held.run, held.shard) not in damaged
+        and _is_calm(held.at, again, unrest)
+        and _is_swept(fault.at, again, history.looks, sweep_seconds),
     )
 
 

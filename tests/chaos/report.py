@@ -112,7 +112,8 @@ def report_of(outcomes: Sequence[Outcome], *, cores: int) -> Report:
 def figures_of(outcome: Outcome) -> StormFigures:
     plan = outcome.plan
     history = History(outcome.events, outcome.finalizer_pids)
-    found = recoveries(outcome.faults, history, sweep_seconds=plan.fleet.sweep_seconds)
+    damaged = {(run.run_id, shard) for run in outcome.runs if run.files for shard in run.files.touched}
+    found = recoveries(outcome.faults, history, sweep_seconds=plan.fleet.sweep_seconds, damaged=damaged)
     done = work(outcome.work_log, outcome.events)
     loads = [event.seconds for event in outcome.events if event.what == "loaded"]
     bounds = broken_bounds(done.lost_to(found), plan.fleet, load_seconds=max(loads, default=0.0))

@@ -91,7 +91,8 @@ class Run:
         self.service.start_again()
 
 
-def enqueue_command(variant: Variant, model: Path, output_uri: str) -> list[str]:
+def enqueue_command(variant: Variant, model: Path, output_uri: str, *, verify: bool) -> list[str]:
+    """With `verify`, a published file whose size is right is read, too."""
     options: Mapping[str, object] = {
         "--input": variant.shards,
         "--model": model,
@@ -99,4 +100,5 @@ def enqueue_command(variant: Variant, model: Path, output_uri: str) -> list[str]
         "--min-score": variant.min_score,
         "--output": output_uri,
     }
-    return [str(BIN / "producer"), "enqueue", *(str(part) for option in options.items() for part in option)]
+    arguments = [str(part) for option in options.items() for part in option]
+    return [str(BIN / "producer"), "enqueue", *arguments, *(["--verify"] if verify else [])]

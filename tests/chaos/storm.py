@@ -207,7 +207,8 @@ class _Storm:
             variant = replace(variant, shards=own)
         rng = random.Random(f"{self._plan.seed} files of {number}")
         files = FileVictim(planned, f"run {number}", variant.shards, Path(output_uri), rng) if planned else None
-        service = self._fleet.producer(variant, output_uri, number)
+        verify = planned is not None and planned.kind == Kind.OUTPUT
+        service = self._fleet.producer(variant, output_uri, number, verify=verify)
         run = Run(
             number=number,
             variant=variant,

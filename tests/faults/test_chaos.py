@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from chaos.campaign import CampaignPlan, campaign
-from chaos.faults import KILLS
+from chaos.faults import KILLS, Kind
 from chaos.report import figures_of
 from chaos.server import RedisServer
 from support.fault_runs import FaultRuns, child_of
@@ -27,7 +27,7 @@ def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path) -> None:
         seed=SEED,
         seconds=MOST_SECONDS,
         workers=3,
-        kinds=KILLS,
+        kinds=(*KILLS, Kind.STAGED),
         min_faults=KILLS_OF_EACH_KIND,
         poison_runs=0,
         shards=6,

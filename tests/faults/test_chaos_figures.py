@@ -72,6 +72,21 @@ def test_no_recovery_is_calm_while_redis_is_away_or_nobody_sweeps() -> None:
     assert not away.is_calm
 
 
+def test_no_recovery_is_calm_whose_shard_was_damaged_or_taken_back_by_a_power_loss() -> None:
+    events = [claim(9.0, "1-a", worker="w1", parent=10, pid=11), claim(13.0, "2-b", worker="w2", parent=20, pid=21)]
+    history = History([*events, *looks(10.3, 10.8, 11.3, 11.8, 12.3, 12.8)], {99})
+    kill = Fault(kind=Kind.GROUP, at=10, victim="w1", pid=10)
+    power_loss = Fault(kind=Kind.POWER, at=60, victim="redis", over_at=61)
+
+    (calm,) = recoveries([kill], history, sweep_seconds=0.5)
+    (damaged,) = recoveries([kill], history, sweep_seconds=0.5, damaged={(RUN, SHARD)})
+    (taken_back, *_) = recoveries([kill, power_loss], history, sweep_seconds=0.5)
+
+    assert calm.is_calm
+    assert not damaged.is_calm
+    assert not taken_back.is_calm
+
+
 def test_rows_scored_again_are_laid_to_the_attempt_that_lost_them(tmp_path: Path) -> None:
     log = tmp_path / "work.log"
     log.write_text("9.1 11 2 aa,bb\n9.2 11 2 cc,dd\n13.1 21 2 cc,dd\n13.2 21 2 ee,ff\n")

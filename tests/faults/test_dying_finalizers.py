@@ -165,19 +165,16 @@ def test_a_publication_that_died_midway_is_ended_without_scoring_when_redis_is_l
 
 
 @pytest.mark.faults
-def test_an_output_that_lost_a_staged_file_says_so_and_retry_all_mends_it(
+def test_a_shard_whose_staged_file_was_lost_is_done_again_by_itself(
     runs: FaultRuns, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     lost = next(path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file())
     lost.unlink()
 
     with runs.finalizer():
-        wait_until(lambda: runs.fleet.ledger.publish_error(run_id), description="publishing does not land")
-        told = runs.fleet.producer("status", run_id)
-        retried = runs.fleet.producer("retry", run_id, "--all")
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).queued == 1, description="the shard is queued again")
         with runs.worker():
             runs.wait_until_published(run_id)
 
-    assert f"Score the run again: producer retry {run_id} --all" in told.stdout
-    assert retried.returncode == 0
+    assert runs.fleet.ledger.refused() == {"stored files that were lost or damaged": 1}
     check_published_once(runs, run_id, undisturbed)

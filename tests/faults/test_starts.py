@@ -186,6 +186,18 @@ def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_othe
     assert f"worker: The files of the model folder {model} have changed" in fleet.log("w1").read_text()
 
 
+@pytest.mark.faults
+def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, faults: Faults) -> None:
+    faults.at("worker.child:_load", "before", "kill", times=20)
+
+    with runs.worker() as worker:
+        worker.wait(timeout=60)
+
+    assert worker.returncode == 70
+    assert "worker: 5 processes in a row ended before they had loaded the model" in runs.fleet.log("w1").read_text()
+    assert faults.fired() in (5, 6)
+
+
 def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
     faults.at("fleet.model:folder_revision", "before", "permission error")
 

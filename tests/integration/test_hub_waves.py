@@ -15,7 +15,7 @@ import pytest
 from huggingface_hub import HfApi
 
 from fleet.broker import make_app
-from fleet.errors import TransientError
+from fleet.errors import ShardError, TransientError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.settings import Settings
@@ -26,6 +26,7 @@ from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from hubserver import HubServer
 from producer.enqueue import Enqueued, Plan, enqueue
 from producer.finalizer.publish import NotReady
+from producer.status import run_status
 from support import hub_fleet
 from support.hub_fleet import Client, finalize, noise, outputs, published, stage, titles
 from support.records import a_receipt, a_shard
@@ -62,6 +63,10 @@ def enqueue_again(redis_url: str, spec: RunSpec) -> Enqueued:
         return enqueue(
             Plan(spec=spec, shards=SHARDS), Ledger.connect(settings), app, resend_seconds=settings.resend_seconds
         )
+
+
+def delete_repo(repo: str) -> None:
+    HfApi().delete_repo(repo, repo_type="dataset")
 
 
 def saved(spec: RunSpec) -> list[Receipt]:
@@ -434,6 +439,37 @@ class TestWaves:
         assert "saved" not in run.look(1)
 
         assert run.branches() == {"main"}
+
+
+class TestPublishingThatCannotSucceed:
+    def test_a_repository_that_was_deleted_is_said_and_the_same_command_makes_it_again(self, run: HubRun) -> None:
+        run.score(*SHARDS)
+        run.finalizer.call(delete_repo, run.repo)
+
+        with pytest.raises(ShardError, match="no such repository"):
+            run.look(100)
+        status = run_status(run.ledger, run.run_id)
+        again = run.enqueue()
+        run.look(100)
+        content = run.score(*SHARDS)
+        run.look(100)
+
+        assert (status.is_over, status.exit_code) == (True, 1)
+        assert again.counts.done == 4
+        assert run.main_has(content)
+        assert run.ledger.publication(run.run_id).shards == 4
+
+    def test_a_token_that_lost_its_rights_is_said_and_not_asked_again(self, run: HubRun) -> None:
+        run.score(*SHARDS)
+        run.hub.fault("/commit/", method="POST", status=403)
+
+        with pytest.raises(ShardError, match="the rights for this repository"):
+            run.look(100)
+        run.hub.forget_requests()
+        said = run.look(100)
+
+        assert said.startswith("not tried: ")
+        assert run.hub.requests == []
 
 
 class TestTakingOver:

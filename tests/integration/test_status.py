@@ -168,7 +168,7 @@ class TestSpeed:
         ledger.renew(again, rows=1000)
         ledger.renew(again, rows=1010)
 
-        assert ledger.counts(claim.run_id).pace.rows == 1010
+        assert ledger.pace(claim.run_id).rows == 1010
 
     def test_shards_whose_receipts_were_taken_over_were_not_scored_now(self, ledger: Ledger, run: str) -> None:
         ledger.restore(run, [a_receipt(run, A), a_receipt(run, B)])

@@ -56,6 +56,9 @@ class Published:
         content = self.read(path)
         self.write(path, content[: len(content) // 2])
 
+    def write_theirs(self, path: str) -> None:
+        self.write(path, b"theirs")
+
     def empty(self, path: str) -> None:
         self.write(path, b"")
 

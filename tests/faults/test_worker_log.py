@@ -1,0 +1,33 @@
+"""A worker's log: what a person needs, once."""
+
+import pytest
+
+from support.fault_runs import FaultRuns, child_of
+from support.faults import Faults
+from support.waiting import wait_until
+
+
+@pytest.mark.faults
+def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_no_noise(
+    runs: FaultRuns, faults: Faults
+) -> None:
+    faults.at("worker.shard:_scored", "before", "runtime error")
+    ledger = runs.fleet.ledger
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        runs.wait_for_rows(run_id)
+        child_of(worker).kill()
+        wait_until(lambda: not ledger.counts(run_id).open, description="all shards are done")
+
+    log = runs.fleet.log("w1").read_text()
+    assert log.count("Traceback (most recent call last)") == 1
+    for noise in (
+        "[config]",
+        "[queues]",
+        "calling self.run()",
+        "exiting with exitcode",
+        "semaphore",
+        "WorkerLostError",
+    ):
+        assert noise not in log

@@ -1,0 +1,224 @@
+"""A published output that was damaged is named, and the same command puts right what was lost and does nothing else.
+
+The table of what may happen to an output × folder, bucket, Hub × whether the ledger is lost too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from huggingface_hub import HfApi
+
+from fleet.ledger import Ledger
+from fleet.storage.opening import open_output
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from hubserver import HubServer
+from producer.demo.shards import write_shards
+from producer.enqueue import Plan, plan_run
+from producer.options import RunOptions
+from support import hub_fleet
+from support.hub_fleet import Client
+from support.outputs import Published
+from support.small_fleet import Outcome, enqueue_and_wait
+
+hub = hub_fleet.hub
+SHARDS, ROWS = 3, 12
+B = "000_00001"
+DATA_B, SCORES_B = f"data/{B}.parquet", f"scores/{B}.parquet"
+FOREIGN = "data/theirs.parquet"
+_numbers = count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Something that happens to a published output, and what the same command says and does then."""
+
+    happens: tuple[tuple[str, str], ...]  # what is done to which path
+    said: tuple[str, ...]
+    said_without_ledger: tuple[str, ...] | None = None  # if it is not the same
+    shards: tuple[str, ...] = ()  # that are done again
+    rows: int = 0  # that are scored for that
+    verify: bool = False
+    exit_code: int = 0
+
+
+ALL = tuple(f"000_{number:05}" for number in range(SHARDS))
+CASES = {
+    "a data file is deleted": Case(happens=(("delete", DATA_B),), said=(f"{DATA_B} is missing",), shards=(B,), rows=0),
+    "a data file is cut": Case(
+        happens=(("truncate", DATA_B),), said=(f"{DATA_B} has another size than its receipt says",), shards=(B,), rows=0
+    ),
+    "a data file is flipped": Case(
+        happens=(("flip", DATA_B),),
+        said=(f"{DATA_B} has other content than its receipt says",),
+        shards=(B,),
+        rows=0,
+        verify=True,
+    ),
+    "a score file is deleted": Case(
+        happens=(("delete", SCORES_B),), said=(f"{SCORES_B} is missing",), shards=(B,), rows=ROWS
+    ),
+    "a score file is flipped": Case(
+        happens=(("flip", SCORES_B),),
+        said=(f"{SCORES_B} has other content than its receipt says",),
+        shards=(B,),
+        rows=ROWS,
+        verify=True,
+    ),
+    "both files of a shard are deleted": Case(
+        happens=(("delete", DATA_B), ("delete", SCORES_B)),
+        said=(f"{DATA_B} is missing", f"{SCORES_B} is missing"),
+        shards=(B,),
+        rows=ROWS,
+    ),
+    "the manifest is deleted": Case(
+        happens=(("delete", MANIFEST_PATH),), said=(f"{MANIFEST_PATH} is missing",), said_without_ledger=()
+    ),
+    "the manifest is cut": Case(
+        happens=(("truncate", MANIFEST_PATH),), said=(f"{MANIFEST_PATH} cannot be read",), said_without_ledger=()
+    ),
+    "the card is deleted": Case(happens=(("delete", CARD_PATH),), said=(f"{CARD_PATH} is missing",)),
+    "the card is zeroed": Case(happens=(("zero", CARD_PATH),), said=(f"{CARD_PATH} cannot be read (it is not text)",)),
+    "everything is deleted": Case(
+        happens=(("delete_all", ""),),
+        said=(
+            *(f"{kind}/{name}.parquet is missing" for name in ALL for kind in ("data", "scores")),
+            f"{MANIFEST_PATH} is missing",
+            f"{CARD_PATH} is missing",
+        ),
+        said_without_ledger=(),
+        shards=ALL,
+        rows=SHARDS * ROWS,
+    ),
+    "a foreign file is there": Case(
+        happens=(("write_theirs", FOREIGN),), said=(f"{FOREIGN} is not a file of this run",), exit_code=1
+    ),
+    "a data file is deleted and a foreign one is there": Case(
+        happens=(("delete", DATA_B), ("write_theirs", FOREIGN)),
+        said=(f"{DATA_B} is missing", f"{FOREIGN} is not a file of this run"),
+        shards=(B,),
+        exit_code=1,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def a_plan(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("in") / "shards"
+    write_shards(folder, shards=SHARDS, rows=ROWS, seed=1)
+    options = RunOptions(
+        input_uris=(str(folder),), model=str(tiny_model), dtype="float32", output_uri=str(folder.parent / "out")
+    )
+    plan = plan_run(options)
+    return replace(plan, spec=replace(plan.spec, window_rows=5))
+
+
+def to(plan: Plan, output_uri: str) -> Plan:
+    return replace(plan, spec=replace(plan.spec, output_uri=output_uri))
+
+
+def check(case: Case, outcome: Outcome, *, is_lost: bool, shards: tuple[str, ...], rows: int) -> None:
+    said = case.said_without_ledger if is_lost and case.said_without_ledger is not None else case.said
+    assert (tuple(outcome.said), tuple(outcome.shards)) == (said, shards)
+    assert (outcome.rows_scored, outcome.exit_code) == (rows, case.exit_code)
+    assert outcome.state == ("damaged" if case.exit_code else "published")
+
+
+class TestFoldersAndBuckets:
+    @pytest.fixture(params=["folder", "memory"])
+    def uri(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+        return str(tmp_path / "out") if request.param == "folder" else f"memory://mended-{next(_numbers)}"
+
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+    def test_the_same_command_names_what_happened_and_puts_it_right(
+        self, case: Case, is_lost: bool, uri: str, a_plan: Plan, redis_url: str, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        plan, files = to(a_plan, uri), Published(uri)
+        first = enqueue_and_wait(redis_url, plan, tmp_path)
+        whole = {path: files.read(path) for path in files.paths()}
+        for happening, path in case.happens:
+            getattr(files, happening)(*([path] if path else []))
+        if is_lost:
+            ledger.redis.flushall()
+
+        outcome = enqueue_and_wait(redis_url, plan, tmp_path, case.verify)
+
+        assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
+        check(case, outcome, is_lost=is_lost, shards=case.shards, rows=case.rows)
+        now = {path: files.read(path) for path in files.paths()}
+        data = [path for path in whole if path.startswith(("data/", "scores/"))]
+        assert {path: now[path] for path in data} == {path: whole[path] for path in data}
+        assert now.keys() - whole.keys() == ({FOREIGN} if case.exit_code else set())
+        assert [path for path in files.hidden_paths() if "/staged/" in path] == []
+        findings = open_output(uri, plan.spec.run_id).inspect(list(ledger.receipts(plan.spec.run_id)), hashes=True)
+        assert [finding.path for finding in findings] == ([FOREIGN] if case.exit_code else [])
+
+
+def happen(repo: str, happening: str, path: str, folder: Path) -> None:
+    """As in a folder, by commits of somebody else."""
+    api = HfApi()
+    match happening:
+        case "delete":
+            api.delete_file(path, repo, repo_type="dataset")
+        case "delete_all":
+            api.delete_repo(repo, repo_type="dataset")
+        case _:
+            here = Published(str(folder / "theirs"))
+            if happening != "write_theirs":
+                here.write(path, Path(api.hf_hub_download(repo, path, repo_type="dataset")).read_bytes())
+            getattr(here, happening)(path)
+            api.upload_file(path_or_fileobj=here.read(path), path_in_repo=path, repo_id=repo, repo_type="dataset")
+
+
+@pytest.fixture(scope="module")
+def running_hub() -> Iterator[HubServer]:
+    with HubServer(xet=False) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def user(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(running_hub, tmp_path_factory.mktemp("home"), "user")
+    yield client
+    client.close()
+
+
+class TestHub:
+    @pytest.mark.parametrize("is_lost", [False, True], ids=["ledger", "ledger-lost"])
+    @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+    def test_the_same_command_names_what_happened_and_puts_it_right(
+        self,
+        case: Case,
+        is_lost: bool,
+        hub: HubServer,
+        user: Client,
+        a_plan: Plan,
+        redis_url: str,
+        ledger: Ledger,
+        tmp_path: Path,
+    ) -> None:
+        repo = f"org/mended-{next(_numbers)}"
+        plan = to(a_plan, f"hf://datasets/{repo}")
+        first = user.call(enqueue_and_wait, redis_url, plan, tmp_path)
+        whole = {path: hub.read(repo, path) for path in hub.files(repo)}
+        for happening, path in case.happens:
+            user.call(happen, repo, happening, path, tmp_path)
+        if is_lost:
+            ledger.redis.flushall()
+
+        outcome = user.call(enqueue_and_wait, redis_url, plan, tmp_path, case.verify)
+
+        assert (first.state, first.said, first.shards) == ("published", [], list(ALL))
+        # A blob that an earlier commit names is still there: it is committed again, and nothing is scored. Only a run that
+        # the ledger has lost is taken over by what main shows.
+        is_done_again = is_lost or case.shards == ALL
+        shards, rows = (case.shards, case.rows) if is_done_again else ((), 0)
+        check(case, outcome, is_lost=is_lost, shards=shards, rows=rows)
+        now = {path: hub.read(repo, path) for path in hub.files(repo)}
+        data = [path for path in whole if path.startswith(("data/", "scores/"))]
+        assert {path: now[path] for path in data} == {path: whole[path] for path in data}
+        assert now.keys() - whole.keys() == ({FOREIGN} if case.exit_code else set())
+        assert set(hub.branches(repo)) == {"main"}

@@ -1,0 +1,84 @@
+"""A fleet without processes: a command, a worker with the stand-in scorer and a finalizer, one after another in this process."""
+
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from stand_in import StandInScorer
+
+from fleet.broker import make_app
+from fleet.ledger import Claim, Ledger, Publication
+from fleet.settings import Settings
+from fleet.storage.opening import open_output
+from producer.enqueue import Plan, enqueue
+from producer.finalizer.publish import finalize_run
+from producer.status import looked_at, run_status, what_next
+from worker.checkpoint import open_checkpoint
+from worker.lease import Lease
+from worker.shard import score_shard
+from worker.watchdog import Watchdog
+
+_ROUNDS = 4  # of scoring and publishing; a run that is not published then never is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a user of `producer enqueue --wait` sees, and what it cost."""
+
+    said: list[str]  # of the output, before anything was put right
+    then: list[str]  # below the table, at the end
+    shards: list[str]  # that were done
+    rows_scored: int
+    state: str
+    exit_code: int
+
+
+def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
+    """What the command does with a worker and a finalizer at hand, to its end."""
+    settings = Settings(redis_url=redis_url)
+    ledger = Ledger.connect(settings)
+    with make_app("test", settings) as app:
+        done = enqueue(plan, ledger, app, resend_seconds=60, verify=verify)
+    log = folder / "work.log"
+    log.unlink(missing_ok=True)
+    scorer, shards, run_id = StandInScorer("cpu", log, rows_a_batch=4, seconds_a_batch=0), [], plan.spec.run_id
+    for _ in range(_ROUNDS):
+        shards += work(ledger, plan, scorer, folder)
+        if ledger.publication(run_id) or isinstance(finalize_run(ledger, run_id, without_failed=False), Publication):
+            break
+    status = looked_at(ledger, run_status(ledger, run_id), hashes=verify)
+    return Outcome(
+        said=[str(finding) for finding in done.findings],
+        then=what_next(status),
+        shards=shards,
+        rows_scored=sum(int(line.split()[2]) for line in log.read_text().splitlines()),
+        state=status.word,
+        exit_code=status.exit_code,
+    )
+
+
+def work(ledger: Ledger, plan: Plan, scorer: StandInScorer, folder: Path) -> list[str]:
+    """Do every shard that can be claimed; returns their names."""
+    done = []
+    for shard in plan.shards:
+        claim = ledger.claim(plan.spec.run_id, shard.name, "w1@test/1")
+        if isinstance(claim, Claim):
+            _score(ledger, claim, scorer, folder)
+            done.append(shard.name)
+    return done
+
+
+def _score(ledger: Ledger, claim: Claim, scorer: StandInScorer, folder: Path) -> None:
+    output, stopping = open_output(claim.spec.output_uri, claim.run_id), threading.Event()
+    lease = Lease(
+        ledger,
+        claim,
+        stopping=stopping,
+        report=lambda _line: None,
+        report_seconds=10,
+        watchdog=Watchdog(900, sys.__stderr__),
+    )
+    with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
+        receipt = score_shard(claim, scorer, lease, checkpoint, output, worker="w1@test/1", scratch_dir=folder)
+    ledger.complete(claim, receipt)
