@@ -23,7 +23,7 @@ from producer.destination import with_output
 from producer.finalizer.publish import look_again
 from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
-from producer.preflight import check_hub_answers, check_places, input_needs_hub, run_needs_hub
+from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.same_run import changed_files_told, same_run
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
@@ -59,13 +59,15 @@ class Enqueued:
 
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
-    _check_one_input(options)
+    _check_input_is_named(options)
     options = with_output(options)
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
         _refuse_secrets(option, uri)
     check_places(options)
     _check_output_is_apart(options)
-    source = _source(options)
+    check_hub_has_places(options)
+    source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
+    check_hub_has_model(options)
     model = resolve_model(options.model, options.model_revision)
     _check_function(options.function_to_apply, outputs=len(model.labels))
     schema = _schema(source.shards[0])
@@ -150,20 +152,15 @@ def _refuse_secrets(option: str, uri: str) -> None:
         )
 
 
-def _check_one_input(options: RunOptions) -> None:
+def _check_input_is_named(options: RunOptions) -> None:
     if (options.crawl is None) == (not options.input_uris):
         raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
 
 
-def _source(options: RunOptions) -> Input:
-    """The shards to read. Files of this machine are looked for before the Hub is asked anything."""
-    if input_needs_hub(options):
-        check_hub_answers()
-    crawl, uris = options.crawl, options.input_uris
-    source = list_input(*uris) if crawl is None else crawl_input(crawl, options.dataset)
-    if run_needs_hub(options) and not input_needs_hub(options):
-        check_hub_answers()
-    return limited(source, shards=options.limit_shards, rows=options.limit_rows)
+def _input(options: RunOptions) -> Input:
+    if options.crawl is not None:
+        return crawl_input(options.crawl, options.dataset)
+    return list_input(*options.input_uris)
 
 
 def _check_output_is_apart(options: RunOptions) -> None:

@@ -23,13 +23,13 @@ _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", 
 
 
 def check_places(options: RunOptions) -> None:
-    """Raises UsageError for a URL whose kind is unknown, cannot hold an output, or needs a package that is not installed."""
+    """Raises UsageError for a URL of an unknown kind, one that cannot hold an output, or one that needs a further package."""
     for uri in options.input_uris:
         _check_place("--input", uri)
     if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
         raise UsageError(
-            f"--output {options.output_uri} cannot be written to. Name a folder, a bucket (s3://, gs://, az://), "
-            "or hf://datasets/<user>/<name>."
+            f"--output {options.output_uri} is of a kind that cannot be written to. Name a folder, a bucket "
+            "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
         )
     if protocol == "hf":
         repo_id_of(options.output_uri)
@@ -38,16 +38,21 @@ def check_places(options: RunOptions) -> None:
         raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
 
 
-def input_needs_hub(options: RunOptions) -> bool:
-    return options.crawl is not None or any(uri.startswith("hf://") for uri in options.input_uris)
+def check_hub_has_places(options: RunOptions) -> None:
+    """Raises UsageError if the input or the output is on the Hub and that is out of reach."""
+    places = (*options.input_uris, options.output_uri)
+    if options.crawl is not None or any(uri.startswith("hf://") for uri in places):
+        _check_hub_answers()
 
 
-def run_needs_hub(options: RunOptions) -> bool:
-    return input_needs_hub(options) or options.output_uri.startswith("hf://") or _is_on_hub(options.model)
+def check_hub_has_model(options: RunOptions) -> None:
+    """Raises UsageError if the model is on the Hub and that is out of reach."""
+    if not Path(options.model).expanduser().is_dir() and _is_repo_id(options.model):
+        _check_hub_answers()
 
 
-def check_hub_answers() -> None:
-    """Raises UsageError if the Hub is out of reach. The client itself would try for half a minute."""
+def _check_hub_answers() -> None:
+    """One short request: the Hub's client would retry for half a minute, and print a line each time."""
     endpoint = HfApi().endpoint
     try:
         get_session().head(endpoint, timeout=_ANSWER_SECONDS)
@@ -75,9 +80,7 @@ def _protocol(uri: str) -> str:
     return uri.split("::")[0].partition("://")[0] if "://" in uri else "file"
 
 
-def _is_on_hub(model: str) -> bool:
-    if Path(model).expanduser().is_dir():
-        return False
+def _is_repo_id(model: str) -> bool:
     try:
         validate_repo_id(model)
     except HFValidationError:

