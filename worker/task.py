@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,10 +79,15 @@ def _leave_to_others(child: Child, task: Task, fields: dict[str, object], newer:
 def _work_on(claim: Claim, child: Child, task: Task, worker: str) -> str:
     try:
         receipt, still_open = _scored_and_recorded(claim, child, task, worker)
-    except (Stopped, LeaseLost) as end:
-        logger.warning("%s", end)
+    except Stopped as stop:
+        logger.warning("%s", stop)
+        patiently(lambda: child.ledger.release(claim), threading.Event())  # until `Child.end_now`: else it is a crash
+        _send_due(child, claim)
+        return str(stop)
+    except LeaseLost as lost:
+        logger.warning("%s", lost)
         _give_back(child, claim)  # does nothing where another attempt has the shard
-        return str(end)
+        return str(lost)
     except RunUnknown as lost:
         logger.warning("Shard %s is scored, and its receipt kept with the output. %s", claim.shard.name, lost)
         return str(lost)

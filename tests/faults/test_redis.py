@@ -68,6 +68,29 @@ def test_shards_go_on_while_redis_is_killed_and_started_again_and_nothing_is_sco
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+@pytest.mark.faults
+def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon_as_it_answers(
+    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    runs.lease_seconds = 300
+    run_id = runs.enqueue()
+
+    with runs.worker() as worker:
+        runs.wait_for_rows(run_id, 8)
+        server.kill()
+        worker.terminate()
+        wait_until(lambda: "Waiting for Redis" in runs.fleet.log("w1").read_text(), description="it waits for Redis")
+        server.start()
+        worker.wait(timeout=10)
+    running = runs.fleet.ledger.counts(run_id).running
+    with runs.served():
+        runs.wait_until_published(run_id)
+
+    assert running == 0
+    assert {line["attempt"] for line in runs.manifest()} == {1}
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
 @pytest.mark.parametrize("loss", ["flushed", pytest.param("no-persistence", marks=pytest.mark.faults)])
 def test_after_a_total_loss_of_redis_the_same_enqueue_scores_nothing_again_whose_receipt_was_kept(
     loss: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
