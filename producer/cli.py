@@ -388,7 +388,7 @@ def _say_findings(done: "Enqueued") -> None:
         say("The output is not as it was published:")
         for line in lines_of(done.findings):
             say(f"  {line}")
-        say(f"{done.counts.open} shards are scored again; all others are left as they are.")
+        say(f"Shards that are scored again: {done.counts.open}. All others are left as they are.")
 
 
 def _taken_over(done: "Enqueued") -> str:

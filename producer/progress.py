@@ -55,6 +55,7 @@ def progress_line(status: RunStatus) -> str:
         case "queued" | "stopped":
             return "Waiting for a worker"
         case "stalled":
-            return f"{status.counts.rows_scored:,} rows; stalled"
+            waits_for = "no progress" if status.workers else "waiting for a worker"
+            return f"{status.counts.rows_scored:,} rows; {waits_for}"
         case _:
             return f"{status.counts.rows_scored:,} rows, {status.rows_per_second:,.0f} rows/s"

@@ -232,9 +232,12 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield f"The output {status.output_uri} is not as it was published:"
         yield from (f"  {line}" for line in lines_of(status.findings))
         if any(finding.is_mendable for finding in status.findings):
-            yield "The command that started the run puts this right: it scores again what is lost, and nothing else."
+            yield (
+                "The command that started the run, with --verify, repairs this: it scores again what is lost, and "
+                "nothing else."
+            )
         if not all(finding.is_mendable for finding in status.findings):
-            yield "Files of others are left alone. Remove them by hand."
+            yield "Files that are not of this run are left alone. Remove them yourself."
     elif status.is_published and status.publication:
         yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
     elif status.publish_error and status.publish_failed:
@@ -275,7 +278,7 @@ def _names(status: RunStatus) -> str:
 def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{times:,} {what}" for what, times in status.refused.items())
-        yield f"Refused so far, over all runs: {refused}."
+        yield f"Refused or repaired so far, in all runs: {refused}."
 
 
 def _count(number: int, what: str) -> str:

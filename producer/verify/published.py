@@ -45,8 +45,6 @@ def _manifest(uri: str) -> bytes:
         with translated(f"Reading {uri}/{MANIFEST_PATH}"):
             return bytes(filesystem.cat_file(f"{root.rstrip('/')}/{MANIFEST_PATH}"))
     except ShardError as error:
-        raise UsageError(
-            f"Nothing is published at {uri}: it has no {MANIFEST_PATH} that can be read. {error}"
-        ) from error
+        raise UsageError(f"Nothing is published at {uri}, or its {MANIFEST_PATH} was lost: {error}") from error
     except (ImportError, ValueError) as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error

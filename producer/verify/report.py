@@ -56,6 +56,8 @@ class Verification:
         yield from (str(fault) for fault in self.faults[:_LINES])
         if len(self.faults) > _LINES:
             yield f"and {len(self.faults) - _LINES:,} more"
+        if not self.is_sound:
+            yield "Repair what is missing or changed with the command that started the run and --verify."
         yield "sound" if self.is_sound else f"damaged: {len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''}"
 
 

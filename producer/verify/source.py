@@ -23,9 +23,15 @@ from producer.verify.rows import ScoredRows, same_values
 _BATCH_ROWS = 1024
 
 
-def source_shards(uris: tuple[str, ...]) -> dict[str, Shard]:
-    """The shards of the input by name. Raises UsageError if there are none."""
-    return {shard.name: shard for shard in list_input(*uris).shards}
+def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shard]:
+    """The shards of the input by name. Raises UsageError if none of them is one of the dataset's."""
+    shards = {shard.name: shard for shard in list_input(*uris).shards}
+    if shards and not any(receipt.shard in shards for receipt in published.receipts):
+        raise UsageError(
+            f"None of the {len(published.receipts):,} shards of {published.uri} is in {', '.join(uris)}. "
+            "Name the --input of the run with --source."
+        )
+    return shards
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:

@@ -25,7 +25,7 @@ def verify(
     cannot be listed, TransientError for the network.
     """
     published = read_published(uri)
-    shards = source_shards(source) if source else {}
+    shards = source_shards(source, published) if source else {}
     faults = [*_file_faults(published), *_left_out(published)]
     if source:
         faults += unlisted_shards(shards, published)

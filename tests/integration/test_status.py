@@ -131,7 +131,7 @@ class TestWorkers:
         assert what_next(status) == [
             "1 worker serves this run, but no row was scored for 7 min. Look at the logs: w1@host/7."
         ]
-        assert progress_line(status) == "5 rows; stalled"
+        assert progress_line(status) == "5 rows; no progress"
 
     def test_a_run_behind_another_says_which(self, ledger: Ledger, run: str) -> None:
         announce(ledger.redis, replace(READY, activity="busy", run_id="another.run"))
@@ -251,7 +251,7 @@ class TestRefused:
         status = run_status(ledger, status.run_id)
 
         assert (
-            "Refused so far, over all runs: 1 messages of a newer version; 1,200 messages that are not ours."
+            "Refused or repaired so far, in all runs: 1 messages of a newer version; 1,200 messages that are not ours."
         ) in what_next(status)
         assert status.as_json()["refused"] == {
             "messages of a newer version": 1,

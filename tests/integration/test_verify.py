@@ -190,7 +190,9 @@ class TestTheCommand:
         answer = run_command("producer", "verify", str(dataset.output), environment={})
 
         assert answer.returncode == 1, answer.stderr
-        assert answer.stdout.splitlines()[-2:] == [f"{path}: is missing", "damaged: 1 fault"]
+        *_, fault, remedy, verdict = answer.stdout.splitlines()
+        assert (fault, verdict) == (f"{path}: is missing", "damaged: 1 fault")
+        assert "--verify" in remedy
 
     def test_a_place_where_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
         answer = run_command("producer", "verify", str(tmp_path), environment={})
@@ -292,6 +294,13 @@ class TestSource:
 
         assert dataset.faults() == []
         assert dataset.faults(with_source=True) == [f"data/{shard}.parquet: is missing: the input has this shard"]
+
+    def test_another_input_is_a_usage_error(self, dataset: Dataset, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        pq.write_table(pa.table({"text": ["a"]}), tmp_path / "other" / "zzz.parquet")
+
+        with pytest.raises(UsageError, match="None of the 3 shards of .* is in .*other"):
+            verify(str(dataset.output), source=(str(tmp_path / "other"),))
 
     def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
         shard = dataset.receipts[1].shard
