@@ -112,8 +112,7 @@ def report_of(outcomes: Sequence[Outcome], *, cores: int) -> Report:
 def figures_of(outcome: Outcome) -> StormFigures:
     plan = outcome.plan
     history = History(outcome.events, outcome.finalizer_pids)
-    damaged = {(run.run_id, shard) for run in outcome.runs if run.files for shard in run.files.touched}
-    found = recoveries(outcome.faults, history, sweep_seconds=plan.fleet.sweep_seconds, damaged=damaged)
+    found = recoveries(outcome.faults, history, sweep_seconds=plan.fleet.sweep_seconds, damaged=_damaged(outcome))
     done = work(outcome.work_log, outcome.events)
     loads = [event.seconds for event in outcome.events if event.what == "loaded"]
     bounds = broken_bounds(done.lost_to(found), plan.fleet, load_seconds=max(loads, default=0.0))
@@ -143,6 +142,15 @@ def figures_of(outcome: Outcome) -> StormFigures:
         counts={str(promise): sum(one.promise == promise for one in broken) for promise in Promise},
         broken=[str(one) for one in broken],
     )
+
+
+def _damaged(outcome: Outcome) -> set[tuple[str, str]]:
+    """The shards, by their runs, whose work was lost to something else: poison kills the process that is to give it back."""
+    return {
+        (run.run_id, shard)
+        for run in outcome.runs
+        for shard in run.variant.poison | (run.files.touched if run.files else set())
+    }
 
 
 def text_of(report: Report) -> str:
