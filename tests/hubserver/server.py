@@ -184,6 +184,10 @@ class HubServer:
     def faults_left(self) -> int:
         return self._faults.left()
 
+    def forget_faults(self) -> None:
+        """Take back faults for requests that may or may not come."""
+        self._faults.forget()
+
     @property
     def handler_errors(self) -> list[str]:
         """The tracebacks of this server's own bugs. A test that uses it may assert that there is none."""

@@ -87,3 +87,7 @@ class Faults:
 
     def left(self) -> int:
         return len(self._waiting)
+
+    def forget(self) -> None:
+        with self._taking:
+            self._waiting.clear()

@@ -306,6 +306,7 @@ class TestReserving:
 
         reserving = [worker.start(reserve, spec), finalizer.start(reserve, other)]
         ended = [future.exception() for future in reserving]
+        hub.forget_faults()  # one that came late saw the other's branch, and made none
 
         went_on = [ending is None for ending in ended]
         assert sum(went_on) <= 1

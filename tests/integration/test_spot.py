@@ -531,7 +531,7 @@ class TestSettings:
         assert gcp.asked == []
 
     def test_a_cloud_that_is_not_known_is_a_mistake_told_in_one_line(self) -> None:
-        done = run_command("worker", "start", "--spot-notice", "oracle", environment={})
+        done = run_command("worker", "start", environment={"SHARDSIFT_SPOT_NOTICE": "oracle"})
 
         assert done.returncode == 2
         assert done.stderr.startswith("worker: The environment variable SHARDSIFT_SPOT_NOTICE has a wrong value")
