@@ -167,7 +167,7 @@ def test_a_worker_that_began_on_a_gpu_leaves_when_it_is_gone(runs: FaultRuns, fa
     assert worker.returncode == 70
     assert "worker: There is no device cuda" in runs.fleet.log("w1").read_text()
     assert runs.fleet.ledger.counts(run_id).running == 0
-    assert not processes_with(faults)
+    wait_until_gone(faults)
 
 
 @pytest.mark.faults
