@@ -35,7 +35,7 @@ OF_WORKERS = (
     *(Kind.FREEZE, Kind.CUT, Kind.HALF_OPEN, Kind.DELAY),
 )
 OF_REDIS = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)
-OF_FILES = (Kind.STAGED, Kind.INPUT, Kind.OUTPUT)
+OF_FILES = frozenset({Kind.STAGED, Kind.INPUT, Kind.OUTPUT})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,68 +15,77 @@ import pyarrow.parquet as pq
 
 from chaos.faults import Fault, Kind, Planned
 
-_BETWEEN_SECONDS = 0.5  # two damaged files of a run
+_WHOLE_OUTPUTS = 0.25  # of the damages to outputs delete all of it
 _FLIP = 0x40
 
 
 class FileVictim:
-    """The files of a run, which has one kind of fault. `touched` are the shards that it met so far."""
+    """The files of a run. `touched` are the shards that met a fault so far: each meets one of `faults` at most."""
 
-    def __init__(self, planned: Planned, name: str, shards: Path, output: Path, rng: random.Random) -> None:
-        self.kind = planned.kind
+    def __init__(
+        self,
+        name: str,
+        shards: Path,
+        output: Path,
+        faults: Iterator[Planned],
+        *,
+        output_faults: int,
+        rng: random.Random,
+    ) -> None:
         self.touched: set[str] = set()
-        self._planned = planned
         self._name = name
         self._shards = shards
         self._output = output
+        self._faults = faults
+        self._output_faults = output_faults
         self._rng = rng
-        self._due_at: float | None = None
+        self._next: Planned | None = None
+        self._due_at = 0.0
         self._replaced: tuple[Fault, Path, float] | None = None  # the input, and until when
 
     @property
     def is_input_whole(self) -> bool:
         return self._replaced is None
 
-    def tick(self, now: float, open_shards: set[str], may_damage: Callable[[], bool]) -> Iterator[Fault]:
-        """Of an enqueued run. Where nothing may be damaged, what was replaced is put back all the same."""
+    def tick(self, now: float, open_shards: set[str], may_damage: Callable[[Kind], bool]) -> Iterator[Fault]:
+        """Of an enqueued run. A replaced input is put back even if nothing may be damaged now."""
         if self._replaced and now >= self._replaced[2]:
             self._put_back(now)
-        if self._due_at is None:
-            self._due_at = now + self._planned.after_seconds
-        if now < self._due_at or len(open_shards) < 2 or self._is_done or not may_damage():
+        if self._next is None:
+            self._plan_next(now)
+        if self._next is None or now < self._due_at or len(open_shards) < 2 or not may_damage(self._next.kind):
             return
-        if self.kind == Kind.STAGED and self._damage_staged():
-            self._due_at = now + _BETWEEN_SECONDS
-            yield self._fault(now)
-        elif self.kind == Kind.INPUT:
-            fault = self._fault(now)
-            self._replace_input(fault, open_shards)
+        planned, self._next = self._next, None
+        fault = Fault(kind=planned.kind, at=now, victim=self._name)
+        if planned.kind == Kind.STAGED:
+            is_done = self._damage_staged()
+        else:
+            is_done = self._replace_input(fault, open_shards, planned.lasts_seconds)
+        if is_done:
             yield fault
 
     def damage_output(self, now: float) -> Fault | None:
-        """Of a run that is published, once."""
-        if self.kind != Kind.OUTPUT or self.touched:
+        """Of a run that is published. None when it was damaged often enough."""
+        if self._output_faults == 0:
             return None
+        self._output_faults -= 1
         self.touched = {path.stem for path in self._shards.glob("*.parquet")}
-        if self._rng.random() < 0.25:
+        if self._rng.random() < _WHOLE_OUTPUTS:
             shutil.rmtree(self._output)
         else:
             files = [*self._output.glob("*.parquet"), *self._output.glob("data/**/*.parquet")]
             files += self._output.glob("scores/**/*.parquet")
             for file in self._rng.sample(sorted(files), self._rng.randint(1, 3)):
                 self._rng.choice(_DAMAGES)(file, self._rng)
-        return self._fault(now)
+        return Fault(kind=Kind.OUTPUT, at=now, victim=self._name)
 
-    @property
-    def _is_done(self) -> bool:
-        """An input is replaced once, and an output is damaged when it is published."""
-        return self.kind == Kind.OUTPUT or (self.kind == Kind.INPUT and bool(self.touched))
-
-    def _fault(self, now: float) -> Fault:
-        return Fault(kind=self.kind, at=now, victim=self._name)
+    def _plan_next(self, now: float) -> None:
+        self._next = next(self._faults, None)
+        if self._next:
+            self._due_at = now + self._next.after_seconds
 
     def _damage_staged(self) -> bool:
-        """Each shard's files once at most; False where there is no other yet."""
+        """Each shard's files once at most. False if no other shard has any yet."""
         staged = [file for file in self._output.glob(".shardsift/*/staged/**/*") if file.is_file()]
         fresh = [file for file in staged if file.parent.name.removesuffix(".parquet") not in self.touched]
         if not fresh:
@@ -89,9 +98,12 @@ class FileVictim:
         self.touched.add(file.parent.name.removesuffix(".parquet"))
         return True
 
-    def _replace_input(self, fault: Fault, open_shards: set[str]) -> None:
-        """By another file with as many rows, as a pipeline upstream would."""
-        shard = self._rng.choice(sorted(open_shards))
+    def _replace_input(self, fault: Fault, open_shards: set[str], seconds: float) -> bool:
+        """By another file with as many rows, as a pipeline upstream would. One at a time; False if none is left."""
+        fresh = sorted(open_shards - self.touched)
+        if self._replaced or not fresh:
+            return False
+        shard = self._rng.choice(fresh)
         self.touched.add(shard)
         file = self._shards / f"{shard}.parquet"
         table = pq.read_table(file)
@@ -100,7 +112,8 @@ class FileVictim:
         pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", texts), other)
         os.link(file, self._shards / f"{shard}.kept")
         other.replace(file)
-        self._replaced = fault, file, fault.at + self._planned.lasts_seconds
+        self._replaced = fault, file, fault.at + seconds
+        return True
 
     def _put_back(self, now: float) -> None:
         assert self._replaced

@@ -143,6 +143,11 @@ class ChaosFleet:
         if self.ledger.counts(run.run_id).failed:
             self._see_to(run, "retry")
 
+    def is_seen_to(self, run: Run) -> bool:
+        """Whether a command of its operator is under way."""
+        service = self._last_words.get(run.number)
+        return service is not None and service.is_running
+
     def _see_to(self, run: Run, command: str) -> None:
         """Have this command done, and again if Redis was away."""
         service = self._last_words.get(run.number)

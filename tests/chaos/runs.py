@@ -59,10 +59,10 @@ class Run:
         self.run_id = ""
         self._run_again()
 
-    def tick(self, now: float, may_damage: Callable[["Run"], bool]) -> Iterator[Fault]:
+    def tick(self, now: float, may_damage: Callable[["Run", Kind], bool]) -> Iterator[Fault]:
         """Faults of files come when the run is enqueued, that of its producer before."""
         if self.files and (self.is_enqueued or not self.files.is_input_whole):
-            yield from self.files.tick(now, self.open_shards, lambda: self.is_enqueued and may_damage(self))
+            yield from self.files.tick(now, self.open_shards, lambda kind: self.is_enqueued and may_damage(self, kind))
         if self.is_enqueued:
             return
         if self.service.is_running:

@@ -22,7 +22,7 @@ _WORKER_DECK = {
 _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
-_FILES_DECK = {Kind.STAGED: 2, Kind.INPUT: 1, Kind.OUTPUT: 2}
+_FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
 _WORKER_PAUSE_SECONDS = 1.6  # at most, from its first claim to the fault: it may be in any part of a shard
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
 _ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 32.0  # faults of Redis come in bursts: else no other fault would be met in calm
@@ -30,7 +30,8 @@ _FINALIZER_PAUSE_SECONDS = 12.0
 _END_OF_RUN_SECONDS = 0.4  # in which a finalizer has published, from the last shard on
 _PRODUCER_SECONDS = 2.0  # that an enqueue takes
 _KILLED_PRODUCERS = 0.25
-_FILES_SECONDS = 0.8  # from the enqueue of a run to the first fault of its files
+_FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
+_OUTPUT_FAULTS = 3  # of each run, one after each of its publications
 _REPLACED_SECONDS = (0.5, 3.0)  # that an input is another
 
 
@@ -76,13 +77,18 @@ class Schedule:
             is_killed = Kind.PRODUCER in self._only and rng.random() < _KILLED_PRODUCERS
             yield Planned(kind=Kind.PRODUCER, after_seconds=rng.uniform(0, _PRODUCER_SECONDS)) if is_killed else None
 
-    def of_files(self) -> Iterator[Planned]:
-        """For each run one kind of fault of files; none at all where none of them is to be put in."""
-        rng = self._rng("files")
+    def of_files(self, run: int) -> Iterator[Planned]:
+        """The faults of a run's inputs and staged files."""
+        rng = self._rng(f"files of {run}")
         for kind in self._kinds(_FILES_DECK, rng):
             yield Planned(
                 kind=kind, after_seconds=rng.uniform(0, _FILES_SECONDS), lasts_seconds=rng.uniform(*_REPLACED_SECONDS)
             )
+
+    @property
+    def output_faults(self) -> int:
+        """How often the published output of each run is damaged."""
+        return _OUTPUT_FAULTS if Kind.OUTPUT in self._only else 0
 
     def rng_of_power(self) -> random.Random:
         """Decides what a power loss takes."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import redis
 
 from chaos.events import Event, EventLog
-from chaos.faults import KILLS, Fault, Kind
+from chaos.faults import KILLS, OF_FILES, Fault, Kind
 from chaos.files import FileVictim
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
@@ -84,7 +84,6 @@ class _Storm:
         self._rng = random.Random(f"{plan.seed} runs")
         self._schedule = Schedule(plan.seed, lease_seconds=plan.fleet.lease_seconds, only=plan.kinds)
         self._producers = self._schedule.of_producers()
-        self._files = self._schedule.of_files()
         self._active: list[Run] = []
         self._looked_at = 0.0
         self._told_at = time.time()
@@ -201,14 +200,11 @@ class _Storm:
         if repo:
             self._hub.create_repo(repo)
         output_uri = f"hf://datasets/{repo}" if repo else str(self._fleet.folder / "out" / str(number))
-        planned = None if repo else next(self._files, None)
-        if planned and planned.kind == Kind.INPUT:
-            own = shutil.copytree(variant.shards, self._fleet.folder / "inputs" / str(number))
-            variant = replace(variant, shards=own)
-        rng = random.Random(f"{self._plan.seed} files of {number}")
-        files = FileVictim(planned, f"run {number}", variant.shards, Path(output_uri), rng) if planned else None
-        verify = planned is not None and planned.kind == Kind.OUTPUT
-        service = self._fleet.producer(variant, output_uri, number, verify=verify)
+        files = None
+        if not repo and not OF_FILES.isdisjoint(self._plan.kinds):
+            variant = replace(variant, shards=self._own_input(variant, number))
+            files = self._file_victim(variant, number, Path(output_uri))
+        service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
         run = Run(
             number=number,
             variant=variant,
@@ -222,6 +218,19 @@ class _Storm:
         )
         self._active.append(run)
         self.outcome.runs.append(run)
+
+    def _own_input(self, variant: Variant, number: int) -> Path:
+        return Path(shutil.copytree(variant.shards, self._fleet.folder / "inputs" / str(number)))
+
+    def _file_victim(self, variant: Variant, number: int, output: Path) -> FileVictim:
+        return FileVictim(
+            f"run {number}",
+            variant.shards,
+            output,
+            self._schedule.of_files(number),
+            output_faults=self._schedule.output_faults,
+            rng=random.Random(f"{self._plan.seed} damage of {number}"),
+        )
 
     def _look_at_runs(self, now: float) -> None:
         for run in list(self._active):
@@ -242,16 +251,18 @@ class _Storm:
             return False
         if run.variant.poison:
             self._fleet.publish_without_failed(run)
-        if run.files and run.files.kind == Kind.INPUT and run.files.is_input_whole:
+        if run.files and run.files.is_input_whole:
             self._fleet.retry_failed(run)
         return self._fleet.ledger.publication(run.run_id) is not None
 
-    def _may_damage(self, run: Run) -> bool:
-        """Not while the run may be published at this moment."""
+    def _may_damage(self, run: Run, kind: Kind) -> bool:
+        """No file while the run may be published at this moment, and no input while a retry may record it as the new one."""
         try:
-            return self._fleet.ledger.counts(run.run_id).open >= 2
+            counts = self._fleet.ledger.counts(run.run_id)
         except redis.RedisError:
             return False
+        is_retried = kind == Kind.INPUT and (counts.failed > 0 or self._fleet.is_seen_to(run))
+        return counts.open >= 2 and not is_retried
 
     def _end(self, run: Run) -> None:
         problems = problems_of_run(
@@ -283,5 +294,5 @@ class _Storm:
         self._say(f"{self._plan.name}: {ended} runs, " + ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts)))
 
 
-def _never(_: Run) -> bool:
+def _never(_: Run, __: Kind) -> bool:
     return False

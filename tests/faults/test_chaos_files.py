@@ -18,9 +18,17 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path / "shards"
 
 
-def victim_of(kind: Kind, shards: Path, output: Path, *, seed: int = 1) -> FileVictim:
-    planned = Planned(kind=kind, after_seconds=0.5, lasts_seconds=2.0)
-    return FileVictim(planned, "run 1", shards, output, random.Random(seed))
+def victim_of(shards: Path, output: Path, *kinds: Kind, output_faults: int = 0, seed: int = 1) -> FileVictim:
+    faults = (Planned(kind=kind, after_seconds=0.5, lasts_seconds=2.0) for kind in kinds)
+    return FileVictim("run 1", shards, output, faults, output_faults=output_faults, rng=random.Random(seed))
+
+
+def always(_: Kind) -> bool:
+    return True
+
+
+def never(_: Kind) -> bool:
+    return False
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -32,14 +40,14 @@ def open_shards(shards: Path) -> set[str]:
 
 
 def test_an_input_is_another_for_a_while_and_then_byte_for_byte_what_it_was(shards: Path, tmp_path: Path) -> None:
-    victim = victim_of(Kind.INPUT, shards, tmp_path / "out")
+    victim = victim_of(shards, tmp_path / "out", Kind.INPUT)
     before = contents(shards)
     names = open_shards(shards)
 
-    early = list(victim.tick(BEFORE, names, lambda: True))
-    (fault,) = victim.tick(DURING, names, lambda: True)
+    early = list(victim.tick(BEFORE, names, always))
+    (fault,) = victim.tick(DURING, names, always)
     during = {name: content for name, content in contents(shards).items() if name in before}
-    late = list(victim.tick(AFTER, names, lambda: True))
+    late = list(victim.tick(AFTER, names, always))
 
     assert early == late == []
     assert {name for name in before if during[name] != before[name]} == {f"{shard}.parquet" for shard in victim.touched}
@@ -55,15 +63,15 @@ def test_each_shards_staged_files_are_damaged_once_and_only_while_shards_are_ope
         staged.parent.mkdir(parents=True)
         staged.write_bytes(b"all that a worker made")
     before = contents(output)
-    victim = victim_of(Kind.STAGED, shards, output)
-    list(victim.tick(BEFORE, open_shards(shards), lambda: True))
+    victim = victim_of(shards, output, *[Kind.STAGED] * 20)
+    list(victim.tick(BEFORE, open_shards(shards), always))
 
     refused = [
-        *victim.tick(DURING, open_shards(shards), lambda: False),
-        *victim.tick(DURING, {"000_00000"}, lambda: True),
+        *victim.tick(DURING, open_shards(shards), never),
+        *victim.tick(DURING, {"000_00000"}, always),
     ]
     untouched = contents(output)
-    faults = [fault for now in range(1, 20) for fault in victim.tick(float(now), open_shards(shards), lambda: True)]
+    faults = [fault for now in range(1, 20) for fault in victim.tick(float(now), open_shards(shards), always)]
 
     assert refused == []
     assert untouched == before
@@ -72,19 +80,59 @@ def test_each_shards_staged_files_are_damaged_once_and_only_while_shards_are_ope
     assert all(after.get(path) != content for path, content in before.items())
 
 
+def test_inputs_are_replaced_one_at_a_time_and_each_once(shards: Path, tmp_path: Path) -> None:
+    victim = victim_of(shards, tmp_path / "out", *[Kind.INPUT] * 40)
+    before = contents(shards)
+    names = open_shards(shards)
+
+    replaced = []
+    for now in range(60):
+        for fault in victim.tick(float(now), names, always):
+            replaced.append(fault)
+            assert not victim.is_input_whole
+        if now == 2:
+            assert len(replaced) == 1
+
+    assert len(replaced) == SHARDS
+    assert victim.touched == names
+    assert victim.is_input_whole
+    assert contents(shards) == before
+
+
+def test_no_input_is_replaced_while_that_is_not_allowed_though_a_staged_file_is_damaged(
+    shards: Path, tmp_path: Path
+) -> None:
+    staged = tmp_path / "out/.shardsift/a-run/staged/data/000_00000.parquet/1-a"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(b"all that a worker made")
+    victim = victim_of(shards, tmp_path / "out", Kind.STAGED, Kind.INPUT)
+
+    faults = [
+        fault
+        for now in range(20)
+        for fault in victim.tick(float(now), open_shards(shards), lambda kind: kind == Kind.STAGED)
+    ]
+
+    assert [fault.kind for fault in faults] == [Kind.STAGED]
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_a_published_output_is_damaged_once(seed: int, shards: Path, tmp_path: Path) -> None:
+def test_a_published_output_is_damaged_as_often_as_it_should_be(seed: int, shards: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
+    victim = victim_of(shards, output, output_faults=2, seed=seed)
+
+    for _ in range(2):
+        before = publish(output, open_shards(shards))
+        assert victim.damage_output(DURING) is not None
+        assert contents(output) != before
+
+    assert victim.damage_output(AFTER) is None
+
+
+def publish(output: Path, names: set[str]) -> dict[str, bytes]:
     for kind in ("data", "scores"):
-        (output / kind).mkdir(parents=True)
-        for shard in open_shards(shards):
+        (output / kind).mkdir(parents=True, exist_ok=True)
+        for shard in names:
             (output / kind / f"{shard}.parquet").write_bytes(b"published rows")
     (output / "manifest.parquet").write_bytes(b"what is published")
-    before = contents(output)
-    victim = victim_of(Kind.OUTPUT, shards, output, seed=seed)
-
-    first, second = victim.damage_output(DURING), victim.damage_output(AFTER)
-
-    assert first is not None
-    assert second is None
-    assert contents(output) != before
+    return contents(output)
