@@ -32,7 +32,7 @@ class ScoredRows:
 
 def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:
     """Read the score file of a shard, and check it."""
-    path, table = receipt.scores.path, scores.read()
+    path, table = receipt.scores.path, scores.read(use_threads=False)
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
     names = [field.name for field in added_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
@@ -84,14 +84,14 @@ def _refused_rows(data: pq.ParquetFile, spec: RunSpec) -> int:
         keep = Filter(spec.where or "", data.schema_arrow)
     except UsageError:  # the file lacks a column of the filter, which the check of the columns has told
         return 0
-    batches = (pa.Table.from_batches([batch]) for batch in data.iter_batches(_BATCH_ROWS))
+    batches = (pa.Table.from_batches([batch]) for batch in data.iter_batches(_BATCH_ROWS, use_threads=False))
     return sum(len(batch) - len(keep.keep(batch)) for batch in batches)
 
 
 def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
     """Each kept row names its place in the shard: once, in order, with the score that the score file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
-    table = data.read(columns=[shard_column, row_column, *rows.added.column_names])
+    table = data.read(columns=[shard_column, row_column, *rows.added.column_names], use_threads=False)
     places = table[row_column].to_numpy()
     if set(pc.unique(table[shard_column]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"

@@ -71,7 +71,7 @@ def _expected(source: pq.ParquetFile, rows: ScoredRows, spec: RunSpec) -> Iterat
     names = [*source.schema_arrow.names, *spec.added_columns]
     first = 0
     keep: Filter | None = None
-    for batch in source.iter_batches(_BATCH_ROWS):
+    for batch in source.iter_batches(_BATCH_ROWS, use_threads=False):
         table = pa.Table.from_batches([batch]).slice(0, len(rows.added) - first)
         for field in rows.added.schema:
             table = table.append_column(field, rows.added[field.name].slice(first, len(table)))
@@ -105,7 +105,7 @@ class _RowStream:
     """The rows of a file in order, as many at a time as are asked for."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
-        self._batches = file.iter_batches(_BATCH_ROWS)
+        self._batches = file.iter_batches(_BATCH_ROWS, use_threads=False)
         self._rest = file.schema_arrow.empty_table()
 
     def take(self, count: int) -> pa.Table:

@@ -1,7 +1,9 @@
 """`producer verify` reads a published dataset, and whatever is wrong with it, it says so."""
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -323,3 +325,24 @@ class TestSource:
 def _with(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
     place = rows.schema.get_field_index(name)
     return rows.set_column(place, rows.schema.field(name), values.cast(rows.schema.field(name).type))
+
+
+def test_reading_a_dataset_starts_no_thread_of_arrow(published: Callable[..., Dataset]) -> None:
+    """One that frees a Python object while the process exits would abort it (apache/arrow#34314)."""
+    dataset = published()
+    script = """
+import sys, psutil
+from producer.verify.verify import verify
+from support.waiting import wait_until
+
+threads = psutil.Process().num_threads
+before = threads()
+assert not verify(sys.argv[1], source=(sys.argv[2],)).faults
+wait_until(lambda: threads() <= before, description="the threads of the filter have ended; a pool's would stay")
+"""
+
+    done = run_command(
+        "python", "-c", script, dataset.output, dataset.source, environment={"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+
+    assert done.returncode == 0, done.stderr

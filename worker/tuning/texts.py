@@ -46,7 +46,7 @@ def _parts(uri: str, column: str) -> Iterator[pa.LargeStringArray]:
         with open_parquet(file) as parquet:
             _check(parquet, file, column)
             with translated(f"Reading {file}"):
-                for batch in parquet.iter_batches(batch_size=_STEP_ROWS, columns=[column]):
+                for batch in parquet.iter_batches(batch_size=_STEP_ROWS, columns=[column], use_threads=False):
                     yield plain_texts(batch.column(column)).drop_null()
 
 
