@@ -26,7 +26,7 @@ _TICK_SECONDS = 0.02
 _LOOK_SECONDS = 0.25  # at whether runs are published
 _RUN_SECONDS = 900.0  # in which a run must be published: at the worst, most of its shards are killed several times
 _ENQUEUED_AGAIN = 0.15  # of runs, while they are under way
-_HUB_EVERY = 3  # runs: one goes to the Hub, the others to folders
+_CYCLE = 3  # runs: one to a folder, one to a folder whose files have faults, one to the Hub
 _MOST_PROBLEMS = 10
 _SWEPT_RUNS = 4  # verified ones that sweeps still see; a sweep that went through hundreds would take as many cores
 
@@ -196,12 +196,12 @@ class _Storm:
     def _begin_run(self) -> None:
         number = len(self.outcome.runs) + 1
         variant = self._plan.variants[number % len(self._plan.variants)]
-        repo = f"org/{self._plan.name}-{number}" if self._plan.on_hub and number % _HUB_EVERY == 0 else ""
+        repo = f"org/{self._plan.name}-{number}" if self._plan.on_hub and number % _CYCLE == 0 else ""
         if repo:
             self._hub.create_repo(repo)
         output_uri = f"hf://datasets/{repo}" if repo else str(self._fleet.folder / "out" / str(number))
         files = None
-        if not repo and not OF_FILES.isdisjoint(self._plan.kinds):
+        if number % _CYCLE == 1 and not OF_FILES.isdisjoint(self._plan.kinds):
             variant = replace(variant, shards=self._own_input(variant, number))
             files = self._file_victim(variant, number, Path(output_uri))
         service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
