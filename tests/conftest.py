@@ -7,6 +7,7 @@ import pytest
 
 from fleet.errors import UsageError
 from producer.demo.shards import write_shards
+from support.faults import Faults
 from support.fleet import Fleet, new_fleet
 from support.redis_servers import version_found
 
@@ -64,3 +65,11 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """A fleet with an empty Redis of its own."""
     with new_fleet(tmp_path) as fleet:
         yield fleet
+
+
+@pytest.fixture
+def faults(tmp_path: Path) -> Faults:
+    """Orders for processes that get its environment: workers score with the stand-in, which loads at once."""
+    faults = Faults(tmp_path / "faults")
+    faults.use_stand_in()
+    return faults

@@ -1,4 +1,7 @@
-"""A fleet of separate processes on one Redis: workers and a finalizer come, go and die, and the run is finished."""
+"""A fleet of separate processes on one Redis: workers and a finalizer come, go and die, and the run is finished.
+
+What does not depend on the model is shown with the stand-in scorer, since torch takes seconds to load.
+"""
 
 import json
 import signal
@@ -11,11 +14,21 @@ import pytest
 
 from fleet.dispatch import queue_length
 from producer.local.processes import Child
+from support.faults import Faults
 from support.fleet import Fleet
 from support.models import overflowing_classifier
 from support.outputs import manifest_lines, published_rows
+from support.processes import started
 from support.waiting import wait_until
 from worker.child_signal import EXIT_NO_MODEL
+
+
+@pytest.fixture
+def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
+    """Its workers load no model; a shard of 12 rows takes them about a second."""
+    faults.use_stand_in(seconds_a_batch=0.3)
+    fleet.environment |= {**faults.environment, "SHARDSIFT_DTYPE": "float32"}
+    return fleet
 
 
 def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
@@ -94,19 +107,20 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
 
 @pytest.mark.parametrize("victim", ["child", "worker"])
 def test_a_killed_workers_shard_is_finished_by_another(
-    victim: str, fleet: Fleet, shards: Path, minilm_model: Path, tmp_path: Path
+    victim: str, quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    environment = {"SHARDSIFT_DTYPE": "float32", "SHARDSIFT_LEASE_SECONDS": "3"}
-    run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "4")
+    fleet = quick_fleet
+    fleet.environment["SHARDSIFT_LEASE_SECONDS"] = "3"
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
 
-    with fleet.finalizer(), fleet.worker(minilm_model, name="w1", environment=environment) as first:
+    with fleet.finalizer(), fleet.worker(tiny_model, name="w1") as first:
         wait_for_first_shard(fleet, run_id)
         with frozen_at_work(fleet, run_id, first) as child:
             (child if victim == "child" else first).kill()
         if victim == "child":
             wait_until_published(fleet, run_id)
         else:
-            with fleet.worker(minilm_model, name="w2", environment=environment):
+            with fleet.worker(tiny_model, name="w2"):
                 wait_until_published(fleet, run_id)
 
     assert fleet.ledger.counts(run_id).done == 4
@@ -116,11 +130,12 @@ def test_a_killed_workers_shard_is_finished_by_another(
 
 
 def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
-    fleet: Fleet, shards: Path, minilm_model: Path, tmp_path: Path
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "2")
+    fleet = quick_fleet
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "2")
 
-    with fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}) as worker:
+    with fleet.worker(tiny_model) as worker:
         wait_for_first_shard(fleet, run_id)
         worker.send_signal(signal.SIGTERM)
         worker.wait(timeout=20)
@@ -133,11 +148,12 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
 
 
 def test_a_cancelled_run_stops_and_is_taken_up_again(
-    fleet: Fleet, shards: Path, minilm_model: Path, tmp_path: Path
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    run_id = enqueue(fleet, shards, minilm_model, tmp_path / "out", "--limit-shards", "4")
+    fleet = quick_fleet
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
 
-    with fleet.finalizer(), fleet.worker(minilm_model, environment={"SHARDSIFT_DTYPE": "float32"}) as worker:
+    with fleet.finalizer(), fleet.worker(tiny_model) as worker:
         wait_for_first_shard(fleet, run_id)
         with frozen_at_work(fleet, run_id, worker):
             assert fleet.producer("cancel", run_id).returncode == 0
@@ -153,7 +169,10 @@ def test_a_cancelled_run_stops_and_is_taken_up_again(
     assert fleet.ledger.counts(run_id).done == 4
 
 
-def test_failed_shards_are_retried_when_asked(fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_failed_shards_are_retried_when_asked(
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    fleet = quick_fleet
     missing = tmp_path / "shards"
     missing.mkdir()
     for name in ("000_00000", "000_00001"):
@@ -161,7 +180,7 @@ def test_failed_shards_are_retried_when_asked(fleet: Fleet, shards: Path, tiny_m
     run_id = enqueue(fleet, missing, tiny_model, tmp_path / "out")
     (missing / "000_00001.parquet").rename(tmp_path / "away")
 
-    with fleet.finalizer(), fleet.worker(tiny_model, environment={"SHARDSIFT_DTYPE": "float32"}):
+    with fleet.finalizer(), fleet.worker(tiny_model):
         wait_until(lambda: fleet.ledger.counts(run_id).failed, description="the missing shard fails", seconds=120)
         wait_until(lambda: not fleet.ledger.counts(run_id).open, description="the other is done")
         status = fleet.producer("status", run_id)
@@ -175,11 +194,10 @@ def test_failed_shards_are_retried_when_asked(fleet: Fleet, shards: Path, tiny_m
     assert len(manifest_lines(tmp_path / "out")) == 2
 
 
-def test_plain_celery_serves_too(fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
-    from support.processes import started
-
+def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
+    fleet = quick_fleet
     run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "2")
-    environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "SHARDSIFT_DTYPE": "float32"}
+    environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model)}
 
     with (
         fleet.finalizer(),

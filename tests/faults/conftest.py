@@ -19,13 +19,6 @@ def small_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def faults(tmp_path: Path) -> Faults:
-    faults = Faults(tmp_path / "faults")
-    faults.use_stand_in()
-    return faults
-
-
 @pytest.fixture(scope="session")
 def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a run without any fault publishes: path → sha256."""
