@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hubserver import HubServer
+from support.faults import Faults
 from support.fleet import Fleet
 from support.processes import BIN, run_command
 
@@ -278,13 +279,15 @@ class TestFilesOfTheUser:
         assert "there was no `producer run` here" in done.stderr
         assert not (folder / "imported").exists()
 
-    def test_a_local_run_does_not_import_them(self, folder: Path, shards: Path, tiny_model: Path) -> None:
+    def test_a_local_run_does_not_import_them(
+        self, folder: Path, faults: Faults, shards: Path, tiny_model: Path
+    ) -> None:
         done = self.in_folder(
             folder,
             *(BIN / "producer", "run", "--input", shards, "--model", tiny_model, "--output", folder / "out"),
             SHARDSIFT_STATE_DIR=str(folder / "state"),
-            SHARDSIFT_PARITY_ROWS="0",
             REDIS_URL="",
+            **faults.environment,
         )
 
         assert done.returncode == 0, done.stderr

@@ -1,4 +1,7 @@
-"""`producer run`: the main job on one machine, as a user starts it, stops it and starts it again."""
+"""`producer run`: the main job on one machine, as a user starts it, stops it and starts it again.
+
+What does not depend on the model is shown with the stand-in scorer, since torch takes seconds to load.
+"""
 
 import json
 import os
@@ -11,6 +14,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from support.faults import Faults
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, run_command
 from support.reference import reference_rows
@@ -22,25 +26,18 @@ TOLERANCE = 1e-4  # of a float32 logit
 @pytest.fixture
 def machine(tmp_path: Path) -> dict[str, str]:
     """A machine with no REDIS_URL and a state folder of its own."""
-    return new_machine(tmp_path / "state")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(shards: Path, minilm_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two workers publish when nobody disturbs them."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    done = run_job(new_machine(folder / "state"), shards, minilm_model, folder / "out", "--int-score", "--workers", "2")
-    assert done.returncode == 0, done.stderr
-    return folder / "out"
-
-
-def new_machine(state: Path) -> dict[str, str]:
     return {
-        "SHARDSIFT_STATE_DIR": str(state),
+        "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
         "SHARDSIFT_PARITY_ROWS": "4",  # fewer than by default: each start takes seconds
         "HF_HUB_OFFLINE": "1",
         "REDIS_URL": "",
     }
+
+
+@pytest.fixture
+def quick_machine(machine: dict[str, str], faults: Faults) -> dict[str, str]:
+    """The same, and its workers load no model."""
+    return machine | faults.environment
 
 
 def run_job(
@@ -62,29 +59,35 @@ def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
     return found
 
 
-def test_two_workers_keep_what_the_reference_recipe_keeps(undisturbed: Path, shards: Path, minilm_model: Path) -> None:
+def test_two_workers_keep_what_the_reference_recipe_keeps(
+    machine: dict[str, str], shards: Path, minilm_model: Path, tmp_path: Path
+) -> None:
     expected = reference_rows(shards, minilm_model)
 
-    scores = published_rows(undisturbed, "scores")
-    kept = published_rows(undisturbed).to_pandas()
+    done = run_job(machine, shards, minilm_model, tmp_path / "out", "--int-score", "--workers", "2")
+
+    assert done.returncode == 0, done.stderr
+    scores = published_rows(tmp_path / "out", "scores")
+    kept = published_rows(tmp_path / "out").to_pandas()
 
     assert abs(scores["score"].to_numpy() - expected["reference"]).max() < TOLERANCE
     undecided = abs(expected["reference"] - 3) < TOLERANCE
     wanted = expected[(expected["reference"] >= 3) & ~undecided]
     assert 20 < len(wanted) < len(expected) - 20
     surely_kept = kept[kept["id"].isin(expected.loc[~undecided, "id"])]
-    before, after = (pq.read_schema(folder / "000_00000.parquet") for folder in (shards, undisturbed / "data"))
+    before, after = (pq.read_schema(folder / "000_00000.parquet") for folder in (shards, tmp_path / "out/data"))
     assert [after.field(name) for name in before.names] == list(before)
     assert after.names == [*before.names, "shard", "row", "score", "int_score"]
     input_columns = before.names
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert list(kept["int_score"]) == [int(round(max(0, min(score, 5)))) for score in kept["score"]]
-    assert sum(int(str(line["rows_in"])) for line in manifest_lines(undisturbed)) == len(expected)
+    assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
 
 
 def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_lost(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
+    machine = quick_machine
     first = run_job(machine, shards, tiny_model, tmp_path / "out", "--json")
     written = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
 
@@ -113,12 +116,16 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
-    stop: signal.Signals, machine: dict[str, str], undisturbed: Path, shards: Path, minilm_model: Path, tmp_path: Path
+    stop: signal.Signals, quick_machine: dict[str, str], faults: Faults, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(minilm_model)]
-    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2", "--int-score"]
+    machine = quick_machine
+    undisturbed = run_job(machine, shards, tiny_model, tmp_path / "undisturbed", "--workers", "2")
+    faults.use_stand_in(seconds_a_batch=1)  # so that the run is under way for ten seconds more
+    slow = {**os.environ, **machine, **faults.environment}
+    command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(tiny_model)]
+    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2"]
 
-    stopped = subprocess.Popen(command, env={**os.environ, **machine}, stderr=subprocess.PIPE, start_new_session=True)
+    stopped = subprocess.Popen(command, env=slow, stderr=subprocess.PIPE, start_new_session=True)
     staged = tmp_path / "out/.shardsift"
     wait_until(lambda: any(staged.rglob("receipts/*/*.json")), description="a first shard is done", seconds=120)
     stopped.send_signal(stop)
@@ -129,19 +136,20 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
         assert stopped.returncode == 130
         assert b"The same command goes on" in said
     assert not (tmp_path / "out/manifest.parquet").exists()
-    assert run_job(machine, shards, minilm_model, tmp_path / "out", "--int-score", "--workers", "2").returncode == 0
-    assert data_digests(tmp_path / "out") == data_digests(undisturbed)
+    again = run_job(machine, shards, tiny_model, tmp_path / "out", "--workers", "2")
+    assert (undisturbed.returncode, again.returncode) == (0, 0), again.stderr
+    assert data_digests(tmp_path / "out") == data_digests(tmp_path / "undisturbed")
 
 
 def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
-    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(shards, broken)
     whole = (broken / "000_00003.parquet").read_bytes()
     (broken / "000_00003.parquet").write_bytes(whole[: len(whole) // 2])
 
-    done = run_job(machine, broken, tiny_model, tmp_path / "out")
+    done = run_job(quick_machine, broken, tiny_model, tmp_path / "out")
 
     assert done.returncode == 1
     assert "000_00003" in done.stdout
@@ -149,7 +157,7 @@ def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
     assert "7 of 8 done" in done.stdout
     assert not (tmp_path / "out/manifest.parquet").exists()
     run_id = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("run "))
-    finalized = run_command("producer", "finalize", run_id, environment=machine)
+    finalized = run_command("producer", "finalize", run_id, environment=quick_machine)
     assert finalized.returncode == 1
     assert len(manifest_lines(tmp_path / "out")) == 7
 
