@@ -1,5 +1,6 @@
 """Fixtures that several folders share. Only those that need torch import it: `make test-light` has none."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from producer.demo.shards import write_shards
 from support.faults import Faults
 from support.fleet import Fleet, new_fleet
 from support.redis_servers import version_found
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads of two test processes wait longer than they work
 
 
 def pytest_report_header() -> str:

@@ -42,6 +42,13 @@ def running(
         _stop(child, stop_seconds)
 
 
+def terminate(*children: Child) -> None:
+    """Tell all of them to stop before the first is waited for: each takes seconds."""
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+
+
 @contextmanager
 def vanishing_folder(prefix: str) -> Iterator[Path]:
     """A temporary folder, open to this user alone, that is gone after the block, and soon after this process, however it ends.
@@ -80,8 +87,7 @@ def _end_with(parent: int) -> None:
 
 
 def _stop(child: Child, seconds: float) -> None:
-    if child.poll() is None:
-        child.terminate()
+    terminate(child)
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:

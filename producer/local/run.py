@@ -18,7 +18,7 @@ from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, Plan, enqueue
 from producer.finalizer.app import ONLY_RUN
-from producer.local.processes import Child, running
+from producer.local.processes import Child, running, terminate
 from producer.local.redis_server import embedded_redis
 from producer.progress import watch
 from producer.same_run import same_run
@@ -52,11 +52,12 @@ def run_locally(
             _forget_the_dead(ledger, plan.spec)
         on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
         with ExitStack() as stack:
-            stack.enter_context(_finalizer(plan.spec, settings))
+            finalizer = stack.enter_context(_finalizer(plan.spec, settings))
             children = [
                 stack.enter_context(_worker(plan.spec, settings, f"worker-{number}", devices))
                 for number, devices in enumerate(_devices(workers))
             ]
+            stack.callback(terminate, finalizer, *children)
 
             def look() -> None:
                 _check_alive(children, settings)

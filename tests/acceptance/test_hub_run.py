@@ -1,4 +1,7 @@
-"""The main job over the Hub: input, model and output in repositories of the local Hub server, by LFS and by xet."""
+"""The main job over the Hub: input, model and output in repositories of the local Hub server, by LFS and by xet.
+
+Only the run by xet loads the model; the others have the stand-in scorer.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubserver import HubServer
+from support.faults import Faults
 from support.fleet import Fleet
 from support.processes import run_command
 from support.waiting import wait_until
@@ -46,6 +50,14 @@ def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path
         assert not hub.handler_errors
 
 
+@pytest.fixture
+def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
+    """Its workers may ask the Hub, and load no model."""
+    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet.environment |= faults.environment
+    return fleet
+
+
 def _copied(shards: Path, folder: Path) -> Path:
     """The shards laid out as in FineWeb; returns the repository's root."""
     folder.mkdir(parents=True)
@@ -55,9 +67,11 @@ def _copied(shards: Path, folder: Path) -> Path:
 
 
 def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
-    hub: HubServer, fleet: Fleet, tmp_path: Path
+    hub: HubServer, fleet: Fleet, faults: Faults, tmp_path: Path
 ) -> None:
     fleet.environment.pop("HF_HUB_OFFLINE")
+    if not hub.xet:
+        fleet.environment |= faults.environment
     as_worker = hub.client_env(tmp_path / "worker-home", hub.token("worker", write=True))
     as_finalizer = hub.client_env(tmp_path / "finalizer-home", hub.token("finalizer", write=True))
     as_producer = hub.client_env(tmp_path / "producer-home", hub.token("producer", write=True))
@@ -113,9 +127,9 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
 
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
-    hub: HubServer, fleet: Fleet, tmp_path: Path
+    hub: HubServer, quick_fleet: Fleet, tmp_path: Path
 ) -> None:
-    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet = quick_fleet
     fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
     sent = fleet.producer("enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--limit-shards", "2")
     run_id = sent.stdout.strip()
@@ -133,9 +147,9 @@ def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
 
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
-    hub: HubServer, fleet: Fleet, tmp_path: Path
+    hub: HubServer, quick_fleet: Fleet, tmp_path: Path
 ) -> None:
-    fleet.environment.pop("HF_HUB_OFFLINE")
+    fleet = quick_fleet
     fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
     fleet.environment["SHARDSIFT_WAVE_SHARDS"] = "1"
     hub.add_folder(

@@ -33,6 +33,7 @@ def scored(model: Path, how: str, **environment: str) -> tuple[dict[str, object]
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.slow
 def test_a_compiled_model_gives_its_own_scores_and_leaves_its_code_for_the_next_start(
     tiny_model: Path, tmp_path: Path
 ) -> None:

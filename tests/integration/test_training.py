@@ -23,6 +23,7 @@ from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
 from worker.training import HeadError, HeadReport, fit_head, fit_ridge
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
+ROWS, UNSEEN_ROWS = 240, 100
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def fit_demo_head(output: Path, *, rows: int) -> HeadReport:
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     folder = tmp_path_factory.mktemp("models") / "demo"
-    return Fitted(verified_demo_encoder(), folder, fit_demo_head(folder, rows=400))
+    return Fitted(verified_demo_encoder(), folder, fit_demo_head(folder, rows=ROWS))
 
 
 def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
@@ -63,7 +64,7 @@ def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
 
 
 def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
-    unseen = list(islice(documents(1, part=Part.SHARDS), 150))
+    unseen = list(islice(documents(1, part=Part.SHARDS), UNSEEN_ROWS))
 
     scores = scores_of(fitted.folder, unseen)
 
@@ -74,7 +75,7 @@ def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
 def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: Fitted) -> None:
     report = fitted.report
 
-    assert (report.rows, report.held_out_rows) == (400, 80)
+    assert (report.rows, report.held_out_rows) == (ROWS, ROWS // 5)
     assert report.seconds > 0
     assert 0.8 <= report.held_out_accuracy <= 1.0
     assert 0 < report.held_out_mae < 1.0

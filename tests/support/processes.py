@@ -29,7 +29,10 @@ def run_command(
 
 @contextmanager
 def started(*command: str | Path, environment: Mapping[str, str], log: Path) -> Iterator[Child]:
-    """A command of .venv/bin in the background for the block, its output in `log`."""
+    """A command of .venv/bin in the background for the block, its output in `log`. It is killed at the end, with its group.
+
+    A stop by SIGTERM takes Celery up to two seconds, and has tests of its own.
+    """
     name, *arguments = map(str, command)
-    with running([str(BIN / name), *arguments], log=log, stop_seconds=30, environment=environment) as child:
+    with running([str(BIN / name), *arguments], log=log, stop_seconds=0, environment=environment) as child:
         yield child
