@@ -4,7 +4,7 @@ Each command imports what it needs itself, so that help comes at once.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
-    "Exit codes: 0 done, 1 some shards failed or the run cannot be published, 2 wrong options or no Redis, "
-    "3 not finished yet, 4 cancelled, 130 interrupted.",
+    "Exit codes: 0 done, 1 some shards failed, the run cannot be published or its output is damaged, "
+    "2 wrong options or no Redis, 3 not finished yet, 4 cancelled, 130 interrupted.",
 )
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
@@ -118,14 +118,10 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and look at its output if it is published. The exit code tells it too."""
-    from fleet.errors import UsageError
     from producer.status import looked_at, run_status
 
-    with _open_ledger() as (settings, ledger):
-        newest = next(iter(ledger.run_ids()), None)
-        if run_id is None and newest is None:
-            raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-        found = run_status(ledger, run_id or newest or "", is_of_this_machine=settings.redis_is_embedded)
+    with _open_ledger_of(run_id) if run_id else _open_ledger() as (settings, ledger):
+        found = run_status(ledger, run_id or _newest(ledger), is_of_this_machine=settings.redis_is_embedded)
         _report(looked_at(ledger, found, hashes=verify), as_json=as_json)
 
 
@@ -217,13 +213,15 @@ def verify(
 ) -> None:
     """Check a published dataset: hashes, counts, schemas, scores, no row twice, no shard missing, no foreign file.
 
-    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is not.
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is damaged, also if
+    its manifest is lost, and with 2 if nothing of shardsift is published there.
     """
     from producer.status import ExitCode
+    from producer.target import is_place
     from producer.verify.verify import verify as verify_output
 
-    uri = target if _is_place(target) else _output_of(target)
-    found = verify_output(uri, source=tuple(source or ()))
+    uri, published_run = (target, None) if is_place(target) else _output_of(target)
+    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
     if as_json:
         print_json(found.as_json())
     else:
@@ -322,14 +320,31 @@ def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
         yield settings, Ledger.connect(settings)
 
 
-def _is_place(target: str) -> bool:
-    """Whether this is a path or URI; a run id has no slash."""
-    return "/" in target or Path(target).exists()
+@contextmanager
+def _open_ledger_of(run_id: str) -> "Iterator[tuple[Settings, Ledger]]":
+    """The ledger, which has this run. Raises UsageError if it has not, or if this is the name of a folder."""
+    from producer.target import no_folder_told, refuse_place
+
+    refuse_place(run_id)
+    with ExitStack() as stack:
+        with no_folder_told(run_id):
+            settings, ledger = stack.enter_context(_open_ledger())
+            ledger.spec(run_id)
+        yield settings, ledger
 
 
-def _output_of(run_id: str) -> str:
-    with _open_ledger() as (_, ledger):
-        return ledger.spec(run_id).output_uri
+def _newest(ledger: "Ledger") -> str:
+    from fleet.errors import UsageError
+
+    for run_id in ledger.run_ids():
+        return run_id
+    raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
+
+
+def _output_of(run_id: str) -> tuple[str, str | None]:
+    """Where the output of a run is, and the run's id if the ledger calls it published."""
+    with _open_ledger_of(run_id) as (_, ledger):
+        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:
