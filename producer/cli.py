@@ -127,7 +127,7 @@ def status(
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
-    """List all runs, newest first."""
+    """List all runs, newest first, as the ledger has them. Does not look at their outputs; `producer status` does."""
     from fleet.workers import list_workers
     from producer.status import run_status, status_table
 
