@@ -248,7 +248,7 @@ class TestFiles:
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
 
-        assert dataset.faults() == [f"{a_file(dataset)}: has other content than its receipt says"]
+        assert dataset.faults() == [f"{a_file(dataset)}: has changed since it was written (its sha256 differs)"]
 
     def test_a_foreign_file_is_named(self, dataset: Dataset) -> None:
         shutil.copy(dataset.output / a_file(dataset), dataset.output / "data" / "zzz.parquet")
