@@ -19,6 +19,7 @@ from fleet.command_line import (
     run_command_line,
     say,
 )
+from fleet.counted import counted
 from producer.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def enqueue(
     from producer.progress import watch
     from producer.status import looked_at
 
-    say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
+    say(f"{counted(done.added, 'shard')} new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
     ended = watch(ledger, done.run_id, on_look=lambda: None)
     _report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 
@@ -100,7 +101,7 @@ def run(
     from producer.status import ExitCode
 
     plan = _planned(options)
-    say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
+    say(f"Run {plan.spec.run_id}: {counted(len(plan.shards), 'shard')}")
     try:
         ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_findings)
     except KeyboardInterrupt as stop:
@@ -165,7 +166,7 @@ def retry(
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
-        say(f"{retried.queued} shards are queued again.")
+        say(f"{counted(retried.queued, 'shard')} queued again.")
 
 
 @cli.command(
@@ -274,6 +275,7 @@ def demo(
     from fleet.settings import read_settings
     from producer.demo.command import (
         SHARDS,
+        expected_fit_seconds,
         fit_classifier,
         look_at,
         make_inputs,
@@ -284,8 +286,12 @@ def demo(
 
     say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
-    make_inputs(folder, rows=rows, labelled_rows=max(100, 6 * rows))
-    say("2/4  Fitting a classification head on a frozen MiniLM encoder")
+    labelled_rows = max(100, 6 * rows)
+    make_inputs(folder, rows=rows, labelled_rows=labelled_rows)
+    say(
+        f"2/4  Fitting a classification head on a frozen MiniLM encoder: {labelled_rows:,} texts. Nothing is printed "
+        f"meanwhile, on two CPU cores for about {expected_fit_seconds(labelled_rows):,.0f} s"
+    )
     training = fit_classifier(folder)
     say(f"3/4  Scoring and filtering with {workers} workers, of which one is killed in the middle")
     settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
@@ -348,7 +354,7 @@ def _output_of(run_id: str) -> tuple[str, str | None]:
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:
-    """Ask on a terminal. Raises UsageError where nobody can answer."""
+    """Ask on a terminal. Raises UsageError if there is no terminal to answer on."""
     import sys
 
     from fleet.errors import UsageError
@@ -388,7 +394,7 @@ def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
         print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
         return
     say(
-        f"{done.counts.shards} shards: {done.added} new{_taken_over(done)}, {done.counts.done} done, "
+        f"{counted(done.counts.shards, 'shard')}: {done.added} new{_taken_over(done)}, {done.counts.done} done, "
         f"{done.counts.open} to do."
     )
     say(f"Watch it: producer status {done.run_id}")

@@ -8,6 +8,7 @@ from enum import IntEnum, StrEnum
 
 from rich.table import Table
 
+from fleet.counted import counted
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, lines_of
@@ -247,7 +248,7 @@ def _workers(status: RunStatus) -> str:
 def loading_line(status: RunStatus) -> str:
     """Such as `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
-    return f"Loading the model ({_count(len(status.loading), 'worker')}, {_duration(longest)})"
+    return f"Loading the model ({counted(len(status.loading), 'worker')}, {_duration(longest)})"
 
 
 def what_next(status: RunStatus) -> list[str]:
@@ -303,7 +304,7 @@ def _on_state(status: RunStatus) -> Iterator[str]:
         case "stopped":
             yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
         case "stalled" if status.serving:
-            count, verb = _count(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
+            count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
         case "stalled" | "queued" if not status.workers:
             yield f"No worker serves this run. Start one: {status.worker_command}"
@@ -322,12 +323,8 @@ def _names(status: RunStatus) -> str:
 
 def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
-        refused = "; ".join(f"{times:,} {what}" for what, times in status.refused.items())
+        refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired so far, in all runs: {refused}."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _duration(seconds: float) -> str:

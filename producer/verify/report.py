@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from fleet.counted import counted
+
 _LINES = 20
 
 
@@ -53,7 +55,7 @@ class Verification:
             yield f"and {len(self.faults) - _LINES:,} more"
         if not self.is_sound:
             yield "Repair what is missing or changed with the command that started the run and --verify."
-        yield "sound" if self.is_sound else f"damaged: {len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''}"
+        yield "sound" if self.is_sound else f"damaged: {counted(len(self.faults), 'fault')}"
 
     def _lines_of_manifest(self) -> Iterator[str]:
         yield f"shards   {self.shards:,}" + (

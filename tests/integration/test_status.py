@@ -287,7 +287,7 @@ class TestRefused:
         status = run_status(ledger, status.run_id)
 
         assert (
-            "Refused or repaired so far, in all runs: 1 messages of a newer version; 1,200 messages that are not ours."
+            "Refused or repaired so far, in all runs: messages of a newer version (1); messages that are not ours (1,200)."
         ) in what_next(status)
         assert status.as_json()["refused"] == {
             "messages of a newer version": 1,
