@@ -101,9 +101,8 @@ def run(
     from producer.status import ExitCode
 
     plan = _planned(options)
-    say(f"Run {plan.spec.run_id}: {counted(len(plan.shards), 'shard')}")
     try:
-        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_findings)
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
     except KeyboardInterrupt as stop:
         say("Stopped. The same command goes on where this one stopped.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
@@ -399,6 +398,12 @@ def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
     )
     say(f"Watch it: producer status {done.run_id}")
     typer.echo(done.run_id)
+
+
+def _say_begun(done: "Enqueued") -> None:
+    """After the checks: the output may be another run's, and a run of the same options goes on under its own id."""
+    say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{_taken_over(done)}, {done.counts.done:,} done")
+    _say_findings(done)
 
 
 def _say_findings(done: "Enqueued") -> None:
