@@ -1,5 +1,6 @@
 """What a published dataset says of itself: the manifest, with the spec of its run."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import fsspec
@@ -34,11 +35,12 @@ def read_published(uri: str, *, published_run: str | None = None) -> Published |
 
     Raises UsageError if there is nothing of shardsift, TransientError for the network.
     """
-    manifest, has_remains = _manifest_and_remains(uri)
+    filesystem, root = _place(uri)
+    manifest = _content(filesystem, f"{root}/{MANIFEST_PATH}")
     mark, spec = (mark_of(manifest), spec_of(manifest)) if manifest is not None else (None, None)
     receipts = receipts_listed(manifest, mark.run_id) if manifest is not None and mark else []
     if manifest is None or mark is None or spec is None or not receipts:
-        if not (has_remains or published_run):
+        if not (published_run or _has_remains(filesystem, root)):
             raise UsageError(_nothing_there(uri, manifest))
         problem = Problem.MISSING if manifest is None else Problem.UNREADABLE
         return Fault(path=MANIFEST_PATH, problem=Finding(path=MANIFEST_PATH, problem=problem).sentence)
@@ -47,25 +49,23 @@ def read_published(uri: str, *, published_run: str | None = None) -> Published |
     )
 
 
-def _manifest_and_remains(uri: str) -> tuple[bytes | None, bool]:
-    """The manifest, if there is one, and whether other files of a published run are there."""
+def _place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     try:
         filesystem, root = url_to_fs(uri)
-        filesystem.invalidate_cache()
-        with translated(f"Reading {uri}/{MANIFEST_PATH}"):
-            root = root.rstrip("/")
-            return _content(filesystem, f"{root}/{MANIFEST_PATH}"), _has_remains(filesystem, root)
-    except ShardError as error:
-        raise UsageError(f"{uri} cannot be verified. {error}") from error
     except (ImportError, ValueError) as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
+    filesystem.invalidate_cache()
+    return filesystem, root.rstrip("/")
 
 
 def _content(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
+    """None for a file that is not there."""
     try:
-        return bytes(filesystem.cat_file(path))
-    except FileNotFoundError:
-        return None
+        with translated(f"Reading {path}"), suppress(FileNotFoundError):
+            return bytes(filesystem.cat_file(path))
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+    return None
 
 
 def _has_remains(filesystem: fsspec.AbstractFileSystem, root: str) -> bool:
@@ -77,7 +77,7 @@ def _has_remains(filesystem: fsspec.AbstractFileSystem, root: str) -> bool:
 
 def _nothing_there(uri: str, manifest: bytes | None) -> str:
     if manifest is not None:
-        return f"The {MANIFEST_PATH} at {uri} was not written by shardsift, and no other file of a run is there."
+        return f"The {MANIFEST_PATH} at {uri} is damaged or was not written by shardsift, and no other file of a run is there."
     return (
         f"There is no shardsift output at {uri}: neither a {MANIFEST_PATH} nor other published files. "
         "If a run is at work there: producer status"
