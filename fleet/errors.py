@@ -14,6 +14,8 @@ ShardsiftError
 
 from collections.abc import Mapping
 
+from fleet.counted import counted
+
 
 class ShardsiftError(Exception):
     """Base of all errors that shardsift raises on purpose."""
@@ -63,5 +65,5 @@ class OutputDamaged(ShardsiftError):
 
     def __init__(self, damaged: Mapping[str, str]) -> None:
         first = next(iter(damaged.values()), "")
-        super().__init__(f"The stored files of {len(damaged)} shards are lost or damaged: {first}")
+        super().__init__(f"The stored files of {counted(len(damaged), 'shard')} are lost or damaged: {first}")
         self.damaged = dict(damaged)

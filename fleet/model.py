@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from fleet.errors import ShardsiftError, UsageError
+from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.spec import Model
 from fleet.storage.errors import translated
 
@@ -111,6 +111,8 @@ def _from_hub(name: str, revision: str | None) -> Model:
         with translated(f"Looking for {shown}"):
             commit = _hub_commit(name, revision)
             config = _hub_config(name, commit)
+    except TransientError as error:
+        raise UsageError(f"{error} There is no folder {name!r} here either.") from error
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
     return Model(name=name, revision=commit, labels=_labels(config, name))

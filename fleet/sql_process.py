@@ -100,7 +100,7 @@ class SqlProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the worker's group ends the shard in good order, and not this alone
+            start_new_session=True,  # a signal to the worker's group must not end this process before the shard is stopped
             env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # others reserve address space by the gigabyte
         )
         weakref.finalize(self, _end, process)

@@ -48,6 +48,14 @@ def announce(client: redis.Redis, state: WorkerState) -> None:
         pipeline.execute()
 
 
+def withdraw(client: redis.Redis, name: str) -> None:
+    """Take back what a worker said, since it ends."""
+    with client.pipeline() as pipeline:
+        pipeline.srem(_NAMES, name)
+        pipeline.delete(_RECORD + name)
+        pipeline.execute()
+
+
 def list_workers(client: redis.Redis) -> list[WorkerState]:
     """The workers that spoke within ALIVE_SECONDS, by name. Forgets the others, and leaves out what it cannot read."""
     names = sorted(_text(name) for name in client.smembers(_NAMES))

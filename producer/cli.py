@@ -4,7 +4,7 @@ Each command imports what it needs itself, so that help comes at once.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ from fleet.command_line import (
     run_command_line,
     say,
 )
+from fleet.counted import counted
 from producer.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
-    "Exit codes: 0 done, 1 some shards failed or the run cannot be published, 2 wrong options or no Redis, "
-    "3 not finished yet, 4 cancelled, 130 interrupted.",
+    "Exit codes: 0 done, 1 some shards failed, the run cannot be published or its output is damaged, "
+    "2 wrong options or no Redis, 3 not finished yet, 4 cancelled, 130 interrupted.",
 )
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
@@ -74,7 +75,7 @@ def enqueue(
     from producer.progress import watch
     from producer.status import looked_at
 
-    say(f"{done.added} shards are new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} are done.")
+    say(f"{counted(done.added, 'shard')} new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
     ended = watch(ledger, done.run_id, on_look=lambda: None)
     _report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 
@@ -100,9 +101,8 @@ def run(
     from producer.status import ExitCode
 
     plan = _planned(options)
-    say(f"Run {plan.spec.run_id}: {len(plan.shards)} shards")
     try:
-        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_findings)
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
     except KeyboardInterrupt as stop:
         say("Stopped. The same command goes on where this one stopped.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
@@ -118,20 +118,16 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and look at its output if it is published. The exit code tells it too."""
-    from fleet.errors import UsageError
     from producer.status import looked_at, run_status
 
-    with _open_ledger() as (settings, ledger):
-        newest = next(iter(ledger.run_ids()), None)
-        if run_id is None and newest is None:
-            raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-        found = run_status(ledger, run_id or newest or "", is_of_this_machine=settings.redis_is_embedded)
+    with _open_ledger_of(run_id) if run_id else _open_ledger() as (settings, ledger):
+        found = run_status(ledger, run_id or _newest(ledger), is_of_this_machine=settings.redis_is_embedded)
         _report(looked_at(ledger, found, hashes=verify), as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
-    """List all runs, newest first."""
+    """List all runs, newest first, as the ledger has them. Does not look at their outputs; `producer status` does."""
     from fleet.workers import list_workers
     from producer.status import run_status, status_table
 
@@ -169,7 +165,7 @@ def retry(
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
-        say(f"{retried.queued} shards are queued again.")
+        say(f"{counted(retried.queued, 'shard')} queued again.")
 
 
 @cli.command(
@@ -217,13 +213,15 @@ def verify(
 ) -> None:
     """Check a published dataset: hashes, counts, schemas, scores, no row twice, no shard missing, no foreign file.
 
-    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is not.
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is damaged, also if
+    its manifest is lost, and with 2 if nothing of shardsift is published there.
     """
     from producer.status import ExitCode
+    from producer.target import is_place
     from producer.verify.verify import verify as verify_output
 
-    uri = target if _is_place(target) else _output_of(target)
-    found = verify_output(uri, source=tuple(source or ()))
+    uri, published_run = (target, None) if is_place(target) else _output_of(target)
+    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
     if as_json:
         print_json(found.as_json())
     else:
@@ -276,6 +274,7 @@ def demo(
     from fleet.settings import read_settings
     from producer.demo.command import (
         SHARDS,
+        expected_fit_seconds,
         fit_classifier,
         look_at,
         make_inputs,
@@ -286,8 +285,12 @@ def demo(
 
     say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
     folder = folder.absolute()
-    make_inputs(folder, rows=rows, labelled_rows=max(100, 6 * rows))
-    say("2/4  Fitting a classification head on a frozen MiniLM encoder")
+    labelled_rows = max(100, 6 * rows)
+    make_inputs(folder, rows=rows, labelled_rows=labelled_rows)
+    say(
+        f"2/4  Fitting a classification head on a frozen MiniLM encoder: {labelled_rows:,} texts. Nothing is printed "
+        f"meanwhile, on two CPU cores for about {expected_fit_seconds(labelled_rows):,.0f} s"
+    )
     training = fit_classifier(folder)
     say(f"3/4  Scoring and filtering with {workers} workers, of which one is killed in the middle")
     settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
@@ -322,18 +325,35 @@ def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
         yield settings, Ledger.connect(settings)
 
 
-def _is_place(target: str) -> bool:
-    """Whether this is a path or URI; a run id has no slash."""
-    return "/" in target or Path(target).exists()
+@contextmanager
+def _open_ledger_of(run_id: str) -> "Iterator[tuple[Settings, Ledger]]":
+    """The ledger, which has this run. Raises UsageError if it has not, or if this is the name of a folder."""
+    from producer.target import no_folder_told, refuse_place
+
+    refuse_place(run_id)
+    with ExitStack() as stack:
+        with no_folder_told(run_id):
+            settings, ledger = stack.enter_context(_open_ledger())
+            ledger.spec(run_id)
+        yield settings, ledger
 
 
-def _output_of(run_id: str) -> str:
-    with _open_ledger() as (_, ledger):
-        return ledger.spec(run_id).output_uri
+def _newest(ledger: "Ledger") -> str:
+    from fleet.errors import UsageError
+
+    for run_id in ledger.run_ids():
+        return run_id
+    raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
+
+
+def _output_of(run_id: str) -> tuple[str, str | None]:
+    """Where the output of a run is, and the run's id if the ledger calls it published."""
+    with _open_ledger_of(run_id) as (_, ledger):
+        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:
-    """Ask on a terminal. Raises UsageError where nobody can answer."""
+    """Ask on a terminal. Raises UsageError if there is no terminal to answer on."""
     import sys
 
     from fleet.errors import UsageError
@@ -373,11 +393,17 @@ def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
         print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
         return
     say(
-        f"{done.counts.shards} shards: {done.added} new{_taken_over(done)}, {done.counts.done} done, "
+        f"{counted(done.counts.shards, 'shard')}: {done.added} new{_taken_over(done)}, {done.counts.done} done, "
         f"{done.counts.open} to do."
     )
     say(f"Watch it: producer status {done.run_id}")
     typer.echo(done.run_id)
+
+
+def _say_begun(done: "Enqueued") -> None:
+    """After the checks: the output may be another run's, and a run of the same options goes on under its own id."""
+    say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{_taken_over(done)}, {done.counts.done:,} done")
+    _say_findings(done)
 
 
 def _say_findings(done: "Enqueued") -> None:

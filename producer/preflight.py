@@ -47,8 +47,14 @@ def check_hub_has_places(options: RunOptions) -> None:
 
 def check_hub_has_model(options: RunOptions) -> None:
     """Raises UsageError if the model is on the Hub and that is out of reach."""
-    if not Path(options.model).expanduser().is_dir() and _is_repo_id(options.model):
+    if Path(options.model).expanduser().is_dir() or not _is_repo_id(options.model):
+        return
+    try:
         _check_hub_answers()
+    except UsageError as error:
+        raise UsageError(
+            f"There is no folder {options.model!r} here, so the model must come from the Hub. {error}"
+        ) from error
 
 
 def _check_hub_answers() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.status import RunStatus, loading_line, run_status
 
@@ -36,7 +37,8 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunSta
                 return status
             if not console.is_terminal and time.monotonic() >= next_line:
                 console.print(
-                    f"{status.counts.done}/{status.counts.shards} shards, {progress_line(status)}", highlight=False
+                    f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}",
+                    highlight=False,
                 )
                 next_line = time.monotonic() + _LINE_SECONDS
             on_look()
@@ -56,6 +58,6 @@ def progress_line(status: RunStatus) -> str:
             return "Waiting for a worker"
         case "stalled":
             waits_for = "no progress" if status.workers else "waiting for a worker"
-            return f"{status.counts.rows_scored:,} rows; {waits_for}"
+            return f"{counted(status.counts.rows_scored, 'row')}; {waits_for}"
         case _:
-            return f"{status.counts.rows_scored:,} rows, {status.rows_per_second:,.0f} rows/s"
+            return f"{counted(status.counts.rows_scored, 'row')}, {status.rows_per_second:,.0f} rows/s"

@@ -1,19 +1,29 @@
 """How a run stands: for the table that people read, the JSON that programs read, and the exit code that scripts read."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
+from dataclasses import asdict, dataclass, field, replace
+from enum import IntEnum, StrEnum
 
 from rich.table import Table
 
+from fleet.counted import counted
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, lines_of
+from fleet.storage.opening import staged_files_stay
 from fleet.workers import WorkerState, list_workers
 from producer.finalizer.publish import inspect_published
 
 STALL_SECONDS = 180.0  # without a row scored, and yet workers are there
+
+
+class Checked(StrEnum):
+    """How closely a published output was looked at. Each file is there in any case."""
+
+    SIZES = "sizes"
+    SHA256 = "sha256"
 
 
 class ExitCode(IntEnum):
@@ -47,6 +57,8 @@ class RunStatus:
     worker_command: str = "worker start"
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
     findings: tuple[Finding, ...] = ()  # what is wrong with the published output, for a caller that looked
+    checked: Checked | None = None  # likewise
+    error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows, likewise; most rows first
 
     @property
     def is_published(self) -> bool:
@@ -147,8 +159,28 @@ def run_status(
 
 
 def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """The status after a look at the output itself, if the run is published; with `hashes` its files are read too."""
-    return replace(status, findings=inspect_published(ledger, status.run_id, hashes=hashes))
+    """The status after a look at the output itself, if the run is published; with `hashes` its files are read too.
+
+    Reads all receipts, for the reasons of errored rows too.
+    """
+    return replace(
+        status,
+        findings=inspect_published(ledger, status.run_id, hashes=hashes),
+        checked=_checked(status, hashes=hashes) if status.is_published else None,
+        error_reasons=_error_reasons(ledger, status.run_id) if status.counts.rows_errored else {},
+    )
+
+
+def _checked(status: RunStatus, *, hashes: bool) -> Checked:
+    """The Hub tells the sha256 of each file without reading it."""
+    return Checked.SHA256 if hashes or not staged_files_stay(status.output_uri) else Checked.SIZES
+
+
+def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:
+    rows: Counter[str] = Counter()
+    for receipt in ledger.receipts(run_id):
+        rows.update(receipt.errors)
+    return dict(rows.most_common())
 
 
 def _worker_command(spec: RunSpec) -> str:
@@ -186,10 +218,16 @@ def status_lines(status: RunStatus) -> list[str]:
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
         f"{counts.rows_errored:,} errored",
+        *_errored(status),
         f"speed    {_speed(status)}",
         f"workers  {_workers(status)}",
         f"output   {status.output_uri}",
     ]
+
+
+def _errored(status: RunStatus) -> Iterator[str]:
+    if status.error_reasons:
+        yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
 
 
 def _speed(status: RunStatus) -> str:
@@ -210,7 +248,7 @@ def _workers(status: RunStatus) -> str:
 def loading_line(status: RunStatus) -> str:
     """Such as `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
-    return f"Loading the model ({_count(len(status.loading), 'worker')}, {_duration(longest)})"
+    return f"Loading the model ({counted(len(status.loading), 'worker')}, {_duration(longest)})"
 
 
 def what_next(status: RunStatus) -> list[str]:
@@ -240,11 +278,19 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
             yield "Files that are not of this run are left alone. Remove them yourself."
     elif status.is_published and status.publication:
         yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
+        if status.checked:
+            yield _CHECKED[status.checked]
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"
         yield f"When that is mended: producer finalize {status.run_id}"
     elif status.publish_error:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
+
+
+_CHECKED = {
+    Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
+    Checked.SHA256: "Checked just now: every file is there and has its sha256.",
+}
 
 
 def _on_state(status: RunStatus) -> Iterator[str]:
@@ -258,7 +304,7 @@ def _on_state(status: RunStatus) -> Iterator[str]:
         case "stopped":
             yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
         case "stalled" if status.serving:
-            count, verb = _count(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
+            count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
         case "stalled" | "queued" if not status.workers:
             yield f"No worker serves this run. Start one: {status.worker_command}"
@@ -277,12 +323,8 @@ def _names(status: RunStatus) -> str:
 
 def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
-        refused = "; ".join(f"{times:,} {what}" for what, times in status.refused.items())
+        refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired so far, in all runs: {refused}."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _duration(seconds: float) -> str:

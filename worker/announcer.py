@@ -3,12 +3,13 @@
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import redis
 
 from fleet.spec import Model
-from fleet.workers import ANNOUNCE_SECONDS, Activity, WorkerState, announce
+from fleet.workers import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ class Announcer:
         self._seen: tuple[Activity, str | None, str | None, str | None] = ("loading", None, None, None)
         self._since = time.monotonic()
         self._changed = threading.Event()
+        self._has_ended = False
+        self._speaking = threading.Lock()  # never taken by the main thread, which a signal handler may interrupt
         threading.Thread(target=self._announce, name="announcer", daemon=True).start()
 
     def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
@@ -34,8 +37,22 @@ class Announcer:
             self._seen = seen
             self._changed.set()
 
+    def withdraw(self, seconds: float) -> None:
+        """Announce no more, and have the fleet forget this worker. Waits so long at most: Redis may be away.
+
+        May be called in a signal handler.
+        """
+        self._has_ended = True
+        thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
+        thread.start()
+        thread.join(seconds)
+
+    def _withdraw(self) -> None:
+        with self._speaking, suppress(redis.RedisError):  # then Redis forgets it after ALIVE_SECONDS
+            withdraw(self._client, self._fixed["name"])
+
     def _announce(self) -> None:
-        while True:
+        while not self._has_ended:
             activity, device, run_id, shard = self._seen
             seconds = round(time.monotonic() - self._since, 1)
             state = WorkerState(
@@ -47,7 +64,9 @@ class Announcer:
                 shard=shard,
             )
             try:
-                announce(self._client, state)
+                with self._speaking:
+                    if not self._has_ended:
+                        announce(self._client, state)
             except redis.RedisError as error:
                 logger.debug("Not announced: %s", error)
             self._changed.wait(ANNOUNCE_SECONDS)

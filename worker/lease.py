@@ -13,6 +13,7 @@ from types import TracebackType
 
 import redis
 
+from fleet.counted import counted
 from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
 from worker.watchdog import Watchdog
@@ -63,7 +64,7 @@ class Lease:
         self.on_progress()
         if time.monotonic() - self._reported >= self._report_seconds:
             self._reported = time.monotonic()
-            self._report(f"{self._rows:,} rows, {self._rows / (self._reported - self._started):,.0f} rows/s")
+            self._report(f"{counted(self._rows, 'row')}, {self._rows / (self._reported - self._started):,.0f} rows/s")
         return self._lost is None and not self._stopping.is_set()
 
     def on_window(self) -> None:

@@ -46,6 +46,7 @@ from worker.spot.watch import start_watching
 
 _CHILD_LATE_SECONDS = 0.5  # after the time in which a stopping child should have ended by itself
 _PARENT_LATE_SECONDS = 1.0
+_WITHDRAW_SECONDS = 0.3
 _MAX_STARTS = 5
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Parent:
         self._was_told_to_leave = False
         self._is_idling = False
         self._notice: Notice | None = None
+        self._announcer: Announcer | None = None
         os.environ |= {FOLDER: str(self._folder), PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         _quieten_semaphore_tracker()
         _hand_down({"MODEL": model.name, "MODEL_REVISION": model.revision})
@@ -89,7 +91,9 @@ class Parent:
             if self._settings.device == "auto":
                 _hand_down({"DEVICE": device})  # a later child goes on there, or not at all
             logger.info("%s is ready.", self._owner)
-        self._announcer.see(device, next(iter(celery_state.reserved_requests), None), is_stopping=self._is_stopping)
+        if self._announcer:
+            request = next(iter(celery_state.reserved_requests), None)
+            self._announcer.see(device, request, is_stopping=self._is_stopping)
         return device is not None and not self._is_stopping
 
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
@@ -157,17 +161,24 @@ class Parent:
     def _leave(self) -> NoReturn:
         """End now, and the child with us: it holds nothing, or there is no time left to wait for it."""
         self._signal_children(signal.SIGKILL)
+        self._withdraw()
         code = self._exit_code(EXIT_STOPPED)
         self._exit.close()
         os._exit(code)
 
     def finish(self, code: int) -> int:
         """When Celery has ended: the exit code. After a spot notice this waits for the machine to end, or for SIGTERM."""
+        self._withdraw()
         if not self._leaves_at_the_end:
             self._idle()
         code = self._exit_code(code)
         self._exit.close()
         return code
+
+    def _withdraw(self) -> None:
+        """A worker that has ended is not shown as ready until Redis forgets it."""
+        if self._announcer:
+            self._announcer.withdraw(_WITHDRAW_SECONDS)
 
     def _idle(self) -> NoReturn:
         """Else a supervisor would start a worker again and again, which takes a shard each time and has to give it back."""

@@ -15,6 +15,7 @@ from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
 from fleet.broker import LATER
+from fleet.counted import counted
 from fleet.dispatch import send_due_shards, send_finalize
 from fleet.errors import LeaseLost, NewerVersion, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from fleet.ledger import Claim, Refusal, new_nonce
@@ -98,17 +99,17 @@ def _work_on(claim: Claim, child: Child, task: Task, worker: str) -> str:
         _record_failure(child, claim, error)
         raise _as_ours(error) from error  # a MemoryError as such would end Celery's parent process
     logger.info(
-        "Shard %s of %s: %d rows in, %d kept, %d errored",
+        "Shard %s of %s: %s in, %d kept, %d errored",
         claim.shard.name,
         claim.run_id,
-        receipt.rows_in,
+        counted(receipt.rows_in, "row"),
         receipt.rows_kept,
         receipt.rows_errored,
     )
     if not still_open:
         with _redis_may_be_away():
             send_finalize(app, claim.run_id)
-    return f"{receipt.rows_in:,} rows in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
+    return f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
 
 
 def _scored_and_recorded(claim: Claim, child: Child, task: Task, worker: str) -> tuple[Receipt, int]:

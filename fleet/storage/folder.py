@@ -28,7 +28,7 @@ from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, s
 from fleet.storage.other_run import other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered, output_files
 
-_WORKPLACE = ".shardsift"
+WORKPLACE = ".shardsift"
 logger = logging.getLogger(__name__)
 
 
@@ -142,7 +142,7 @@ class FolderOutput:
 
     @property
     def _workplace(self) -> str:
-        return f"{_WORKPLACE}/{self._run_id}"
+        return f"{WORKPLACE}/{self._run_id}"
 
     def _receipt_path(self, receipt: Receipt) -> str:
         attempt = receipt.data.staged_path.rpartition("/")[2]
@@ -179,12 +179,12 @@ class FolderOutput:
     def _reserved_by(self, run_id: str) -> RunSpec | None:
         """The spec of a run, as far as it is disclosed; None for one of an earlier release."""
         with suppress(ValueError):
-            return RunSpec.from_json(self._files.content(f"{_WORKPLACE}/{run_id}/spec.json") or b"")
+            return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None
 
     def _other_runs(self) -> list[str]:
-        names = self._files.names_in(_WORKPLACE) - {self._run_id}
-        return sorted(name for name in names if self._files.exists(f"{_WORKPLACE}/{name}/spec.json"))
+        names = self._files.names_in(WORKPLACE) - {self._run_id}
+        return sorted(name for name in names if self._files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
     # --- publishing -------------------------------------------------------------------------------------------------
 

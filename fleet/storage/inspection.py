@@ -22,11 +22,12 @@ class Problem(StrEnum):
 
 _SENTENCES = {
     Problem.MISSING: "is missing",
-    Problem.SIZE: "has another size than its receipt says",
-    Problem.SHA256: "has other content than its receipt says",
+    Problem.SIZE: "has changed since it was written",
+    Problem.SHA256: "has changed since it was written",
     Problem.FOREIGN: "is not a file of this run",
     Problem.UNREADABLE: "cannot be read",
 }
+_DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differs"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class Finding:
     @property
     def sentence(self) -> str:
         """What is wrong, without the path."""
-        return _SENTENCES[self.problem] + (f" ({self.detail})" if self.detail else "")
+        detail = self.detail or _DETAILS.get(self.problem)
+        return _SENTENCES[self.problem] + (f" ({detail})" if detail else "")
 
     def __str__(self) -> str:
         return f"{self.path} {self.sentence}"
@@ -54,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file as the output has it. `sha256` is None if nobody looked."""
+    """A file as the output has it. `sha256` is None if it was not read."""
 
     size_bytes: int
     sha256: str | None = None

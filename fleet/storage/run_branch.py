@@ -15,6 +15,7 @@ from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
+from fleet.counted import counted
 from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputDamaged
 from fleet.receipt import OutputFile, Receipt
@@ -89,7 +90,7 @@ class RunBranch:
             self._repo_id,
             wave,
             self._document(wave),
-            message=f"A wave of {len(wave)} shards of {self._run_id}",
+            message=f"A wave of {counted(len(wave), 'shard')} of {self._run_id}",
             to=self.name,
             parent=parent,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.command_line import own_command
+from fleet.command_line import own_command, say
 from fleet.errors import UsageError
 from fleet.settings import Settings
 from producer.demo.kill import Comparison, Killer, published_digests, shards_begun_again
@@ -23,6 +23,7 @@ from producer.status import ExitCode, RunStatus
 SHARDS = 8
 _MIN_SCORE = 3.0
 _SEED = 20_241
+_FIT_SECONDS = 0.1  # per labelled text, on two CPU cores
 _LEASE_SECONDS = 15.0  # after which another worker takes up what the killed one had in hand; 60 in a fleet
 _SAMPLES = 3  # rows of each fate that the summary shows
 _EXCERPT_CHARS = 90
@@ -54,6 +55,10 @@ def make_inputs(folder: Path, *, rows: int, labelled_rows: int) -> None:
     write_labelled(folder / "labelled.parquet", rows=labelled_rows, seed=_SEED)
 
 
+def expected_fit_seconds(labelled_rows: int) -> float:
+    return labelled_rows * _FIT_SECONDS
+
+
 def fit_classifier(folder: Path) -> dict[str, float]:
     """Fit the head with `worker train`, in its own process since it takes torch; returns its report."""
     command = own_command("worker", "train", str(folder / "labelled.parquet"), "--encoder", "demo")
@@ -70,7 +75,7 @@ def fit_classifier(folder: Path) -> dict[str, float]:
 
 def sift_and_kill(folder: Path, settings: Settings, *, workers: int) -> tuple[RunStatus, Killer]:
     """Run the main job on the demo's shards, and kill a worker in the middle of it."""
-    killer = Killer()
+    killer = Killer(lease_seconds=_LEASE_SECONDS, tell=say)
     settings = settings.model_copy(update={"lease_seconds": _LEASE_SECONDS})
     return run_locally(_plan(folder, "kept"), settings, workers=workers, on_look=killer.look), killer
 

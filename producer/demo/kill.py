@@ -3,11 +3,13 @@
 import hashlib
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.local.processes import Child
 
@@ -16,6 +18,8 @@ from producer.local.processes import Child
 class Killer:
     """Kills the first worker of a run once, when a shard is done and every worker has another in hand."""
 
+    lease_seconds: float
+    tell: Callable[[str], None]
     done_before: int | None = None  # shards that were done when it killed; None: it has not yet
 
     def look(self, ledger: Ledger, run_id: str, workers: list[Child]) -> None:
@@ -25,6 +29,10 @@ class Killer:
         if counts.done and counts.running == len(workers):
             os.killpg(workers[0].pid, signal.SIGKILL)  # parent and scoring process: as if the machine lost its power
             self.done_before = counts.done
+            self.tell(
+                f"Killed a worker with SIGKILL after {counts.done} of {counted(counts.shards, 'shard')}. Another takes up what "
+                f"it had in hand when its lease has run out, {self.lease_seconds:.0f} s after the last renewal."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

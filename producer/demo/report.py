@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from fleet.counted import counted
 from producer.demo.command import DemoResult
 from producer.demo.kill import digest_of_all
 
@@ -52,9 +53,8 @@ def _kill_lines(result: DemoResult) -> list[str]:
 def _kill_line(result: DemoResult) -> str:
     if result.done_before_kill is None:
         return "No worker was killed: the run was over too soon. Give more --rows to see it."
-    killed = (
-        f"A worker was killed with SIGKILL after {result.done_before_kill} of {result.status.counts.shards} shards."
-    )
+    shards = counted(result.status.counts.shards, "shard")
+    killed = f"A worker was killed with SIGKILL after {result.done_before_kill} of {shards}."
     begun_again = f" The other began again: {', '.join(result.begun_again)}." if result.begun_again else ""
     return killed + begun_again
 

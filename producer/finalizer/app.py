@@ -10,6 +10,7 @@ from kombu.entity import Queue
 from pydantic import ValidationError
 
 from fleet.broker import make_app
+from fleet.counted import counted
 from fleet.errors import NewerVersion, PublishConflict, ShardError, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, NEWER, NOT_OURS, FinalizeRun
@@ -58,8 +59,8 @@ def finalize_run_task(self: Task, **fields: object) -> str:
         _record(ledger, run_id, error)
         raise
     if isinstance(outcome, NotReady):
-        return f"not published: {outcome.reason}" + (f"; saved {saved} shards" if saved else "")
-    return f"published {outcome.shards} shards at {outcome.uri} {outcome.commit}".strip()
+        return f"not published: {outcome.reason}" + (f"; saved {counted(saved, 'shard')}" if saved else "")
+    return f"published {counted(outcome.shards, 'shard')} at {outcome.uri} {outcome.commit}".strip()
 
 
 def _record(ledger: Ledger, run_id: str, error: Exception) -> None:

@@ -4,6 +4,7 @@ import re
 
 from huggingface_hub import DatasetCardData
 
+from fleet.counted import counted
 from fleet.disclosure import disclosed_inputs, disclosed_model
 from fleet.receipt import Parity, Receipt
 from fleet.spec import RunSpec
@@ -162,10 +163,12 @@ def _parity(found: list[Parity | None]) -> str:
     tried = [parity for parity in found if parity]
     if not tried:
         return "not tried"
-    return (
-        f"logits of {min(parity.rows for parity in tried):,} sample texts within {max(p.max_error for p in tried):.2g}, "
-        f"99.9 % of them within {max(p.p999_error for p in tried):.2g}{_verdicts(tried)}"
+    texts = counted(min(parity.rows for parity in tried), "sample text")
+    all_of_them, most = (
+        f"{max(errors):.2g}" for errors in zip(*((p.max_error, p.p999_error) for p in tried), strict=True)
     )
+    closer = f", 99.9 % of them within {most}" if most != all_of_them else ""
+    return f"logits of {texts} within {all_of_them}{closer}{_verdicts(tried)}"
 
 
 def _verdicts(tried: list[Parity]) -> str:
@@ -173,7 +176,7 @@ def _verdicts(tried: list[Parity]) -> str:
     if not judged:
         return ""
     share, rows = max(judged)
-    return f"; {round(share * rows):,} of {rows:,} texts change side of the filter"
+    return f"; {round(share * rows):,} of {counted(rows, 'text')} on the other side of the filter"
 
 
 def _columns(spec: RunSpec) -> str:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.counted import counted
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
 from fleet.receipt import Receipt
@@ -54,7 +55,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     if not ledger.record_publication(run_id, publication, version=version):
         return NotReady(reason="its shards were done again meanwhile; the next sweep publishes them")
-    logger.info("Run %s is published: %d shards at %s %s", run_id, len(receipts), spec.output_uri, commit)
+    logger.info("Run %s is published: %s at %s %s", run_id, counted(len(receipts), "shard"), spec.output_uri, commit)
     return publication
 
 
@@ -95,7 +96,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     ledger.end_publishing(run_id)
     for line in _first(damage.damaged):
         logger.warning("Run %s: %s", run_id, line)
-    return NotReady(reason=f"{queued} shards are queued again, since their stored files are lost or damaged")
+    return NotReady(reason=f"{counted(queued, 'shard')} queued again, since the stored files are lost or damaged")
 
 
 def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:
@@ -103,9 +104,9 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
         return "its enqueue did not end; run the same command again"
     counts = ledger.counts(run_id)
     if counts.open:
-        return f"{counts.open} shards are not done yet"
+        return f"{counted(counts.open, 'shard')} not done yet"
     if counts.failed and not without_failed:
-        return f"{counts.failed} shards failed; `producer retry` them, or `producer finalize` without them"
+        return f"{counted(counts.failed, 'shard')} failed; `producer retry` them, or `producer finalize` without them"
     return None if counts.done else "no shard is done"
 
 

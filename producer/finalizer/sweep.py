@@ -9,6 +9,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, NOT_OURS
@@ -63,7 +64,7 @@ class Sweeper:
         queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
         sent = send_due_shards(self._app, self._ledger, run_id)
         if sent:
-            logger.info("Run %s: sent %d shards that were due", run_id, sent)
+            logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"))
         self._ask_for_publishing(run_id)
 
     def _ask_for_publishing(self, run_id: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
+from fleet.counted import counted
 from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
 from fleet.receipt import Receipt
@@ -88,7 +89,7 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
         dropped |= _save(output, wave)
     if dropped:
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)
-    logger.info("Run %s: %d shards are saved until it is published", run_id, len(unsaved) - len(dropped))
+    logger.info("Run %s: saved %s until it is published", run_id, counted(len(unsaved) - len(dropped), "shard"))
     return len(unsaved) - len(dropped)
 
 

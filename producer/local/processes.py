@@ -22,7 +22,7 @@ def running(
 ) -> Iterator[Child]:
     """A process that lives as long as the block: SIGTERM at its end, SIGKILL to its whole group if that does not help.
 
-    It has a session of its own, so that Ctrl-C reaches the parent alone, which then stops its children in good order.
+    It has a session of its own, so that Ctrl-C reaches the parent alone, which then stops its children cleanly.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     parent = os.getpid()

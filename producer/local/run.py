@@ -43,7 +43,7 @@ def run_locally(
     The same plan again goes on where this one stopped. `on_look` is called twice a second with the worker processes.
     """
     _check_worker_is_installed()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, the children are stopped in good order
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM too stops the children cleanly
     with machine_redis(settings, create=True) as settings:
         ledger = Ledger.connect(settings)
         plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))

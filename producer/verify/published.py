@@ -1,15 +1,22 @@
 """What a published dataset says of itself: the manifest, with the spec of its run."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+import fsspec
 from fsspec.core import url_to_fs
 
 from fleet.errors import ShardError, UsageError
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
+from fleet.storage.folder import WORKPLACE
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem
 from fleet.storage.manifest import left_out_shards, mark_of, receipts_listed, spec_of
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from producer.verify.report import Fault
+
+_CARD_TAG = b"tags:\n- shardsift"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,28 +30,55 @@ class Published:
     left_out: tuple[str, ...]  # shards that failed, and that the run was published without
 
 
-def read_published(uri: str) -> Published:
-    """Raises UsageError if nothing is published there that shardsift wrote, TransientError for the network."""
-    manifest = _manifest(uri)
-    mark, spec = mark_of(manifest), spec_of(manifest)
-    receipts = receipts_listed(manifest, mark.run_id) if mark else []
-    if mark is None or spec is None or not receipts:
-        raise UsageError(
-            f"The {MANIFEST_PATH} at {uri} is damaged, or not one of shardsift's. If a run of yours wrote it, the command "
-            "that began the run publishes it again."
-        )
+def read_published(uri: str, *, published_run: str | None = None) -> Published | Fault:
+    """The manifest, or what is wrong with it if something else of a run is there, or `published_run` should be.
+
+    Raises UsageError if there is nothing of shardsift, TransientError for the network.
+    """
+    filesystem, root = _place(uri)
+    manifest = _content(filesystem, f"{root}/{MANIFEST_PATH}")
+    mark, spec = (mark_of(manifest), spec_of(manifest)) if manifest is not None else (None, None)
+    receipts = receipts_listed(manifest, mark.run_id) if manifest is not None and mark else []
+    if manifest is None or mark is None or spec is None or not receipts:
+        if not (published_run or _has_remains(filesystem, root)):
+            raise UsageError(_nothing_there(uri, manifest))
+        problem = Problem.MISSING if manifest is None else Problem.UNREADABLE
+        return Fault(path=MANIFEST_PATH, problem=Finding(path=MANIFEST_PATH, problem=problem).sentence)
     return Published(
         uri=uri, run_id=mark.run_id, spec=spec, receipts=tuple(receipts), left_out=left_out_shards(manifest)
     )
 
 
-def _manifest(uri: str) -> bytes:
+def _place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     try:
         filesystem, root = url_to_fs(uri)
-        filesystem.invalidate_cache()
-        with translated(f"Reading {uri}/{MANIFEST_PATH}"):
-            return bytes(filesystem.cat_file(f"{root.rstrip('/')}/{MANIFEST_PATH}"))
-    except ShardError as error:
-        raise UsageError(f"Nothing is published at {uri}, or its {MANIFEST_PATH} was lost: {error}") from error
     except (ImportError, ValueError) as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
+    filesystem.invalidate_cache()
+    return filesystem, root.rstrip("/")
+
+
+def _content(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
+    """None for a file that is not there."""
+    try:
+        with translated(f"Reading {path}"), suppress(FileNotFoundError):
+            return bytes(filesystem.cat_file(path))
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+    return None
+
+
+def _has_remains(filesystem: fsspec.AbstractFileSystem, root: str) -> bool:
+    """Whether two of a run's folders are there, or the card. One folder is no proof: many datasets have a `data` folder,
+    and an output that is not published yet has a workplace."""
+    folders = sum(bool(filesystem.isdir(f"{root}/{folder}")) for folder in (*DATA_FOLDERS, WORKPLACE))
+    return folders > 1 or _CARD_TAG in (_content(filesystem, f"{root}/{CARD_PATH}") or b"")
+
+
+def _nothing_there(uri: str, manifest: bytes | None) -> str:
+    if manifest is not None:
+        return f"The {MANIFEST_PATH} at {uri} is damaged or was not written by shardsift, and no other file of a run is there."
+    return (
+        f"There is no shardsift output at {uri}: neither a {MANIFEST_PATH} nor other published files. "
+        "If a run is at work there: producer status"
+    )

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from fleet.counted import counted
+
 _LINES = 20
 
 
@@ -19,19 +21,19 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """A published dataset, looked at as a whole. The rows are the manifest's totals."""
+    """A published dataset, looked at as a whole. The rows are the manifest's totals; without a manifest all counts are 0."""
 
     uri: str
-    run_id: str
-    shards: int
-    left_out: tuple[str, ...]  # shards that failed, so that the run was published without them
-    files: int
-    size_bytes: int
-    rows_in: int
-    rows_kept: int
-    rows_dropped: int
-    rows_errored: int
-    compared_with_source: bool
+    run_id: str | None  # None if the manifest is lost
+    shards: int = 0
+    left_out: tuple[str, ...] = ()  # shards that failed, so that the run was published without them
+    files: int = 0
+    size_bytes: int = 0
+    rows_in: int = 0
+    rows_kept: int = 0
+    rows_dropped: int = 0
+    rows_errored: int = 0
+    compared_with_source: bool = False
     faults: tuple[Fault, ...]
 
     @property
@@ -42,8 +44,20 @@ class Verification:
         return asdict(self) | {"sound": self.is_sound}
 
     def lines(self) -> Iterator[str]:
-        yield f"run      {self.run_id}"
+        yield f"run      {self.run_id or 'unknown'}"
         yield f"output   {self.uri}"
+        if self.shards:
+            yield from self._lines_of_manifest()
+        else:
+            yield "checked  the manifest only: it says which files there should be"
+        yield from (str(fault) for fault in self.faults[:_LINES])
+        if len(self.faults) > _LINES:
+            yield f"and {len(self.faults) - _LINES:,} more"
+        if not self.is_sound:
+            yield "Repair what is missing or changed with the command that started the run and --verify."
+        yield "sound" if self.is_sound else f"damaged: {counted(len(self.faults), 'fault')}"
+
+    def _lines_of_manifest(self) -> Iterator[str]:
         yield f"shards   {self.shards:,}" + (
             f", published without {len(self.left_out):,} more" if self.left_out else ""
         )
@@ -53,12 +67,6 @@ class Verification:
             f"{self.rows_errored:,} errored"
         )
         yield f"checked  {_CHECKED}" + (_CHECKED_WITH_SOURCE if self.compared_with_source else "")
-        yield from (str(fault) for fault in self.faults[:_LINES])
-        if len(self.faults) > _LINES:
-            yield f"and {len(self.faults) - _LINES:,} more"
-        if not self.is_sound:
-            yield "Repair what is missing or changed with the command that started the run and --verify."
-        yield "sound" if self.is_sound else f"damaged: {len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''}"
 
 
 _CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"

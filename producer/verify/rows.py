@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fleet.columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_schema
+from fleet.counted import counted
 from fleet.errors import UsageError
 from fleet.filter import Filter
 from fleet.receipt import Receipt
@@ -46,14 +47,14 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
         yield f"has other columns than the run's spec says: {_columns(table.schema)}, not {_columns(expected)}"
         return
     if len(table) != receipt.rows_in:
-        yield f"holds {len(table):,} rows, its receipt says {receipt.rows_in:,}"
+        yield f"holds {counted(len(table), 'row')}, its receipt says {receipt.rows_in:,}"
     if not np.array_equal(table[ROW.name].to_numpy(), np.arange(len(table))):
         yield "its rows are not numbered from 0, each once"
     if set(pc.unique(table[SHARD.name]).to_pylist()) - {receipt.shard}:
         yield f"has rows of other shards than {receipt.shard}"
     errored = len(table) - table[ERROR.name].null_count
     if errored != receipt.rows_errored:
-        yield f"has {errored:,} errored rows, its receipt says {receipt.rows_errored:,}"
+        yield f"has {counted(errored, 'errored row')}, its receipt says {receipt.rows_errored:,}"
 
 
 def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> list[Fault]:
@@ -67,7 +68,7 @@ def _kept_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spe
         yield f"has other columns than the run's spec says: {', '.join(names)}, not {', '.join(expected)}"
         return
     if data.metadata.num_rows != receipt.rows_kept:
-        yield f"holds {data.metadata.num_rows:,} rows, its receipt says {receipt.rows_kept:,}"
+        yield f"holds {counted(data.metadata.num_rows, 'row')}, its receipt says {receipt.rows_kept:,}"
     if spec.where and (refused := _refused_rows(data, spec)):
         yield f"{refused:,} of its rows do not pass the filter {spec.where}"
     if spec.row_columns is not None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema
+from fleet.counted import counted
 from fleet.errors import UsageError
 from fleet.filter import Filter
 from fleet.receipt import Receipt
@@ -28,7 +29,7 @@ def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shar
     shards = {shard.name: shard for shard in list_input(*uris).shards}
     if shards and not any(receipt.shard in shards for receipt in published.receipts):
         raise UsageError(
-            f"None of the {len(published.receipts):,} shards of {published.uri} is in {', '.join(uris)}. "
+            f"None of the {counted(len(published.receipts), 'shard')} of {published.uri} is in {', '.join(uris)}. "
             "Name the --input of the run with --source."
         )
     return shards
@@ -98,7 +99,9 @@ def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str
                     f'differs from the input in column "{name}", between its rows {first:,} and {first + len(table):,}'
                 )
         first += len(table)
-    return f"has {data.metadata.num_rows - first:,} rows more than the filter keeps" if actual.take(1) else None
+    return (
+        f"has {counted(data.metadata.num_rows - first, 'row')} more than the filter keeps" if actual.take(1) else None
+    )
 
 
 class _RowStream:

@@ -17,14 +17,21 @@ _READERS = 4  # shards at once: decompressing and hashing leave Python's lock
 
 
 def verify(
-    uri: str, *, source: tuple[str, ...] = (), on_shard: Callable[[int, int], None] = lambda done, all_shards: None
+    uri: str,
+    *,
+    source: tuple[str, ...] = (),
+    published_run: str | None = None,
+    on_shard: Callable[[int, int], None] = lambda done, all_shards: None,
 ) -> Verification:
     """Check the dataset at a folder, bucket or `hf://datasets/…` URI; with `source`, against the input too.
 
-    `on_shard` is told how many shards of how many are done. Raises UsageError if nothing is published there or the source
-    cannot be listed, TransientError for the network.
+    `published_run` is the run that the ledger calls published there, if the caller asked it: then an empty place is a damaged
+    output. `on_shard` is told how many shards of how many are done. Raises UsageError if nothing of shardsift is there or
+    the source cannot be listed, TransientError for the network.
     """
-    published = read_published(uri)
+    published = read_published(uri, published_run=published_run)
+    if isinstance(published, Fault):
+        return Verification(uri=uri, run_id=published_run, faults=(published,))
     shards = source_shards(source, published) if source else {}
     faults = [*_file_faults(published), *_left_out(published)]
     if source:

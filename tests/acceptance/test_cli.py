@@ -131,6 +131,36 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, .
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("status", "kept"), "kept is a folder; to look at it: producer verify ./kept"),
+        (("status", "./kept"), "./kept is a folder; to look at it: producer verify ./kept"),
+        (("status", "hf://datasets/ada/kept"), "is a URI; to look at it: producer verify hf://datasets/ada/kept"),
+        (("status", "./nope"), "There is no folder ./nope, and a run id has no slash."),
+        (("status", "nope"), "The ledger has no run 'nope'. Newest runs: none. There is no folder 'nope' here either."),
+        (("verify", "nope"), "The ledger has no run 'nope'. Newest runs: none. There is no folder 'nope' here either."),
+    ],
+)
+def test_a_folder_and_a_run_are_told_apart(arguments: tuple[str, ...], said: str, fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+
+    done = run_command("producer", *arguments, environment=fleet.environment, folder=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_a_redis_a_name_that_is_no_folder_is_told_so_too(tmp_path: Path) -> None:
+    nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(tmp_path / "state")}
+
+    done = run_command("producer", "verify", "nope", environment=nothing, folder=tmp_path)
+
+    assert done.returncode == 2
+    assert "Set REDIS_URL. There is no folder 'nope' here either." in done.stderr
+
+
 @pytest.mark.parametrize("command", ["enqueue", "finalizer", "flower"])
 def test_without_a_redis_every_command_says_so(command: str, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out") if command == "enqueue" else ()

@@ -96,7 +96,7 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
         )
 
     assert waited.returncode == 0, waited.stderr
-    assert "0 shards are new" in waited.stderr
+    assert "0 shards new" in waited.stderr
     status = fleet.producer("status", "--json")
     assert status.returncode == 0
     assert json.loads(status.stdout)["state"] == "published"

@@ -5,6 +5,7 @@ What does not depend on the model is shown with the stand-in scorer, since torch
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -94,6 +95,8 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
     second = run_job(machine, shards, tiny_model, tmp_path / "out", "--json")
 
     assert (first.returncode, second.returncode) == (0, 0), second.stderr
+    assert re.search(r"^Run \S+: 8 shards, 0 done$", first.stderr, re.MULTILINE)
+    assert re.search(r"^Run \S+: 8 shards, 8 done$", second.stderr, re.MULTILINE)
     counts, same_counts = (json.loads(done.stdout)["counts"] for done in (first, second))
     assert counts | {"pace": None} == same_counts | {"pace": None}  # how long ago it was, time alone changes
     later = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*") if file.is_file()}
@@ -160,6 +163,22 @@ def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
     finalized = run_command("producer", "finalize", run_id, environment=quick_machine)
     assert finalized.returncode == 1
     assert len(manifest_lines(tmp_path / "out")) == 7
+
+
+def test_an_output_of_another_run_is_refused_before_the_run_is_announced(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    workplace = tmp_path / "out/.shardsift/another.run"
+    workplace.mkdir(parents=True)
+    (workplace / "spec.json").write_text("{}")
+
+    done = run_job(machine, shards, tiny_model, tmp_path / "out")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        f"producer: The output {tmp_path / 'out'} holds the data of another run, another.run."
+    )
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_model_that_does_not_load_ends_the_run_with_the_reason(

@@ -47,5 +47,5 @@ class Service:
             os.killpg(self.pid, number)
 
     def stop(self) -> None:
-        """In good order; by force if that takes too long."""
+        """Stop it with SIGTERM; with SIGKILL if that takes too long."""
         self._running.close()

@@ -250,7 +250,7 @@ class TestTakingOver:
         assert (again.added, again.restored, again.sent) == (3, 2, 1)
         assert (again.counts.done, again.counts.queued, again.counts.rows_in) == (2, 1, 20)
         assert list(ledger.receipts(again.run_id)) == receipts
-        assert finalize_run(ledger, again.run_id, without_failed=False) == NotReady(reason="1 shards are not done yet")
+        assert finalize_run(ledger, again.run_id, without_failed=False) == NotReady(reason="1 shard not done yet")
 
     def test_a_run_that_was_published_is_not_published_again(
         self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path

@@ -129,7 +129,7 @@ class TestFinalizing:
 
         for without_failed in (False, True):
             outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
-            assert outcome == NotReady(reason="2 shards are not done yet")
+            assert outcome == NotReady(reason="2 shards not done yet")
         assert visible(out) == {}
 
     @pytest.mark.parametrize("without_failed", [True, False])
@@ -191,7 +191,7 @@ class TestFinalizing:
         outcome = finalize_run(ledger, spec.run_id, without_failed=False)
 
         assert isinstance(outcome, NotReady)
-        assert outcome.reason.startswith("1 shards failed; `producer retry` them")
+        assert outcome.reason.startswith("1 shard failed; `producer retry` them")
         assert visible(out) == {}
 
     def test_they_do_not_when_it_is_to_be_published_without_them(
@@ -259,7 +259,7 @@ class TestFinalizing:
 
         outcome = finalize_run(ledger, spec.run_id, without_failed=False)
 
-        assert outcome == NotReady(reason="1 shards are queued again, since their stored files are lost or damaged")
+        assert outcome == NotReady(reason="1 shard queued again, since the stored files are lost or damaged")
         assert f"shard {B.name} is scored again: " in caplog.text
         assert visible(out) == {}
         assert ledger.take_due(spec.run_id, room=9).again == [B.name]
@@ -280,7 +280,7 @@ class TestFinalizing:
 
         (failure,) = ledger.failures(spec.run_id)
         assert (failure.shard, ledger.counts(spec.run_id).open) == (B.name, 0)
-        assert "has other content than its receipt says (found so 3 times)" in failure.error
+        assert "has changed since it was written (its sha256 differs) (found so 3 times)" in failure.error
 
     def test_a_finalizer_that_was_frozen_while_all_shards_were_done_again_leaves_them_to_the_next(
         self, ledger: Ledger, spec: RunSpec, out: Path
@@ -557,8 +557,8 @@ class TestCard:
 
         assert "| Scored in | bfloat16 on cpu (padded), float32 on cpu (padded) |" in text
         assert (
-            "| Against float32 | logits of 16 sample texts within 0.02, 99.9 % of them within 0.02; "
-            "1 of 16 texts change side of the filter |" in text
+            "| Against float32 | logits of 16 sample texts within 0.02; "
+            "1 of 16 texts on the other side of the filter |" in text
         )
 
     def test_it_does_not_claim_a_trial_that_was_left_out(self) -> None:

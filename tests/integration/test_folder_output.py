@@ -149,7 +149,7 @@ class TestPublishing:
         files.makedirs(f"{root}/{A.data_path}".rpartition("/")[0], exist_ok=True)
         files.pipe_file(f"{root}/{A.data_path}", b"other")
 
-        with pytest.raises(OutputDamaged, match=f"{A.data_path} has another size"):
+        with pytest.raises(OutputDamaged, match=f"{A.data_path} has changed .* size differs"):
             publish(output, [receipt])
 
     @pytest.mark.parametrize("kind", ["data", "scores"])
@@ -157,10 +157,10 @@ class TestPublishing:
         ("damage", "said"),
         [
             (Published.delete, "is missing"),
-            (Published.truncate, "has another size"),
-            (Published.empty, "has another size"),
-            (Published.zero, "has other content"),
-            (Published.flip, "has other content"),
+            (Published.truncate, "its size differs"),
+            (Published.empty, "its size differs"),
+            (Published.zero, "its sha256 differs"),
+            (Published.flip, "its sha256 differs"),
         ],
     )
     def test_a_damaged_staged_file_is_named_and_nothing_becomes_visible(
@@ -207,7 +207,7 @@ class TestPublishing:
         with pytest.raises(OutputDamaged) as refused:
             output.publish(receipts, documents(receipts), parent="", hashes=True)
 
-        assert refused.value.damaged == {B.name: f"{B.data_path} has other content than its receipt says"}
+        assert refused.value.damaged == {B.name: f"{B.data_path} has changed since it was written (its sha256 differs)"}
 
     def test_of_two_attempts_the_recorded_one_is_published(
         self, uri: str, output: FolderOutput, tmp_path: Path

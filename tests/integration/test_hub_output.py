@@ -198,7 +198,7 @@ class TestPublishing:
 
         outcome = finalizer.call(finalize, redis_url, spec.run_id)
 
-        assert outcome == NotReady(reason="2 shards are queued again, since their stored files are lost or damaged")
+        assert outcome == NotReady(reason="2 shards queued again, since the stored files are lost or damaged")
         assert titles(hub, repo) == ["initial commit"]
         assert ledger.counts(spec.run_id).queued == 2
 

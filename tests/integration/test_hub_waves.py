@@ -199,7 +199,7 @@ class TestWaves:
 
         (wave,) = run.waves()
         (document,) = wave - data_of(wave)
-        assert said == "not published: 2 shards are not done yet; saved 2 shards"
+        assert said == "not published: 2 shards not done yet; saved 2 shards"
         assert data_of(wave) == scored.keys()
         assert document.startswith(f".shardsift/{run.run_id}/receipts/")
         assert run.branch_has(scored)
@@ -370,7 +370,7 @@ class TestWaves:
 
         said = run.look(3)
 
-        assert said == "not published: 2 shards are not done yet; saved 2 shards"
+        assert said == "not published: 2 shards not done yet; saved 2 shards"
         assert set().union(*map(data_of, run.waves())) == content.keys()
         assert run.ledger.take_due(run.run_id, room=0).again == [B.name]
         assert lost.keys().isdisjoint(run.outputs())
@@ -386,7 +386,7 @@ class TestWaves:
         content |= run.score(B)
         run.look(100)
 
-        assert said == "not published: 1 shards are queued again, since their stored files are lost or damaged"
+        assert said == "not published: 1 shard queued again, since the stored files are lost or damaged"
         assert again == [B.name]
         assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
         assert run.main_has(content)

@@ -48,11 +48,14 @@ ALL = tuple(f"000_{number:05}" for number in range(SHARDS))
 CASES = {
     "a data file is deleted": Case(happens=(("delete", DATA_B),), said=(f"{DATA_B} is missing",), shards=(B,), rows=0),
     "a data file is cut": Case(
-        happens=(("truncate", DATA_B),), said=(f"{DATA_B} has another size than its receipt says",), shards=(B,), rows=0
+        happens=(("truncate", DATA_B),),
+        said=(f"{DATA_B} has changed since it was written (its size differs)",),
+        shards=(B,),
+        rows=0,
     ),
     "a data file is flipped": Case(
         happens=(("flip", DATA_B),),
-        said=(f"{DATA_B} has other content than its receipt says",),
+        said=(f"{DATA_B} has changed since it was written (its sha256 differs)",),
         shards=(B,),
         rows=0,
         verify=True,
@@ -62,7 +65,7 @@ CASES = {
     ),
     "a score file is flipped": Case(
         happens=(("flip", SCORES_B),),
-        said=(f"{SCORES_B} has other content than its receipt says",),
+        said=(f"{SCORES_B} has changed since it was written (its sha256 differs)",),
         shards=(B,),
         rows=ROWS,
         verify=True,

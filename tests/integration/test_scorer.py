@@ -130,6 +130,21 @@ def test_a_null_text_is_an_errored_row_and_the_others_keep_their_scores(scorer: 
     assert np.abs(scores.values[[1, 2, 4, 5]] - scorer.score(texts).values).max() < 1e-5
 
 
+@pytest.mark.parametrize("text", ["one text", b"one text"])
+def test_a_single_text_is_refused_since_each_of_its_characters_would_be_scored(scorer: Scorer, text: object) -> None:
+    with pytest.raises(TypeError, match=r"Expected a list of texts, not a single (str|bytes). Pass \[text\]."):
+        scorer.score(text)  # type: ignore[arg-type]
+
+
+def test_a_scorer_shows_itself_in_one_line(scorer: Scorer, bert_model: Path) -> None:
+    at_commit = replace(scorer, model="me/classifier", revision="4567def")
+
+    assert repr(scorer) == f"Scorer('{bert_model}', dtype='float32', device='cpu', backend='padded')"
+    assert repr(at_commit) == (
+        "Scorer('me/classifier', revision='4567def', dtype='float32', device='cpu', backend='padded')"
+    )
+
+
 @pytest.mark.parametrize("texts", [[], [None, None]])
 def test_nothing_to_score_is_no_error(scorer: Scorer, texts: list[str | None]) -> None:
     scores = scorer.score(texts)

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.spec import RunSpec
+from fleet.storage.folder import FolderOutput
 from fleet.workers import WorkerState, announce
+from producer.finalizer.publish import finalize_run
 from producer.progress import progress_line
-from producer.status import ExitCode, RunStatus, run_status, status_lines, what_next
-from support.records import a_receipt, a_shard, a_spec
+from producer.status import ExitCode, RunStatus, looked_at, run_status, status_lines, what_next
+from support.records import a_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
 SPEC = a_spec()
@@ -208,6 +211,39 @@ class TestEnds:
             f"When that is mended: producer finalize {done}",
         ]
 
+    def test_why_rows_are_errored_is_told_with_their_numbers(self, ledger: Ledger, run: str) -> None:
+        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
+        reasons = [{"blank text": 1}, {"blank text": 2, "null text": 4}]
+        for claim, errors in zip(claims, reasons, strict=True):
+            errored = sum(errors.values())
+            ledger.complete(
+                claim, a_receipt(run, claim.shard, rows_in=9 + errored, rows_errored=errored, errors=errors)
+            )
+
+        status = looked_at(ledger, run_status(ledger, run), hashes=False)
+
+        assert "errored  4 null text, 3 blank text" in status_lines(status)
+        assert status.as_json()["error_reasons"] == {"null text": 4, "blank text": 3}
+
+    def test_how_closely_a_published_output_was_looked_at_is_told(self, ledger: Ledger, tmp_path: Path) -> None:
+        spec = a_spec(output_uri=str(tmp_path / "out"))
+        ledger.create_run(spec, [A], now=0)
+        claim = claimed(ledger, spec.run_id)
+        output = FolderOutput(spec.output_uri, spec.run_id)
+        ledger.complete(claim, stage_shard(output, spec.run_id, A, tmp_path))
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        unchecked = run_status(ledger, spec.run_id)
+        by_size, by_sha256 = (looked_at(ledger, unchecked, hashes=hashes) for hashes in (False, True))
+
+        published = f"Published: {spec.output_uri}"
+        assert what_next(unchecked) == [published]
+        assert what_next(by_size) == [
+            published,
+            "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
+        ]
+        assert what_next(by_sha256) == [published, "Checked just now: every file is there and has its sha256."]
+
     def test_a_published_run_is_done_even_if_somebody_tried_to_cancel_it(self, ledger: Ledger, done: str) -> None:
         ledger.record_publication(done, Publication(uri="memory://out", commit="", shards=2))
         ledger.redis.hset(f"shardsift:run:{done}", "cancelled", 1)
@@ -251,7 +287,7 @@ class TestRefused:
         status = run_status(ledger, status.run_id)
 
         assert (
-            "Refused or repaired so far, in all runs: 1 messages of a newer version; 1,200 messages that are not ours."
+            "Refused or repaired so far, in all runs: messages of a newer version (1); messages that are not ours (1,200)."
         ) in what_next(status)
         assert status.as_json()["refused"] == {
             "messages of a newer version": 1,

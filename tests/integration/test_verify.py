@@ -201,7 +201,37 @@ class TestTheCommand:
 
         assert (answer.returncode, answer.stdout) == (2, "")
         assert len(answer.stderr.splitlines()) == 1
-        assert "Nothing is published at" in answer.stderr
+        assert "There is no shardsift output at" in answer.stderr
+
+    @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1" * 100)])
+    def test_a_lost_or_damaged_manifest_is_damage_for_verify_as_for_status(
+        self, dataset: Dataset, damage: Callable[[Path], object]
+    ) -> None:
+        damage(dataset.output / MANIFEST_PATH)
+
+        answer = run_command("producer", "verify", str(dataset.output), "--json", environment={})
+
+        assert answer.returncode == 1, answer.stderr
+        found = json.loads(answer.stdout)
+        assert (found["sound"], found["run_id"], len(found["faults"])) == (False, None, 1)
+
+    def test_a_folder_is_taken_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
+        nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(dataset.output / "nowhere")}
+
+        answer = run_command("producer", "verify", "out", environment=nothing, folder=dataset.output.parent)
+
+        assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "sound"), answer.stderr
+
+    def test_a_run_that_the_ledger_calls_published_is_damaged_if_all_of_its_output_is_gone(
+        self, original: Dataset, ledger: Ledger
+    ) -> None:
+        found = verify(str(original.output.parent / "gone"), published_run=original.run_id)
+
+        assert (found.run_id, [str(fault) for fault in found.faults]) == (
+            original.run_id,
+            ["manifest.parquet: is missing"],
+        )
+        assert "damaged: 1 fault" in found.lines()
 
 
 class TestFiles:
@@ -220,7 +250,7 @@ class TestFiles:
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
 
-        assert dataset.faults() == [f"{a_file(dataset)}: has other content than its receipt says"]
+        assert dataset.faults() == [f"{a_file(dataset)}: has changed since it was written (its sha256 differs)"]
 
     def test_a_foreign_file_is_named(self, dataset: Dataset) -> None:
         shutil.copy(dataset.output / a_file(dataset), dataset.output / "data" / "zzz.parquet")
@@ -228,14 +258,36 @@ class TestFiles:
         assert dataset.faults() == ["data/zzz.parquet: is not a file of this run"]
 
     def test_nothing_published_is_a_usage_error(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="Nothing is published at"):
+        with pytest.raises(UsageError, match="There is no shardsift output at"):
             verify(str(tmp_path))
 
-    def test_a_damaged_manifest_is_a_usage_error(self, dataset: Dataset) -> None:
+    @pytest.mark.parametrize("folder", ["data", "scores", ".shardsift/run"])
+    def test_another_folder_or_an_unfinished_output_is_not_called_damaged(self, tmp_path: Path, folder: str) -> None:
+        (tmp_path / folder).mkdir(parents=True)
+
+        with pytest.raises(UsageError, match="There is no shardsift output at"):
+            verify(str(tmp_path))
+
+    def test_another_programs_manifest_is_not_called_damaged(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"a": [1]}), tmp_path / MANIFEST_PATH)
+
+        with pytest.raises(UsageError, match="was not written by shardsift"):
+            verify(str(tmp_path))
+
+    @pytest.mark.parametrize("left", [{"data", "scores"}, {"README.md"}, {"data", ".shardsift"}])
+    def test_a_lost_manifest_is_damage_if_anything_else_of_the_run_is_there(
+        self, dataset: Dataset, left: set[str]
+    ) -> None:
+        for path in dataset.output.iterdir():
+            if path.name not in left:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+        assert dataset.faults() == ["manifest.parquet: is missing"]
+
+    def test_a_manifest_that_cannot_be_read_is_damage(self, dataset: Dataset) -> None:
         (dataset.output / MANIFEST_PATH).write_bytes(b"PAR1" * 100)
 
-        with pytest.raises(UsageError, match="is damaged, or not one of shardsift's"):
-            dataset.verify()
+        assert dataset.faults() == ["manifest.parquet: cannot be read"]
 
 
 class TestRows:

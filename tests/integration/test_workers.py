@@ -1,10 +1,14 @@
 """The records by which workers say what they are doing."""
 
+from pathlib import Path
+
 import redis
 
+from fleet.spec import Model
 from fleet.workers import ALIVE_SECONDS, WorkerState, announce, list_workers
 from support.fleet import Fleet
 from support.waiting import wait_until
+from worker.announcer import Announcer
 
 
 def a_worker(name: str = "w1@host/7", **fields: object) -> WorkerState:
@@ -42,3 +46,27 @@ def test_a_record_of_a_newer_worker_is_left_out(fleet: Fleet) -> None:
     client.set("shardsift:worker:newer@host/8", '{"kind": "of another shape"}')
 
     assert list_workers(client) == [a_worker()]
+
+
+def test_a_worker_that_withdraws_is_forgotten_at_once_and_says_no_more(fleet: Fleet) -> None:
+    client, model = fleet.ledger.redis, Model(name="m", revision="1", labels=("LABEL_0",))
+    announcer = Announcer(client, "w1@host/7", "score.m.1.auto", model, "auto")
+    wait_until(lambda: len(list_workers(client)) == 1, description="the worker is announced", seconds=5)
+
+    announcer.withdraw(5)
+    announcer.see("cpu", None, is_stopping=False)
+
+    assert list_workers(client) == []
+    assert client.keys("shardsift:worker*") == []
+
+
+def test_a_stopped_worker_is_not_shown_as_ready(fleet: Fleet, tiny_model: Path) -> None:
+    client = fleet.ledger.redis
+    with fleet.worker(tiny_model):
+        wait_until(lambda: _activities(client) == ["ready"], description="the worker is ready", seconds=60)
+
+    assert _activities(client) == []
+
+
+def _activities(client: redis.Redis) -> list[str]:
+    return [worker.activity for worker in list_workers(client)]

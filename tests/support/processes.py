@@ -13,12 +13,13 @@ BIN = Path(sys.executable).parent
 
 
 def run_command(
-    *command: str | Path, environment: Mapping[str, str], seconds: float = 240
+    *command: str | Path, environment: Mapping[str, str], seconds: float = 240, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command of .venv/bin, to its end."""
+    """A command of .venv/bin, to its end; in `folder`, if the test says one."""
     name, *arguments = map(str, command)
     return subprocess.run(
         [str(BIN / name), *arguments],
+        cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

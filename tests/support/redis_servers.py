@@ -45,7 +45,7 @@ class RedisServer:
         wait_until(lambda: answers(self.client), description="Redis answers", seconds=10)
 
     def stop(self) -> None:
-        """In good order."""
+        """With SIGTERM, so that it saves its data."""
         self._life.close()
 
     def kill(self) -> None:

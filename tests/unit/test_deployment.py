@@ -387,6 +387,17 @@ def _complaints(unit: Path) -> list[str]:
     return [line for line in answer.stderr.splitlines() if "is not executable: No such file" not in line]
 
 
+def test_the_unit_finds_what_was_tuned_and_may_write_an_output_folder() -> None:
+    lines = UNIT.read_text().splitlines()
+    guide = (ROOT / "ops/README.md").read_text()
+
+    assert {"ProtectSystem=strict", "ProtectHome=yes", "ReadWritePaths=-/srv/shardsift"} <= set(lines)
+    assert "StateDirectory=shardsift" in lines  # /var/lib/shardsift, which systemd makes and hands to the user
+    assert "Environment=SHARDSIFT_STATE_DIR=/var/lib/shardsift" in lines
+    assert "-p StateDirectory=shardsift" in guide
+    assert "-E SHARDSIFT_STATE_DIR=/var/lib/shardsift" in guide
+
+
 def test_the_unit_stops_a_worker_as_compose_does_and_leaves_it_the_gpu(services: dict[str, dict[str, Any]]) -> None:
     lines = UNIT.read_text().splitlines()
     settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))

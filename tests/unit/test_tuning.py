@@ -167,7 +167,16 @@ def some_rows(lengths: list[int]) -> EncodedRows:
 
 def a_scorer(backend: Any) -> Scorer:
     tokenizer: Any = None  # the rows are encoded
-    return Scorer(backend=backend, tokenizer=tokenizer, device=CPU, dtype="float32", outputs=1, max_batch_tokens=1)
+    return Scorer(
+        model="m",
+        revision=None,
+        backend=backend,
+        tokenizer=tokenizer,
+        device=CPU,
+        dtype="float32",
+        outputs=1,
+        max_batch_tokens=1,
+    )
 
 
 def test_a_budget_whose_batches_had_to_be_halved_does_not_count() -> None:

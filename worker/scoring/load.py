@@ -104,6 +104,8 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
     reference = _reference(name, model, tokenizer, texts, max_tokens) if texts else None
     convert(model, dtype)
     scorer = Scorer(
+        model=name,
+        revision=getattr(model.config, "_commit_hash", None),
         backend=_backend(model, tokenizer, dtype, options),
         tokenizer=TextTokenizer(tokenizer, max_tokens=max_tokens),
         device=options.device,

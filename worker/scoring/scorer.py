@@ -15,10 +15,12 @@ from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Tokens
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Scorer:
     """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
 
+    model: str  # a Hub name or a folder
+    revision: str | None  # of a Hub model, if it is known
     backend: Backend
     tokenizer: TextTokenizer
     device: torch.device
@@ -26,6 +28,17 @@ class Scorer:
     outputs: int
     max_batch_tokens: int
     parity: Parity | None = None  # how its logits differ from those of the plain way, if that was tried
+
+    def __repr__(self) -> str:
+        """In one line: that of a dataclass would print the whole network."""
+        named = {
+            "revision": self.revision,
+            "dtype": self.dtype,
+            "device": str(self.device),
+            "backend": self.backend.name,
+        }
+        told = "".join(f", {name}={value!r}" for name, value in named.items() if value)
+        return f"Scorer({self.model!r}{told})"
 
     @property
     def device_name(self) -> str:

@@ -1,0 +1,17 @@
+"""One of a thing is told in the singular."""
+
+import pytest
+
+from fleet.counted import counted
+from fleet.errors import OutputDamaged
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(0, "0 shards"), (1, "1 shard"), (2, "2 shards"), (12_345, "12,345 shards")]
+)
+def test_a_number_is_told_with_its_word(number: int, told: str) -> None:
+    assert counted(number, "shard") == told
+
+
+def test_an_error_about_one_shard_is_in_the_singular() -> None:
+    assert str(OutputDamaged({"a": "data/a.parquet is missing"})).startswith("The stored files of 1 shard are lost")
