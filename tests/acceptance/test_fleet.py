@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from fleet.dispatch import queue_length
+from fleet.workers import list_workers
 from producer.local.processes import Child
 from support.faults import Faults
 from support.fleet import Fleet
@@ -145,6 +146,19 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
     assert counts.queued + counts.done == 2
     assert queue_length(fleet.ledger.redis, fleet.ledger.spec(run_id).queue) >= counts.queued
     assert fleet.ledger.redis.hlen("unacked") == 0
+
+
+def test_a_stopped_worker_is_not_shown_as_ready(quick_fleet: Fleet, tiny_model: Path) -> None:
+    client = quick_fleet.ledger.redis
+
+    with quick_fleet.worker(tiny_model) as worker:
+        wait_until(
+            lambda: [state.activity for state in list_workers(client)] == ["ready"], description="the worker is ready"
+        )
+        worker.terminate()
+        worker.wait(timeout=20)
+
+    assert list_workers(client) == []
 
 
 def test_a_cancelled_run_stops_and_is_taken_up_again(

@@ -1,7 +1,5 @@
 """The records by which workers say what they are doing."""
 
-from pathlib import Path
-
 import redis
 
 from fleet.spec import Model
@@ -58,15 +56,3 @@ def test_a_worker_that_withdraws_is_forgotten_at_once_and_says_no_more(fleet: Fl
 
     assert list_workers(client) == []
     assert client.keys("shardsift:worker*") == []
-
-
-def test_a_stopped_worker_is_not_shown_as_ready(fleet: Fleet, tiny_model: Path) -> None:
-    client = fleet.ledger.redis
-    with fleet.worker(tiny_model):
-        wait_until(lambda: _activities(client) == ["ready"], description="the worker is ready", seconds=60)
-
-    assert _activities(client) == []
-
-
-def _activities(client: redis.Redis) -> list[str]:
-    return [worker.activity for worker in list_workers(client)]
