@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fleet.workers import WorkerState, list_workers
@@ -192,6 +193,30 @@ def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_othe
         )
 
     assert fleet.ledger.counts(run_id).done == 0
+    assert worker.returncode == 70
+    assert f"worker: The files of the model folder {model} have changed" in log.read_text()
+
+
+@pytest.mark.faults
+def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_leaves(
+    fleet: Fleet, tiny_model: Path, tmp_path: Path
+) -> None:
+    model, faults = Path(shutil.copytree(tiny_model, tmp_path / "model")), Faults(tmp_path / "faults")
+    faults.at(*CHILD_LOADS, "freeze")
+    log = fleet.log("w1")
+
+    with fleet.worker(model, environment=faults.environment) as worker:
+        child = child_of(worker)
+        wait_until(lambda: child.status() == psutil.STATUS_STOPPED, description="the child is about to load the model")
+        negate_weights(model)
+        child.resume()
+        wait_until(
+            lambda: worker.poll() is not None or "is loaded" in log.read_text(),
+            description="the worker has left, or serves the model",
+            seconds=120,
+        )
+
+    assert "is loaded" not in log.read_text()
     assert worker.returncode == 70
     assert f"worker: The files of the model folder {model} have changed" in log.read_text()
 
