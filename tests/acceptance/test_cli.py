@@ -108,6 +108,17 @@ def test_a_dry_run_touches_nothing(fleet: Fleet, shards: Path, tiny_model: Path)
     assert fleet.ledger.redis.keys("*") == []
 
 
+def test_the_shards_of_several_inputs_are_one_run(fleet: Fleet, shards: Path, tiny_model: Path) -> None:
+    inputs = [part for name in ("000_00002", "000_00005") for part in ("--input", shards / f"{name}.parquet")]
+
+    done = fleet.producer(
+        *("enqueue", *inputs, "--model", tiny_model, "--output", fleet.folder / "out", "--dry-run", "--json")
+    )
+
+    plan = json.loads(done.stdout)
+    assert (plan["tasks"], plan["rows"]) == (2, 24)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

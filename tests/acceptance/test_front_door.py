@@ -83,9 +83,14 @@ class TestChoices:
         ],
         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
     )
-    def test_a_wrong_one_is_refused_before_anything_is_loaded(self, command: tuple[str, ...], said: str) -> None:
+    def test_a_wrong_one_is_refused_before_anything_is_loaded(
+        self, command: tuple[str, ...], said: str, fleet: Fleet, tiny_model: Path
+    ) -> None:
+        """Nothing else is wrong: there are a Redis and a model."""
+        environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "COLUMNS": "200"}
+
         started = time.monotonic()
-        done = run_command(*command, environment={"COLUMNS": "200"})
+        done = run_command(*command, environment=environment)
 
         assert done.returncode == 2
         assert said in done.stderr

@@ -1,7 +1,9 @@
 """What the README says is so: its commands exist with their options, its files are there, and the demo runs."""
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import click
@@ -43,6 +45,13 @@ def test_the_readme_shows_the_main_commands() -> None:
     assert {line[1] for line in OUR_LINES} >= {"run", "enqueue", "status", "start"}
 
 
+def test_the_readme_says_how_to_install_before_it_uses_a_command() -> None:
+    lines = [" ".join(line[:2]) for line in shell_lines("README.md")]
+    first_use = next(i for i, line in enumerate(lines) if line.split()[0] in COMMANDS)
+
+    assert set(lines[:first_use]) >= {"git clone", "make demo", "source .venv/bin/activate"}
+
+
 @pytest.mark.parametrize("page", [*PAGES, "docs/glossary.md", "secrets/README.md"])
 def test_every_link_of_the_docs_leads_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text())
@@ -79,3 +88,6 @@ def test_the_demo_runs_and_says_where_everything_is(tmp_path: Path) -> None:
     assert len(places) == 6
     assert all(Path(place).exists() for place in places)
     assert pq.read_table(folder / "kept/data").num_rows > 20
+    go_on = re.search(r"^Go on with your own data:  (.+)$", done.stdout, flags=re.MULTILINE)[1]  # type: ignore[index]
+    outside = {"PATH": os.defpath}  # no virtual environment is active
+    assert subprocess.run(["sh", "-c", go_on], env=outside, capture_output=True, check=False).returncode == 0

@@ -7,13 +7,16 @@ import subprocess
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.demo.shards import write_shards
 from support.fault_runs import FaultRuns
 from support.faults import Faults
 from support.outputs import data_digests, manifest_lines
-from support.processes import BIN, run_command
+from support.processes import BIN, run_command, started
 from support.waiting import wait_until
 
 ALL_ROWS = 6 * 24
@@ -191,3 +194,23 @@ def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: FaultRuns, u
     assert (runs.output / "manifest.parquet").stat().st_mtime_ns == manifest.st_mtime_ns
     assert runs.faults.rows_scored() == ALL_ROWS
     assert data_digests(runs.output) == undisturbed
+
+
+def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: FaultRuns) -> None:
+    """Another run's manifest appears in the output after this run has reserved it."""
+    log = runs.fleet.log("producer")
+    command = started("producer", "enqueue", *options(runs), "--wait", environment=runs.fleet.environment, log=log)
+
+    with command as waiting:
+        wait_until(lambda: runs.fleet.ledger.run_ids(), description="the run is enqueued")
+        write_manifest_of_another_run(runs.output)
+        with runs.served():
+            waiting.wait(timeout=60)
+
+    assert waiting.returncode == 1
+    assert "the data of another run, other" in log.read_text()
+
+
+def write_manifest_of_another_run(output: Path) -> None:
+    lines = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
+    pq.write_table(lines, output / MANIFEST_PATH)

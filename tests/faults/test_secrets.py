@@ -14,6 +14,7 @@ from producer.demo.shards import write_shards
 from support.fault_runs import FaultRuns
 from support.faults import Faults
 from support.fleet import Fleet
+from support.ports import unused_port
 from support.processes import run_command, started
 from support.proxy import proxied
 from support.redis_servers import RedisServer, redis_server
@@ -124,7 +125,8 @@ def test_no_secret_is_in_anything_that_others_may_read(
     (runs.shards / "000_00002.parquet").write_bytes(b"no Parquet")
     look_at_redis(seen, runs.fleet.redis_url)
 
-    flower = started("producer", "flower", "--port", "0", environment=runs.fleet.environment, log=runs.fleet.log("f"))
+    port = str(unused_port())
+    flower = started("producer", "flower", "--port", port, environment=runs.fleet.environment, log=runs.fleet.log("f"))
     with flower, runs.finalizer(), runs.worker("w1"), runs.worker("w2", **by_file):
         wait_until(lambda: runs.fleet.ledger.counts(run_id).running, description="shards run")
         look_at_processes(seen)

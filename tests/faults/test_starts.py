@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fleet.workers import WorkerState, list_workers
@@ -175,15 +176,57 @@ def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_othe
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """The real model: it is loaded a second time after its process was killed."""
-    model = Path(shutil.copytree(tiny_model, tmp_path / "model"))
-    with fleet.worker(model) as worker:
-        wait_until(lambda: "is ready" in fleet.log("w1").read_text(), description="the model is loaded", seconds=120)
-        (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes() + b"x")
-        child_of(worker).kill()
-        worker.wait(timeout=120)
+    model, log = Path(shutil.copytree(tiny_model, tmp_path / "model")), fleet.log("w1")
+    options = ("--input", shards, "--model", model, "--output", tmp_path / "out", "--dtype", "float32", "--keep-all")
 
+    with fleet.worker(model, environment={"SHARDSIFT_DTYPE": "float32"}) as worker:
+        wait_until(lambda: "is ready" in log.read_text(), description="the model is loaded", seconds=120)
+        worker.send_signal(signal.SIGSTOP)  # its child is idle, and no message reaches it
+        run_id = fleet.producer("enqueue", *options).stdout.strip()
+        negate_weights(model)
+        child_of(worker).kill()
+        worker.send_signal(signal.SIGCONT)
+        wait_until(
+            lambda: worker.poll() is not None or not fleet.ledger.counts(run_id).open,
+            description="the worker has left, or has scored the run",
+            seconds=120,
+        )
+
+    assert fleet.ledger.counts(run_id).done == 0
     assert worker.returncode == 70
-    assert f"worker: The files of the model folder {model} have changed" in fleet.log("w1").read_text()
+    assert f"worker: The files of the model folder {model} have changed" in log.read_text()
+
+
+@pytest.mark.faults
+def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_leaves(
+    fleet: Fleet, tiny_model: Path, tmp_path: Path
+) -> None:
+    model, faults = Path(shutil.copytree(tiny_model, tmp_path / "model")), Faults(tmp_path / "faults")
+    faults.at(*CHILD_LOADS, "freeze")
+    log = fleet.log("w1")
+
+    with fleet.worker(model, environment=faults.environment) as worker:
+        child = child_of(worker)
+        wait_until(lambda: child.status() == psutil.STATUS_STOPPED, description="the child is about to load the model")
+        negate_weights(model)
+        child.resume()
+        wait_until(
+            lambda: worker.poll() is not None or "is loaded" in log.read_text(),
+            description="the worker has left, or serves the model",
+            seconds=120,
+        )
+
+    assert "is loaded" not in log.read_text()
+    assert worker.returncode == 70
+    assert f"worker: The files of the model folder {model} have changed" in log.read_text()
+
+
+def negate_weights(model: Path) -> None:
+    """A model that can be loaded as well as before, with other scores."""
+    from safetensors.torch import load_file, save_file
+
+    weights = model / "model.safetensors"
+    save_file({name: -values for name, values in load_file(weights).items()}, weights, metadata={"format": "pt"})
 
 
 @pytest.mark.faults

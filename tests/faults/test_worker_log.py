@@ -1,9 +1,12 @@
 """A worker's log: what a person needs, once."""
 
+from pathlib import Path
+
 import pytest
 
 from support.fault_runs import FaultRuns, child_of
 from support.faults import Faults
+from support.fleet import Fleet
 from support.waiting import wait_until
 
 
@@ -31,3 +34,15 @@ def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_
         "WorkerLostError",
     ):
         assert noise not in log
+
+
+@pytest.mark.faults
+def test_loading_a_real_model_adds_no_lines_of_its_libraries(fleet: Fleet, tiny_model: Path) -> None:
+    log = fleet.log("w1")
+
+    with fleet.worker(tiny_model):
+        wait_until(lambda: "ready" in log.read_text(), description="the worker is ready", seconds=120)
+        wait_until(lambda: "is loaded on" in log.read_text(), description="the model is loaded", seconds=120)
+
+    assert "torchao" not in log.read_text()
+    assert "[queues]" not in log.read_text()

@@ -539,6 +539,11 @@ class TestCard:
         assert 'load_dataset("me/kept", split="train", streaming=True)' in on_hub
         assert "load_dataset" not in in_a_folder
 
+    def test_it_says_whose_licence_and_language_the_texts_have(self) -> None:
+        text = dataset_card(a_spec(), [a_receipt("r", A)]).decode()
+
+        assert "Their licence and language are the source's." in text
+
     def test_a_run_may_ask_for_its_paths_to_be_published(self) -> None:
         spec = a_spec(crawl=None, input_uris=("/home/me/web/*.parquet",), publish_paths=True)
 

@@ -3,11 +3,14 @@
 The table of what may happen to an output × folder, bucket, Hub × whether the ledger is lost too.
 """
 
+import hashlib
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import HfApi
 
@@ -129,6 +132,15 @@ def check(case: Case, outcome: Outcome, *, is_lost: bool, shards: tuple[str, ...
     assert outcome.state == ("damaged" if case.exit_code else "published")
 
 
+def check_documents(files: dict[str, bytes]) -> None:
+    """By their own content: card and manifest can be read, and the manifest says of each file what it holds."""
+    lines = pq.read_table(io.BytesIO(files[MANIFEST_PATH])).to_pylist()
+    listed = {line[f"{kind}_path"]: line[f"{kind}_sha256"] for line in lines for kind in ("data", "scores")}
+    assert len(lines) == SHARDS
+    assert listed == {path: hashlib.sha256(files[path]).hexdigest() for path in listed}
+    assert files[CARD_PATH].decode().startswith("---\n")
+
+
 class TestFoldersAndBuckets:
     @pytest.fixture(params=["folder", "memory"])
     def uri(self, request: pytest.FixtureRequest, tmp_path: Path) -> str:
@@ -154,7 +166,8 @@ class TestFoldersAndBuckets:
         now = {path: files.read(path) for path in files.paths()}
         data = [path for path in whole if path.startswith(("data/", "scores/"))]
         assert {path: now[path] for path in data} == {path: whole[path] for path in data}
-        assert now.keys() - whole.keys() == ({FOREIGN} if case.exit_code else set())
+        assert now.keys() == whole.keys() | ({FOREIGN} if case.exit_code else set())
+        check_documents(now)
         assert [path for path in files.hidden_paths() if "/staged/" in path] == []
         findings = open_output(uri, plan.spec.run_id).inspect(list(ledger.receipts(plan.spec.run_id)), hashes=True)
         assert [finding.path for finding in findings] == ([FOREIGN] if case.exit_code else [])
@@ -223,5 +236,6 @@ class TestHub:
         now = {path: hub.read(repo, path) for path in hub.files(repo)}
         data = [path for path in whole if path.startswith(("data/", "scores/"))]
         assert {path: now[path] for path in data} == {path: whole[path] for path in data}
-        assert now.keys() - whole.keys() == ({FOREIGN} if case.exit_code else set())
+        assert now.keys() == whole.keys() | ({FOREIGN} if case.exit_code else set())
+        check_documents(now)
         assert set(hub.branches(repo)) == {"main"}

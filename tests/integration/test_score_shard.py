@@ -365,12 +365,13 @@ def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office:
 
 @pytest.mark.parametrize("change", ["rewritten", "truncated", "removed"])
 def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tmp_path: Path, change: str) -> None:
-    folder = one_shard(tmp_path / "in", texts("old", 3000))
-    desk = office.claim(folder)
-    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=1024))
-    desk.scorer = replace(
-        desk.scorer, backend=ChangesAtFirst(desk.scorer.backend, folder / "000_00000.parquet", change)
-    )
+    """The file is larger than what is read ahead, so the rest of it is read after the change."""
+    file = tmp_path / "in" / "000_00000.parquet"
+    file.parent.mkdir()
+    write_wide(file, "old")
+    desk = office.claim(file.parent)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=WINDOW_ROWS))
+    desk.scorer = replace(desk.scorer, backend=ChangesAtFirst(desk.scorer.backend, file, change))
 
     with pytest.raises(ShardError, match="the input changed|No such file"):
         desk.work()
@@ -479,6 +480,15 @@ def texts(word: str, rows: int) -> pa.Table:
     return pa.table({"text": [f"{word} {row}" for row in range(rows)]})
 
 
+WINDOW_ROWS = 256
+
+
+def write_wide(file: Path, word: str) -> None:
+    """Nine megabytes of few tokens. Files of two words of one length have every row at the same place."""
+    rows = pa.table({"text": [f"{word} {row:<3000}" for row in range(3000)]})
+    pq.write_table(rows, file, compression="none", use_dictionary=False, row_group_size=WINDOW_ROWS)
+
+
 @dataclass
 class ChangesAtFirst:
     """A device during whose first batch somebody changes the input."""
@@ -491,7 +501,7 @@ class ChangesAtFirst:
     def logits(self, batch: Any) -> Any:
         match self.change:
             case "rewritten":
-                pq.write_table(texts("new", 3000), self.file)
+                write_wide(self.file, "new")
             case "truncated":
                 self.file.write_bytes(self.file.read_bytes()[:100])
             case "removed":
