@@ -128,7 +128,13 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(tiny_model)]
     command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2"]
 
-    stopped = subprocess.Popen(command, env=slow, stderr=subprocess.PIPE, start_new_session=True)
+    stopped = subprocess.Popen(
+        command,
+        env=slow,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background job
+    )
     staged = tmp_path / "out/.shardsift"
     wait_until(lambda: any(staged.rglob("receipts/*/*.json")), description="a first shard is done", seconds=120)
     stopped.send_signal(stop)

@@ -23,7 +23,7 @@ from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
 from worker.training import HeadError, HeadReport, fit_head, fit_ridge
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
-ROWS, UNSEEN_ROWS = 240, 100
+ROWS, UNSEEN_ROWS = 400, 150
 
 
 @dataclass(frozen=True)
