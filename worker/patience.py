@@ -11,13 +11,15 @@ from fleet.errors import Stopped
 
 _PAUSE_SECONDS = 1.0
 _PASSING = (
-    "OOM",
-    "READONLY",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "NOREPLICAS",
-)  # as a script reports them: in its text
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.OutOfMemoryError,
+    redis.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+)
+# What the client has no class for, and what servers before Redis 7 report of a script: the code is in the text.
+_PASSING_CODES = ("OOM", "READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,4 @@ def patiently(action: Callable[[], T], stopping: threading.Event) -> T:
 
 
 def _may_pass(error: redis.RedisError) -> bool:
-    if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
-        return True
-    return any(sign in str(error) for sign in _PASSING)
+    return isinstance(error, _PASSING) or any(code in str(error) for code in _PASSING_CODES)

@@ -175,7 +175,7 @@ def test_forged_messages_are_refused_and_counted_and_the_worker_finishes_its_run
     assert runs.faults.rows_scored() == ALL_ROWS
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
     status = runs.fleet.producer("status", run_id)
-    assert f"Refused or repaired so far, in all runs: {len(messages)} messages that are not ours." in status.stdout
+    assert f"Refused or repaired so far, in all runs: messages that are not ours ({len(messages)})." in status.stdout
 
 
 def send_forged(runs: FaultRuns, app: Celery, name: str, arguments: dict[str, Any], queue: str) -> None:

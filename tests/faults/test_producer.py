@@ -25,7 +25,6 @@ ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue adds s
 RESTORE = "fleet.ledger.ledger:Ledger.restore"
 TAKE = "fleet.ledger.ledger:Ledger.take_due"
 SEND = "fleet.dispatch:_send"
-UNFINISHED = "enqueue did not end"
 
 
 def options(runs: FaultRuns) -> list[str | Path]:
@@ -93,8 +92,8 @@ def test_of_a_run_that_was_enqueued_by_half_nothing_is_published_until_the_same_
 
     assert killed.returncode == -signal.SIGKILL
     assert (said.returncode, forced.returncode) == (3, 3)
-    assert UNFINISHED in said.stdout
-    assert UNFINISHED in forced.stderr
+    assert "Enqueueing was interrupted. Run the same command again to finish it." in said.stdout
+    assert "Enqueueing was interrupted; run the same command again" in forced.stderr
     assert len(manifest_lines(runs.output)) == 203
     assert runs.faults.rows_scored() == 203
 
