@@ -101,7 +101,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
 
 def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:
     if not ledger.is_complete(run_id):
-        return "Enqueueing was interrupted; run the same command again"
+        return "enqueueing was interrupted; run the same command again"
     counts = ledger.counts(run_id)
     if counts.open:
         return f"{counted(counts.open, 'shard')} not done yet"

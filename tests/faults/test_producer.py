@@ -93,7 +93,7 @@ def test_of_a_run_that_was_enqueued_by_half_nothing_is_published_until_the_same_
     assert killed.returncode == -signal.SIGKILL
     assert (said.returncode, forced.returncode) == (3, 3)
     assert "Enqueueing was interrupted. Run the same command again to finish it." in said.stdout
-    assert "Enqueueing was interrupted; run the same command again" in forced.stderr
+    assert "enqueueing was interrupted; run the same command again" in forced.stderr
     assert len(manifest_lines(runs.output)) == 203
     assert runs.faults.rows_scored() == 203
 

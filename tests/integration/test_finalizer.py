@@ -140,7 +140,7 @@ class TestFinalizing:
         ledger.redis.hdel(f"shardsift:run:{spec.run_id}", "complete")
 
         outcome = finalize_run(ledger, spec.run_id, without_failed=without_failed)
-        assert outcome == NotReady(reason="Enqueueing was interrupted; run the same command again")
+        assert outcome == NotReady(reason="enqueueing was interrupted; run the same command again")
         assert visible(out) == {}
 
         ledger.create_run(spec, [A, B, C], now=2.0)
