@@ -25,7 +25,7 @@ test-light: .venv-light/installed  ## the control side, without torch, on any Py
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
 
 test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
-	$(BIN)/python -m pytest tests/faults --numprocesses 2 -m faults
+	$(BIN)/python -m pytest --numprocesses 2 -m faults
 
 test-slow: install            ## what is too long for every day: each family of models on 2,000 texts, a compiled model
 	$(BIN)/python -m pytest -m slow --timeout 1200

@@ -106,7 +106,7 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
     assert len(manifest_lines(tmp_path / "out")) == 8
 
 
-@pytest.mark.parametrize("victim", ["child", "worker"])
+@pytest.mark.parametrize("victim", [pytest.param("child", marks=pytest.mark.faults), "worker"])
 def test_a_killed_workers_shard_is_finished_by_another(
     victim: str, quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.faults import Faults
 from support.fleet import Fleet
 from support.ports import unused_port
 from support.processes import started
@@ -20,8 +21,10 @@ PORT = unused_port()
 
 
 @pytest.fixture
-def flower(fleet: Fleet) -> Iterator[Fleet]:
-    """A fleet with Flower."""
+def flower(fleet: Fleet, faults: Faults) -> Iterator[Fleet]:
+    """A fleet with Flower. A shard of 12 rows takes its workers about two seconds."""
+    faults.use_stand_in(seconds_a_batch=0.5)
+    fleet.environment |= faults.environment
     environment = {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": AUTH}
     with started("producer", "flower", "--port", str(PORT), environment=environment, log=fleet.log("flower")):
         wait_until(lambda: get("/healthcheck", auth=None), description="Flower answers", seconds=60)
@@ -47,19 +50,19 @@ def tasks(state: str) -> list[dict[str, Any]]:
     return [task for task in get("/api/tasks").values() if task["state"] == state]
 
 
-def test_flower_shows_a_run(flower: Fleet, shards: Path, minilm_model: Path, tmp_path: Path) -> None:
+def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
     names = ("000_00000", "000_00001", "000_00002")
     for name in names:
         (folder / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
-    arguments = ("--input", folder, "--model", minilm_model, "--output", tmp_path / "out")
+    arguments = ("--input", folder, "--model", tiny_model, "--output", tmp_path / "out")
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
     run_id = flower.producer("enqueue", *arguments).stdout.strip()
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
         get("/api/workers", auth=None)
-    with flower.finalizer(), flower.worker(minilm_model, environment={"SHARDSIFT_PROGRESS_SECONDS": "0.2"}):
+    with flower.finalizer(), flower.worker(tiny_model, environment={"SHARDSIFT_PROGRESS_SECONDS": "0.2"}):
         running = wait_until(lambda: tasks("PROGRESS"), description="progress shows while a shard runs", seconds=120)
         worker = next(name for name in get("/api/workers?refresh=1") if name.startswith("w1@"))
         online_while_busy = get("/api/workers?status=1")[worker]

@@ -1,4 +1,4 @@
-"""A short storm, and what longer ones have found. The long form is `make faults`."""
+"""A short storm, and what longer ones have found: the most telling of that in `make test`. The long form is `make faults`."""
 
 import os
 import signal
@@ -42,6 +42,7 @@ def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path) -> None:
     assert all(kinds[kind] >= KILLS_OF_EACH_KIND for kind in KILLS), kinds
 
 
+@pytest.mark.faults
 def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+@pytest.mark.faults
 def test_a_worker_whose_redis_was_away_as_it_became_ready_reports_the_crash_of_its_child(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
     assert {line["attempt"] for line in runs.manifest()} == {1}
 
 
+@pytest.mark.faults
 def test_a_child_that_starts_while_redis_is_away_waits_for_it(
     faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
 ) -> None:

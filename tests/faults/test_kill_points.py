@@ -28,7 +28,6 @@ POINTS = [
 ]
 MOST_TELLING = [
     (SAVE, "after", "kill"),
-    (CLAIM, "after", "kill worker"),
     (COMPLETE, "before", "kill worker"),
 ]
 

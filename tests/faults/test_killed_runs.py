@@ -46,6 +46,7 @@ def check_nothing_stays(faults: Faults, temporary: Path) -> None:
     )
 
 
+@pytest.mark.faults
 def test_a_killed_run_leaves_no_process_and_no_socket_behind(
     small_shards: Path, tiny_model: Path, faults: Faults, tmp_path: Path, temporary: Path
 ) -> None:

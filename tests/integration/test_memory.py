@@ -102,7 +102,7 @@ def peak_megabytes(source: Path, output: Path) -> float:
     return int(kilobytes) / 1000
 
 
-@pytest.mark.parametrize("row_group_rows", [1000, ALL_ROWS])
+@pytest.mark.parametrize("row_group_rows", [1000, pytest.param(ALL_ROWS, marks=pytest.mark.slow)])
 def test_peak_memory_does_not_grow_with_the_shard(
     shard_files: dict[tuple[int, int], Path], tmp_path: Path, row_group_rows: int
 ) -> None:
