@@ -15,6 +15,7 @@ import pytest
 from fleet.dispatch import queue_length
 from fleet.workers import list_workers
 from producer.local.processes import Child
+from support.fault_runs import child_of
 from support.faults import Faults
 from support.fleet import Fleet
 from support.models import overflowing_classifier
@@ -46,12 +47,6 @@ def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
 
 def wait_until_published(fleet: Fleet, run_id: str) -> None:
     wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
-
-
-def child_of(worker: Child) -> psutil.Process:
-    """The process that owns the model: the worker's one child by multiprocessing's spawn."""
-    spawned = [child for child in psutil.Process(worker.pid).children() if "spawn_main" in " ".join(child.cmdline())]
-    return spawned[0]
 
 
 @contextmanager
