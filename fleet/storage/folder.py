@@ -23,7 +23,6 @@ from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.folder_receipts import FolderReceipts
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, card_finding, compare
-from fleet.storage.kept import digests
 from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
 from fleet.storage.other_run import other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered, output_files
@@ -121,11 +120,9 @@ class FolderOutput:
     def head(self) -> str:
         return ""
 
-    def publish(
-        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, hashes: bool = False
-    ) -> str:
+    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            for receipt, file in self._checked(receipts, hashes=hashes):
+            for receipt, file in self._checked(receipts):
                 self._move_into_place(receipt, file)
             self._files.sync_folders(file.path for receipt in receipts for file in output_files(receipt))
             for path in sorted(documents, key=lambda path: path == MANIFEST_PATH):
@@ -188,18 +185,17 @@ class FolderOutput:
 
     # --- publishing -------------------------------------------------------------------------------------------------
 
-    def _checked(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[tuple[Receipt, OutputFile]]:
-        """The staged files that are to be moved, when every file is found to be as its receipt says.
+    def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[Receipt, OutputFile]]:
+        """The staged files that are to be moved, once every file is read and found to be as its receipt says.
 
-        Raises OutputDamaged. A file that is in its place is trusted by its size if the intact manifest lists it.
+        Raises OutputDamaged.
         """
-        trusted = set() if hashes else {digest for receipt in self._listed_receipts() for digest in digests(receipt)}
         pairs = [(receipt, file) for receipt in receipts for file in output_files(receipt)]
         damaged: dict[str, str] = {}
         moves = []
         with ThreadPoolExecutor(READERS) as readers:
             for (receipt, file), (is_staged, finding) in zip(
-                pairs, readers.map(lambda pair: self._look(pair[1], trusted), pairs), strict=True
+                pairs, readers.map(lambda pair: self._look(pair[1]), pairs), strict=True
             ):
                 if finding:
                     damaged.setdefault(receipt.shard, str(finding))
@@ -209,13 +205,12 @@ class FolderOutput:
             raise OutputDamaged(damaged)
         return moves
 
-    def _look(self, file: OutputFile, trusted: set[tuple[str, str]]) -> tuple[bool, Finding | None]:
+    def _look(self, file: OutputFile) -> tuple[bool, Finding | None]:
         """Whether the file is staged as it should be, and what is wrong if it is so neither there nor in its place."""
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:
             return True, None
-        is_trusted = (file.path, file.sha256) in trusted
-        in_place = self._files.problem(file, file.path, hashes=not is_trusted)
+        in_place = self._files.problem(file, file.path, hashes=True)
         if in_place is None:
             return False, None
         if staged is not Problem.MISSING:

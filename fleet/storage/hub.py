@@ -115,9 +115,7 @@ class HubOutput:
         with translated(f"Reading {self.uri}"):
             return str(self._api.repo_info(self._repo_id, repo_type="dataset").sha)
 
-    def publish(
-        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, hashes: bool = False
-    ) -> str:
+    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         """The Hub itself refuses a commit whose files it does not have; then those that it has are saved."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             try:

@@ -86,15 +86,12 @@ class Output(Protocol):
     def head(self) -> str:
         """The commit that readers see now; empty where there are no commits."""
 
-    def publish(
-        self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str, hashes: bool = False
-    ) -> str:
+    def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         """Make the receipts' files visible with the documents (manifest and card); returns the commit, if there is one.
 
-        No file becomes visible whose size or sha256 is not that of its receipt: OutputDamaged names the shards, and
-        nothing is published. Files that are visible already, and that an intact manifest lists, are looked at by size, and
-        with `hashes` by content. `parent` is the head before the output was looked at. Raises PublishConflict when it is
-        the head no more.
+        Reads every file, those that are visible already too. If the size or sha256 of one is not that of its receipt,
+        OutputDamaged names the shards, and nothing is published. `parent` is the head before the output was looked at.
+        Raises PublishConflict when it is the head no more.
         """
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:

@@ -139,7 +139,7 @@ def _published(
             return output.head()
         try:
             documents = _documents(spec, receipts, broken, left_out=left_out)
-            return output.publish(receipts, documents, parent=head, hashes=hashes)
+            return output.publish(receipts, documents, parent=head)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")

@@ -267,6 +267,23 @@ class TestFinalizing:
         assert finalize_run(ledger, spec.run_id, without_failed=False) == Publication(uri=str(out), commit="", shards=3)
         assert open_output(spec.output_uri, spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
 
+    def test_a_published_file_that_is_damaged_while_another_shard_is_done_again_is_found_by_its_publication(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        finalize_run(ledger, spec.run_id, without_failed=False)
+        first, _, last = ledger.receipts(spec.run_id)
+        ledger.requeue(spec.run_id, {A.name: "its score file is missing"}, of=[first])
+        Published(str(out)).flip(last.data.path)
+        do(ledger, spec, A)
+
+        outcome = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert outcome == NotReady(reason="1 shard queued again, since the stored files are lost or damaged")
+        do(ledger, spec, C)
+        assert finalize_run(ledger, spec.run_id, without_failed=False) == Publication(uri=str(out), commit="", shards=3)
+        assert open_output(spec.output_uri, spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
+
     def test_a_disk_that_damages_whatever_it_stores_does_not_keep_the_run_busy(
         self, ledger: Ledger, spec: RunSpec, out: Path
     ) -> None:
