@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from fleet.histogram import Histogram
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFile:
@@ -61,6 +63,7 @@ class Receipt:
     rows_dropped: int
     rows_errored: int
     errors: dict[str, int]  # reason → rows
+    score_histogram: Histogram  # of the rows that have a score
     provenance: Provenance
 
     def __post_init__(self) -> None:

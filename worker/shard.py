@@ -174,6 +174,7 @@ def _staged(
         rows_dropped=counts.rows_dropped,
         rows_errored=counts.rows_errored,
         errors=counts.errors,
+        score_histogram=counts.score_histogram,
         provenance=made,
     )
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import ERROR, LOGITS, ROW, SHARD, added_fields, kept_schema, row_fields, scores_schema
+from fleet.histogram import Histogram, empty_histogram, with_values
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
@@ -34,8 +35,9 @@ class WrittenFile:
 
 @dataclass
 class RowCounts:
-    """How many rows met which fate, and why the errored ones did."""
+    """How many rows met which fate, why the errored ones did, and how the scores of the others are spread."""
 
+    score_histogram: Histogram
     rows_in: int = 0
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class ShardWriter:
     """Both output files of a shard, window by window."""
 
     def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
-        self.counts = RowCounts()
+        self.counts = RowCounts(score_histogram=empty_histogram(spec.function_to_apply))
         self._shard = shard
         self._spec = spec
         self._schema = kept_schema(input_schema, spec)
@@ -102,6 +104,8 @@ class ShardWriter:
         self._scores.write(_score_lines(scored, window, scores, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
+        values = scored[self._spec.score_column].drop_null().to_numpy()
+        self.counts.score_histogram = with_values(self.counts.score_histogram, values)
         for reason in scores.errors.values():
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.disclosure import disclosed_spec
+from fleet.histogram import Histogram
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
@@ -37,6 +38,8 @@ _SCHEMA = pa.schema(
         ("rows_dropped", pa.int64()),
         ("rows_errored", pa.int64()),
         ("errors", pa.map_(pa.string(), pa.int64())),
+        ("score_bins_per_unit", pa.int64()),
+        ("score_rows_by_bin", pa.map_(pa.int64(), pa.int64())),
         ("data_path", pa.string()),
         ("data_size_bytes", pa.int64()),
         ("data_sha256", pa.string()),
@@ -144,6 +147,8 @@ def _line(receipt: Receipt) -> dict[str, object]:
         "rows_dropped": receipt.rows_dropped,
         "rows_errored": receipt.rows_errored,
         "errors": list(receipt.errors.items()),
+        "score_bins_per_unit": receipt.score_histogram.bins_per_unit,
+        "score_rows_by_bin": list(receipt.score_histogram.rows_by_bin.items()),
         "data_path": receipt.data.path,
         "data_size_bytes": receipt.data.size_bytes,
         "data_sha256": receipt.data.sha256,
@@ -173,6 +178,9 @@ def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
         data=_file(line, "data", rows=line["rows_kept"]),
         scores=_file(line, "scores", rows=line["rows_in"]),
         errors=dict(line["errors"]),
+        score_histogram=Histogram(
+            bins_per_unit=line["score_bins_per_unit"], rows_by_bin=dict(line["score_rows_by_bin"])
+        ),
         provenance=_provenance(line),
         **{name: line[name] for name in _SAME_IN_BOTH},
     )

@@ -6,8 +6,10 @@ from huggingface_hub import DatasetCardData
 
 from fleet.counted import counted
 from fleet.disclosure import disclosed_inputs, disclosed_model
+from fleet.histogram import added
 from fleet.receipt import Parity, Receipt
 from fleet.spec import RunSpec
+from producer.finalizer.card_scores import score_histogram
 
 _HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
 _SIZES = {  # the Hub's size_categories, by their upper bound
@@ -75,7 +77,7 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
 | Run | `{spec.run_id}` |
-{_how_to_load(spec)}
+{_how_to_load(spec)}{_scores(spec, receipts)}
 ## Columns
 
 {_columns(spec)}
@@ -147,6 +149,22 @@ from datasets import load_dataset
 kept = load_dataset("{output[1]}", split="train", streaming=True)
 ```
 """
+
+
+def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
+    text = score_histogram(added(receipt.score_histogram for receipt in receipts))
+    return (
+        text
+        and f"""
+## Scores
+
+Rows of the source by `{spec.score_column}`, and the share that a threshold at the left edge would keep:
+
+```text
+{text}
+```
+"""
+    )
 
 
 def _cell(text: str) -> str:

@@ -16,6 +16,7 @@ from fleet.columns import ERROR, ROW, SHARD, added_fields, row_fields, scores_sc
 from fleet.counted import counted
 from fleet.errors import UsageError
 from fleet.filter import Filter
+from fleet.histogram import empty_histogram, with_values
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from producer.verify.report import Fault
@@ -55,6 +56,9 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
     errored = len(table) - table[ERROR.name].null_count
     if errored != receipt.rows_errored:
         yield f"has {counted(errored, 'errored row')}, its receipt says {receipt.rows_errored:,}"
+    values = table[spec.score_column].drop_null().to_numpy()
+    if with_values(empty_histogram(spec.function_to_apply), values[~np.isnan(values)]) != receipt.score_histogram:
+        yield "its scores are spread differently than its receipt says"
 
 
 def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> list[Fault]:

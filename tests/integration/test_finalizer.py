@@ -21,6 +21,7 @@ from fleet.columns import kept_schema, scores_schema
 from fleet.disclosure import disclosed_spec
 from fleet.dispatch import queue_length
 from fleet.errors import UsageError
+from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
 from fleet.receipt import OutputFile, Parity, Receipt
@@ -457,6 +458,8 @@ class TestManifest:
                 "rows_dropped",
                 "rows_errored",
                 "errors",
+                "score_bins_per_unit",
+                "score_rows_by_bin",
             ),
             *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
             *("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens"),
@@ -467,6 +470,7 @@ class TestManifest:
         assert (first["shard"], first["source_uri"]) == (A.name, A.uri)
         assert [first[f"rows_{fate}"] for fate in ("in", "kept", "dropped", "errored")] == [10, 6, 3, 1]
         assert first["errors"] == [("empty text", 1)]
+        assert (first["score_bins_per_unit"], first["score_rows_by_bin"]) == (4, [(-2, 1), (5, 2), (12, 4), (15, 2)])
         assert dict(first["versions"]) == {"torch": "2.11.0", "shardsift": "0.1.0"}
         assert first["started_at"].isoformat() == "2023-11-14T22:13:20.500000+00:00"
         assert first["worker"] == "w1@host/7"
@@ -560,6 +564,33 @@ class TestCard:
         text = dataset_card(a_spec(), [a_receipt("r", A)]).decode()
 
         assert "Their licence and language are the source's." in text
+
+    def test_it_tells_how_the_scores_are_spread_and_what_a_threshold_would_keep(self) -> None:
+        text = dataset_card(a_spec(), [a_receipt("r", shard) for shard in (A, B)]).decode()
+
+        lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()
+        assert lines[0].split() == ["from", "rows", "share", "this", "or", "more"]
+        assert lines[1].split() == ["-0.50", "2", "11.1%", "100.0%", "█" * 8]
+        assert lines[2].split() == ["-0.25", "0", "0.0%", "88.9%"]
+        assert lines[-4].split() == ["3.00", "8", "44.4%", "66.7%", "█" * 32]
+        assert lines[-1].split() == ["3.75", "4", "22.2%", "22.2%", "█" * 16]
+
+    def test_scores_far_apart_get_few_lines(self) -> None:
+        far_apart = Histogram(bins_per_unit=4, rows_by_bin={-400: 1, 0: 5, 399: 2})
+
+        text = dataset_card(a_spec(), [replace(a_receipt("r", A), score_histogram=far_apart)]).decode()
+
+        lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()[1:]
+        assert len(lines) <= 24
+        assert sum(int(line.split()[1]) for line in lines) == 8
+        assert lines[0].split()[0] == "-112.00"
+
+    def test_where_no_row_has_a_score_it_shows_none(self) -> None:
+        nothing = Histogram(bins_per_unit=4, rows_by_bin={})
+
+        text = dataset_card(a_spec(), [replace(a_receipt("r", A), score_histogram=nothing)]).decode()
+
+        assert "## Scores" not in text
 
     def test_a_run_may_ask_for_its_paths_to_be_published(self) -> None:
         spec = a_spec(crawl=None, input_uris=("/home/me/web/*.parquet",), publish_paths=True)

@@ -1,6 +1,7 @@
 """`producer verify` reads a published dataset, and whatever is wrong with it, it says so."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -121,7 +122,7 @@ def published(
                 "input_uris": (str(folder / "source"),),
                 "model": str(tiny_model),
                 "dtype": "float32",
-                "where": "score >= 0.1",
+                "where": "score >= 2.5",
                 "output_uri": str(folder / "out"),
                 **options,
             }
@@ -308,12 +309,22 @@ class TestRows:
     def test_a_row_that_the_filter_drops_is_found(self, dataset: Dataset) -> None:
         dataset.rewrite(a_file(dataset), lambda rows: _with(rows, "score", pc.subtract(rows["score"], 1)))
 
-        assert any("do not pass the filter score >= 0.1" in fault for fault in dataset.faults())
+        assert any("do not pass the filter score >= 2.5" in fault for fault in dataset.faults())
 
     def test_another_score_than_the_score_files_is_found(self, dataset: Dataset) -> None:
         dataset.rewrite(a_file(dataset), lambda rows: _with(rows, "score", pc.add(rows["score"], 1)))
 
         assert dataset.faults() == [f"{a_file(dataset)}: has other scores than the score file"]
+
+    @pytest.mark.parametrize("score", [7.5, math.nan])
+    def test_a_score_file_that_is_spread_otherwise_than_the_card_says_is_found(
+        self, dataset: Dataset, score: float
+    ) -> None:
+        path = a_file(dataset, "scores")
+
+        dataset.rewrite(path, lambda rows: _with(rows, "score", _first_dropped_as(rows["score"].to_pylist(), score)))
+
+        assert dataset.faults() == [f"{path}: its scores are spread differently than its receipt says"]
 
     def test_a_row_of_the_score_file_that_is_missing_is_found(self, dataset: Dataset) -> None:
         path = a_file(dataset, "scores")
@@ -372,6 +383,12 @@ class TestSource:
 
         (fault,) = dataset.faults(with_source=True)
         assert "was made of other bytes than" in fault
+
+
+def _first_dropped_as(scores: list[float | None], score: float) -> pa.ChunkedArray:
+    """The scores, of which the first that the filter drops is another."""
+    place = next(place for place, known in enumerate(scores) if known is not None and known < 2.5)
+    return pa.chunked_array([[*scores[:place], score, *scores[place + 1 :]]])
 
 
 def _with(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:

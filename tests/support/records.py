@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleet.histogram import Histogram
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.shard import Shard
 from fleet.spec import Model, RunSpec
@@ -49,6 +50,7 @@ def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
         rows_dropped=3,
         rows_errored=1,
         errors={"empty text": 1},
+        score_histogram=Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 2, 12: 4, 15: 2}),
         provenance=Provenance(
             worker="w1@host/7",
             attempt=1,

@@ -307,6 +307,7 @@ def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
 
     assert (counts.rows_in, counts.rows_kept, counts.rows_errored, counts.rows_dropped) == (30, 3, 3, 24)
     assert counts.errors == {"null text": 2, "score is not finite": 1}
+    assert counts.score_histogram.rows == 27
 
 
 def test_a_written_file_says_its_rows_size_and_sha256(tmp_path: Path) -> None:

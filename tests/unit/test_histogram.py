@@ -1,0 +1,45 @@
+"""Histograms of scores: fixed bins, so that those of windows and of shards add up to that of the run."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fleet.histogram import Histogram, added, empty_histogram, with_values
+
+SCORES = arrays(np.float32, st.integers(0, 50), elements=st.floats(-200, 200, width=32))
+
+
+def test_a_row_is_counted_in_the_bin_that_begins_at_or_below_its_score() -> None:
+    scores = np.array([2.5, 2.74, 3.0, 2.9999998, -0.1], dtype=np.float32)
+
+    assert with_values(empty_histogram("none"), scores).rows_by_bin == {-1: 1, 10: 2, 11: 1, 12: 1}
+
+
+def test_probabilities_have_finer_bins() -> None:
+    scores = np.array([0.0, 0.04, 0.5, 1.0], dtype=np.float32)
+
+    assert with_values(empty_histogram("sigmoid"), scores).rows_by_bin == {0: 2, 10: 1, 20: 1}
+
+
+@given(SCORES, SCORES)
+def test_parts_add_up_to_the_whole(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> None:
+    empty = empty_histogram("none")
+
+    parts = added([with_values(empty, one), with_values(empty, other)])
+
+    assert parts == with_values(empty, np.concatenate([one, other])) == with_values(with_values(empty, other), one)
+    assert parts.rows == len(one) + len(other)
+
+
+def test_it_stays_small_whatever_the_scores_are() -> None:
+    scores = np.linspace(-1e30, 1e30, 10_001, dtype=np.float32)
+
+    assert with_values(empty_histogram("none"), scores).rows_by_bin == {-400: 5000, 0: 1, 400: 5000}
+
+
+def test_bins_of_other_widths_are_not_added() -> None:
+    with pytest.raises(ValueError, match="cannot be added"):
+        added([empty_histogram("none"), Histogram(bins_per_unit=20, rows_by_bin={0: 1})])
