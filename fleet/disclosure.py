@@ -41,7 +41,7 @@ def disclosed_source(spec: RunSpec, shard: Shard) -> str:
 
 def disclosed_model(spec: RunSpec) -> str:
     """A Hub name as it is; of a folder its last part."""
-    is_folder = spec.model.revision.startswith("sha256-")
+    is_folder = spec.model.is_folder
     return PurePosixPath(spec.model.name).name if is_folder and not spec.publish_paths else spec.model.name
 
 

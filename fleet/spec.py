@@ -12,22 +12,11 @@ from pathlib import PurePosixPath
 from pydantic import TypeAdapter
 
 from fleet.choices import Dtype, Function
+from fleet.model import Model, slug
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """A sequence classifier: a Hub name or a folder, at one revision.
-
-    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` holds one name an output.
-    """
-
-    name: str
-    revision: str
-    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +47,11 @@ class RunSpec:
     def run_id(self) -> str:
         """A readable head and 12 hex digits of the digest of all fields."""
         digest = hashlib.sha256(self.to_json()).hexdigest()[:12]
-        return f"{_slug(self._input_head)}.{_slug(PurePosixPath(self.model.name).name)}.{digest}"
+        return f"{slug(self._input_head)}.{self.model.slug}.{digest}"
 
     @property
     def queue(self) -> str:
-        return scorer_queue(self.model, self.dtype)
+        return self.model.queue(self.dtype)
 
     @property
     def int_score_column(self) -> str:
@@ -98,14 +87,5 @@ class RunSpec:
 _SPEC = TypeAdapter(RunSpec)
 
 
-def scorer_queue(model: Model, dtype: str) -> str:
-    """The one queue of a scorer: a worker consumes the queues of what it has loaded, and no other."""
-    return f"score.{_slug(PurePosixPath(model.name).name)}.{model.revision.removeprefix('sha256-')[:12]}.{dtype}"
-
-
 def is_run_id(text: str) -> bool:
     return bool(_RUN_ID.fullmatch(text))
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[:32] or "x"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
+from fleet.model import is_folder_revision
 from fleet.spec import RunSpec
 
 _OPTIONS = {
@@ -42,7 +43,7 @@ def _revision(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
     """Of the same files: of others it differs too, and says nothing."""
     if there.input_uris != here.input_uris:
         return
-    if there.input_revision.startswith("sha256-") and here.input_revision.startswith("sha256-"):
+    if is_folder_revision(there.input_revision) and is_folder_revision(here.input_revision):
         yield "the input: files were changed, added or removed since"
     else:
         yield _clause("the input's revision", there.input_revision, here.input_revision)

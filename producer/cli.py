@@ -254,7 +254,7 @@ def flower(
 ) -> None:
     """Show the fleet in a browser with Flower: read-only, behind a password, with its history stored."""
     from fleet.settings import read_settings
-    from producer.flower import run_flower
+    from producer.flower.start import run_flower
 
     run_flower(read_settings(), address=address, port=port)
 

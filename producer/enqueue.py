@@ -12,7 +12,7 @@ from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
 from fleet.ledger import Counts, Ledger
-from fleet.model import resolve_model
+from fleet.model_resolution import resolve_model
 from fleet.redact import redacted
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -21,10 +21,10 @@ from fleet.storage.opening import open_output, open_parquet
 from fleet.storage.output import Output, Recovered
 from producer.destination import with_output
 from producer.finalizer.publish import look_again
-from producer.inputs import Input, crawl_input, limited, list_input
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.same_run import changed_files_told, same_run
+from producer.sources.inputs import Input, crawl_input, limited, list_input
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
 
@@ -109,11 +109,11 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
         output.reserve(spec, public=plan.public)
     # Read and recorded before the run is complete: a producer that dies here, or cannot read them, reads them the next
     # time, and meanwhile nobody scores what is done.
-    recovered = Recovered() if ledger.is_complete(spec.run_id) else output.recovered()
+    recovered = Recovered() if ledger.is_enqueued(spec.run_id) else output.recovered()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     restored = ledger.restore(spec.run_id, recovered.whole)
     ledger.remember(spec.run_id, recovered.partial)
-    ledger.mark_complete(spec.run_id)
+    ledger.mark_enqueued(spec.run_id)
     ledger.clear_publish_error(spec.run_id)
     findings = look_again(ledger, spec.run_id, hashes=verify) or _losses(output, recovered, spec, hashes=verify)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)

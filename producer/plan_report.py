@@ -2,7 +2,7 @@
 
 from fleet.shard import Shard
 from producer.enqueue import Plan
-from producer.inputs import count_rows
+from producer.sources.inputs import count_rows
 
 _REMOTE_FOOTERS = 16  # reading more of them over the network is not cheap
 

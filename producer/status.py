@@ -145,7 +145,7 @@ def run_status(
         queue=spec.queue,
         counts=ledger.counts(run_id),
         pace=ledger.pace(run_id),
-        complete=ledger.is_complete(run_id),
+        complete=ledger.is_enqueued(run_id),
         cancelled=ledger.is_cancelled(run_id),
         failures=tuple(ledger.failures(run_id)),
         publication=ledger.publication(run_id),
@@ -186,7 +186,7 @@ def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:
 def _worker_command(spec: RunSpec) -> str:
     """The command that serves the run's queue."""
     arguments = ["worker", "start", "--model", spec.model.name]
-    if not spec.model.revision.startswith("sha256-"):
+    if not spec.model.is_folder:
         arguments += ["--revision", spec.model.revision]
     return shlex.join(arguments if spec.dtype == "auto" else [*arguments, "--dtype", spec.dtype])
 

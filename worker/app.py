@@ -10,14 +10,14 @@ from celery import signals
 
 from fleet.broker import make_app
 from fleet.settings import read_settings
-from worker.program import ScorerWorker, TakeShardsWhenLoaded
+from worker.service.program import ScorerWorker, TakeShardsWhenLoaded
 
 _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill each replaced child while it loads, for ever
 
 app = make_app(
     "worker",
     read_settings(),
-    include=["worker.task"],
+    include=["worker.service.task"],
     worker_pool="prefork",
     worker_concurrency=1,
     worker_pool_start_method="spawn",  # a forked child cannot use CUDA if anything touched it before
@@ -30,6 +30,6 @@ app.steps["consumer"].add(TakeShardsWhenLoaded)
 
 @signals.worker_process_init.connect
 def _start_child(**_: Any) -> None:
-    from worker.child import start_child
+    from worker.service.child import start_child
 
     app.child = start_child()

@@ -142,7 +142,7 @@ def tune(
     Prints a line for each setting. The best is the smallest that is within 2 % of the fastest.
     """
     from fleet.settings import read_settings
-    from worker.logs import quieten_model_libraries
+    from worker.service.logs import quieten_model_libraries
 
     quieten_model_libraries()
     from worker.tuning.report import tuning_lines, tuning_table
@@ -186,11 +186,11 @@ def train(
     """
     import pyarrow.parquet as pq
 
-    from worker.logs import quieten_model_libraries
+    from worker.service.logs import quieten_model_libraries
 
     quieten_model_libraries()
-    from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
-    from worker.training import HeadError, fit_head
+    from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
+    from worker.training.head import HeadError, fit_head
 
     try:
         table = pq.read_table(texts, columns=["text", "label"])

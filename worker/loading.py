@@ -1,19 +1,14 @@
-"""Load the model that the settings name, as a worker serves it. Knows no queue."""
+"""Load the model that the settings name. Knows no queue."""
 
 import os
 
 import platformdirs
 from transformers.utils import logging as transformers_logging
 
-from fleet.model import is_folder_revision, unchanged_folder
+from fleet.model import is_folder_revision
+from fleet.model_resolution import unchanged_folder
 from fleet.settings import Settings
 from worker.scoring import Scorer, load_scorer
-from worker.tuning.apply import with_tuned_budget
-
-
-def load_served_model(settings: Settings) -> Scorer:
-    """As `load_model`, with the token budget that `worker tune` found best here."""
-    return with_tuned_budget(load_model(settings), settings)
 
 
 def load_model(settings: Settings) -> Scorer:

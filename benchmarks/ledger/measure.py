@@ -24,8 +24,8 @@ from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE
 from fleet.settings import Settings
-from producer.inputs import list_input
 from producer.local.redis_server import embedded_redis
+from producer.sources.inputs import list_input
 
 # 8,192 rows take a fast GPU 1.6 s. A real shard has 128 such windows; here 12, so that claims come ten times as often.
 FLEET_PACE = Pace(windows=12, window_seconds=1.6, windows_per_renewal=3)

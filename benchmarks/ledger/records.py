@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from fleet.histogram import Histogram
+from fleet.model import Model
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.shard import Shard
-from fleet.spec import Model, RunSpec
+from fleet.spec import RunSpec
 
 ROWS = 1_048_576
 WINDOW_SCORES = bytes(32 << 10)  # of 8,192 rows, 4 bytes each

@@ -122,7 +122,7 @@ def _named(joined: str, choices: type[_Choice], option: str) -> tuple[_Choice, .
 
 
 def _demo_tokenizer() -> str:
-    from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
+    from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
 
     try:
         return verified_demo_encoder()

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.scorer.contender import Values
-from worker.overlap import ahead
 from worker.scoring import EncodedRows, Scorer, load_scorer
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName
+from worker.shard.pipelining import prefetched
 
 WINDOW_ROWS = 8_192  # as fleet.spec has it; that module needs more than a bare GPU machine may have
 _TOKENIZER_SECONDS = 0.5  # of work at least, for a steady figure
@@ -56,7 +56,7 @@ class Ours:
         self._tokens_sent = tokens_sent(self._scorer, encoded_windows(self._scorer, column))
 
         def run() -> Values:
-            with ahead(encoded_windows(self._scorer, column), "tokenizer") as windows:
+            with prefetched(encoded_windows(self._scorer, column), "tokenizer") as windows:
                 return _values(self._scorer, windows)
 
         return run

@@ -22,7 +22,7 @@ class OursShard:
 
     def __init__(self, scorer: Scorer) -> None:
         try:
-            import worker.shard  # noqa: F401
+            import worker.shard.score_shard  # noqa: F401
         except ImportError as error:
             raise UnavailableError(f"A whole shard needs all that a worker needs: {error}.") from error
         self.dtype = scorer.dtype
@@ -44,12 +44,13 @@ class OursShard:
 def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
     from fleet.columns import describe_columns
     from fleet.ledger import Claim
+    from fleet.model import Model
     from fleet.shard import Shard
-    from fleet.spec import Model, RunSpec
+    from fleet.spec import RunSpec
     from fleet.storage.identity import identity_now
     from fleet.storage.opening import open_output
-    from worker.checkpoint import Checkpoint
-    from worker.shard import score_shard
+    from worker.shard.checkpoint import Checkpoint
+    from worker.shard.score_shard import score_shard
 
     spec = RunSpec(
         input_uris=(str(source.parent),),

@@ -82,11 +82,11 @@ class Ledger:
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and the shards it does not have yet; returns how many those were. May run twice; lifts a cancellation."""
         added = self.add_shards(spec, shards, now=now)
-        self.mark_complete(spec.run_id)
+        self.mark_enqueued(spec.run_id)
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """As `create_run`, for whoever has more to write: nothing is sent or published before `mark_complete`."""
+        """As `create_run`, for whoever has more to write: nothing is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")
@@ -97,11 +97,11 @@ class Ledger:
             added += self._run_script("add_shards", keys.of(), fields)
         return added
 
-    def mark_complete(self, run_id: str) -> None:
+    def mark_enqueued(self, run_id: str) -> None:
         """All shards of the run are written, and what is known of them."""
         self.redis.hset(Keys(run_id).run, "complete", 1)
 
-    def is_complete(self, run_id: str) -> bool:
+    def is_enqueued(self, run_id: str) -> bool:
         """Whether it was marked so: a producer may have died midway."""
         return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
@@ -344,7 +344,7 @@ class Ledger:
         """
         return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
 
-    def crashed(self, claim: Claim, error: str, traceback: str) -> int:
+    def record_crash(self, claim: Claim, error: str, traceback: str) -> int:
         """Give a shard back after an error that nobody foresaw; failed after `max_attempts` of them and of crashes.
 
         Returns the number of shards still open.
@@ -353,7 +353,7 @@ class Ledger:
 
     def fail(self, claim: Claim, error: str, traceback: str) -> int:
         """Record a shard that no attempt can save; returns the number of shards still open."""
-        return self._end_attempt(claim, Outcome.HOPELESS, error, traceback)
+        return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
     def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
         """Note that the process which scored a shard for `owner` is dead; the shard waits no more for its lease to end.

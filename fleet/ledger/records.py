@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     STOPPED = "stopped"  # by a signal, a spot notice or an operator: counts as nothing
     ERROR = "error"  # network, disk or service: tried again, later and later
     CRASH = "crash"  # the process died, or met what nobody foresaw: failed after a few of them
-    HOPELESS = "hopeless"  # no attempt can save it: failed now
+    NON_RETRYABLE = "non-retryable"  # no attempt can save it: failed now
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ class FolderOutput:
             self._files.put(file, staged_path)
         return staged_path
 
-    def keep_receipt(self, receipt: Receipt) -> None:
+    def store_receipt(self, receipt: Receipt) -> None:
         with translated(f"Storing the receipt of {receipt.shard} in {self.uri}"):
             self._write(self._receipt_path(receipt), receipt.to_json())
 
@@ -75,7 +75,7 @@ class FolderOutput:
     def save(self, receipts: Sequence[Receipt]) -> None:
         """Staged files stay."""
 
-    def keep_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         with translated(f"Storing a checkpoint of {shard} in {self.uri}"):
             self._write(f"{self._checkpoints_of(shard)}/{name}", content)
         return True

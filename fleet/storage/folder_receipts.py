@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleet.receipt import OutputFile, Receipt
 from fleet.storage.files import Files
 from fleet.storage.inspection import DATA_FOLDERS
-from fleet.storage.kept import FileDigest, by_shard, digests, is_among, read_receipt
 from fleet.storage.output import Recovered, output_files
+from fleet.storage.receipts import FileDigest, by_shard, digests, is_among, read_receipt
 
 
 class FolderReceipts:

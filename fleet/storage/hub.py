@@ -19,10 +19,10 @@ from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
-from fleet.storage.kept import by_shard
 from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
 from fleet.storage.other_run import other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered
+from fleet.storage.receipts import by_shard
 from fleet.storage.run_branch import MAIN, RunBranch
 
 _PREFIX = "hf://datasets/"
@@ -53,7 +53,7 @@ class HubOutput:
             self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset")
         return path
 
-    def keep_receipt(self, receipt: Receipt) -> None:
+    def store_receipt(self, receipt: Receipt) -> None:
         """The Hub has no place outside commits; the ledger alone holds receipts until a wave or the publication."""
 
     def discard(self, receipt: Receipt) -> None:
@@ -77,7 +77,7 @@ class HubOutput:
         with translated(f"Saving shards of {self._run_id} on a branch of {self.uri}"):
             self._branch.save(receipts)
 
-    def keep_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         return False
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:

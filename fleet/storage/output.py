@@ -34,7 +34,7 @@ class Output(Protocol):
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a finished file, not yet visible at `path`; returns where it lies until then."""
 
-    def keep_receipt(self, receipt: Receipt) -> None:
+    def store_receipt(self, receipt: Receipt) -> None:
         """Store the receipt of one attempt beside its staged files, where the kind of output has such a place."""
 
     def discard(self, receipt: Receipt) -> None:
@@ -59,7 +59,7 @@ class Output(Protocol):
         whose files have vanished already, when all others are saved.
         """
 
-    def keep_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         """Store a piece of an unfinished shard for its next attempt; False where the kind of output has no such place."""
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:

@@ -21,8 +21,8 @@ from fleet.errors import OutputDamaged
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.hub_commit import commit
-from fleet.storage.kept import FileDigest, is_among, read_receipt
 from fleet.storage.output import output_files
+from fleet.storage.receipts import FileDigest, is_among, read_receipt
 
 MAIN = "main"
 _BRANCHES = "shardsift/"

@@ -128,7 +128,7 @@ def _changed_files(receipts: list[Receipt]) -> str:
 
 def _model(spec: RunSpec) -> str:
     name = disclosed_model(spec)
-    is_on_hub = not spec.model.revision.startswith("sha256-")
+    is_on_hub = not spec.model.is_folder
     return f"[{name}](https://huggingface.co/{name})" if is_on_hub else _cell(name)
 
 

@@ -100,7 +100,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
 
 
 def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str | None:
-    if not ledger.is_complete(run_id):
+    if not ledger.is_enqueued(run_id):
         return "enqueueing was interrupted; run the same command again"
     counts = ledger.counts(run_id)
     if counts.open:

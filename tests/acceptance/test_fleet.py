@@ -22,7 +22,7 @@ from support.models import overflowing_classifier
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
-from worker.child_signal import EXIT_NO_MODEL
+from worker.service.ipc import EXIT_NO_MODEL
 
 
 @pytest.fixture

@@ -72,5 +72,5 @@ def score_by_hand(fleet: Fleet, run_id: str, shard: str) -> None:
         )
 
     done: Receipt = replace(receipt, data=staged(claim.shard.data_path), scores=staged(claim.shard.scores_path))
-    output.keep_receipt(done)
+    output.store_receipt(done)
     fleet.ledger.complete(claim, done)

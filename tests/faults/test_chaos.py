@@ -65,7 +65,7 @@ def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
 def test_a_worker_whose_redis_was_away_as_it_became_ready_reports_the_crash_of_its_child(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.parent:Parent.__init__", "before", "fail next ping")
+    faults.at("worker.service.parent:Parent.__init__", "before", "fail next ping")
     runs.lease_seconds = 300
     run_id = runs.enqueue()
 

@@ -13,7 +13,7 @@ import pytest
 from support.fault_runs import FaultRuns, child_of
 from support.faults import Faults
 from support.waiting import wait_until
-from worker.child_signal import EXIT_NO_MODEL
+from worker.service.ipc import EXIT_NO_MODEL
 
 ALL_ROWS = 6 * 24
 WINDOW_ROWS = 8
@@ -150,7 +150,7 @@ def test_a_fresh_process_comes_up_however_long_its_model_takes_to_load(
 def test_a_worker_whose_model_does_not_load_leaves_with_the_reason_and_eats_no_shard(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.child:_load", "before", "device fault")
+    faults.at("worker.service.child:_load", "before", "device fault")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker("broken") as broken:
@@ -168,7 +168,7 @@ def test_a_worker_whose_model_does_not_load_leaves_with_the_reason_and_eats_no_s
 def test_after_a_fault_of_the_device_another_process_goes_on(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard:_scored", "before", "device fault")
+    faults.at("worker.shard.score_shard:_scored", "before", "device fault")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
@@ -185,7 +185,7 @@ def test_after_a_fault_of_the_device_another_process_goes_on(
 def test_a_lack_of_memory_is_tried_again_later_and_ends_no_process(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard:_scored", "before", "memory error")
+    faults.at("worker.shard.score_shard:_scored", "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:

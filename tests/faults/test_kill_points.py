@@ -8,7 +8,7 @@ from support.faults import Faults
 CLAIM = "fleet.ledger.ledger:Ledger.claim"
 SAVE = "fleet.ledger.ledger:Ledger.save_scores"
 STAGE = "fleet.storage.folder:FolderOutput.stage"
-RECEIPT = "fleet.storage.folder:FolderOutput.keep_receipt"
+RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
 COMPLETE = "fleet.ledger.ledger:Ledger.complete"
 SEND = "fleet.ledger.ledger:Ledger.take_due"
 

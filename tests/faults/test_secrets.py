@@ -26,7 +26,7 @@ TOKEN = "hf_TheTokenOfTheHubThatNobodySees"
 FLOWER_PASSWORD = "pass-w0rd-of-flower"
 SIGNATURE = "s1gnature-of-an-address"  # as `tests/inject` raises it
 SECRETS = (PASSWORD, WRONG_PASSWORD, TOKEN, FLOWER_PASSWORD, SIGNATURE)
-RECEIPT = "fleet.storage.folder:FolderOutput.keep_receipt"
+RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
 
 
 @pytest.fixture

@@ -21,17 +21,17 @@ from support.waiting import wait_until
 SECONDS = 10
 CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
-CHILD_LOADS = ("worker.child:_load", "before")
+CHILD_LOADS = ("worker.service.child:_load", "before")
 STEPS = [
-    ("fleet.model:resolve_model", "before"),
-    ("worker.parent:Parent.__init__", "after"),
+    ("fleet.model_resolution:resolve_model", "before"),
+    ("worker.service.parent:Parent.__init__", "after"),
     CHILD_SPAWNED,
     CONNECTED,
     ("celery.worker.consumer.tasks:Tasks.start", "after"),
     ("celery.worker.loops:_timer_entries", "before"),
     CHILD_LOADS,
-    ("worker.child:_load", "after"),
-    ("worker.child:leave_loaded", "after"),
+    ("worker.service.child:_load", "after"),
+    ("worker.service.child:leave_loaded", "after"),
 ]
 EVERY_DAY = (CONNECTED, CHILD_LOADS)
 MOMENTS = 20
@@ -62,7 +62,7 @@ def held_messages(runs: FaultRuns) -> int:
 def test_a_worker_told_to_leave_at_a_step_of_its_start_is_gone_in_time_with_its_child(
     step: tuple[str, str], runs: FaultRuns, faults: Faults
 ) -> None:
-    faults.use_stand_in(load_seconds=3 if step[0].startswith("worker.child") else 60)
+    faults.use_stand_in(load_seconds=3 if step[0].startswith("worker.service.child") else 60)
     faults.at(*step, "terminate worker")
 
     with runs.worker() as worker:
@@ -231,7 +231,7 @@ def negate_weights(model: Path) -> None:
 
 @pytest.mark.faults
 def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, faults: Faults) -> None:
-    faults.at("worker.child:_load", "before", "kill", times=20)
+    faults.at("worker.service.child:_load", "before", "kill", times=20)
 
     with runs.worker() as worker:
         worker.wait(timeout=60)
@@ -242,7 +242,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, 
 
 
 def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
-    faults.at("fleet.model:folder_revision", "before", "permission error")
+    faults.at("fleet.model_resolution:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
         worker.wait(timeout=30)

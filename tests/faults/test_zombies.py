@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 ALL_ROWS, SHARD_ROWS = 6 * 24, 24
 STAGE = "fleet.storage.folder:FolderOutput.stage"
-RECEIPT = "fleet.storage.folder:FolderOutput.keep_receipt"
+RECEIPT = "fleet.storage.folder:FolderOutput.store_receipt"
 COMPLETE = "fleet.ledger.ledger:Ledger.complete"
 
 

@@ -49,7 +49,7 @@ def _cut_windows(rows: int) -> None:
 
 
 def _use_stand_in(options: dict[str, Any], on_load: Action) -> None:
-    module = types.ModuleType("worker.loading")
+    module = types.ModuleType("worker.service.serving")
 
     def load_served_model(settings: object) -> object:
         from stand_in import StandInScorer
@@ -65,7 +65,7 @@ def _use_stand_in(options: dict[str, Any], on_load: Action) -> None:
         return scorer
 
     module.load_served_model = load_served_model  # type: ignore[attr-defined]
-    sys.modules["worker.loading"] = module
+    sys.modules["worker.service.serving"] = module
 
 
 def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> None:

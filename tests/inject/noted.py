@@ -14,7 +14,7 @@ from typing import Any
 
 _LEDGER = "fleet.ledger.ledger:Ledger"
 _OUTPUTS = ("fleet.storage.folder:FolderOutput", "fleet.storage.hub:HubOutput")
-_ENDS = ("release", "retry_later", "crashed", "fail")
+_ENDS = ("release", "retry_later", "record_crash", "fail")
 
 Note = Callable[..., None]
 

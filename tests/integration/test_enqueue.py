@@ -318,7 +318,7 @@ def stage(plan: Plan, shard: Shard, folder: Path) -> Receipt:
         for path in (shard.data_path, shard.scores_path)
     )
     receipt = a_receipt(plan.spec.run_id, shard, data=data, scores=scores)
-    output.keep_receipt(receipt)
+    output.store_receipt(receipt)
     return receipt
 
 

@@ -13,7 +13,7 @@ from producer.demo.texts import documents
 from support.families import FAMILIES, family_classifier
 from support.reference import reference_scores
 from worker.scoring import Scorer, load_scorer
-from worker.scoring.functions import apply
+from worker.scoring.activation import apply
 from worker.scoring.precision import TOLERANCES
 
 pytestmark = pytest.mark.usefixtures("one_thread")

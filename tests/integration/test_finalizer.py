@@ -24,10 +24,11 @@ from fleet.errors import UsageError
 from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
+from fleet.model import Model
 from fleet.receipt import OutputFile, Parity, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
-from fleet.spec import Model, RunSpec
+from fleet.spec import RunSpec
 from fleet.storage.manifest import left_out_shards
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH, Mark
@@ -149,7 +150,7 @@ class TestFinalizing:
 
     def test_checkpoints_that_a_dead_worker_left_are_removed(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
         do(ledger, spec, A, B, C)
-        open_output(spec.output_uri, spec.run_id).keep_checkpoint(A.name, "0", b"scores")
+        open_output(spec.output_uri, spec.run_id).store_checkpoint(A.name, "0", b"scores")
 
         finalize_run(ledger, spec.run_id, without_failed=False)
 

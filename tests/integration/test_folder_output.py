@@ -54,7 +54,7 @@ def stage(output: FolderOutput, shard: Shard, folder: Path, *, attempt: str = "1
         for path in (shard.data_path, shard.scores_path)
     )
     receipt = a_receipt(RUN, shard, data=data, scores=scores)
-    output.keep_receipt(receipt)
+    output.store_receipt(receipt)
     return receipt
 
 
@@ -273,7 +273,7 @@ class TestReceipts:
         receipts = {shard.name: stage(output, shard, tmp_path) for shard in shards}
 
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(output.keep_receipt, list(receipts.values()) * 40))
+            list(threads.map(output.store_receipt, list(receipts.values()) * 40))
 
         assert {receipt.shard: receipt for receipt in output.recovered().whole} == receipts
 
@@ -313,7 +313,7 @@ class TestReceipts:
         publish(output, [published])
         for path in (A.data_path, A.scores_path):  # an attempt that was frozen since
             stage_file(output, path, f"{path} of {order[1]}".encode(), tmp_path, attempt=order[1])
-        output.keep_receipt(later)
+        output.store_receipt(later)
 
         assert list(output.recovered().whole) == [published]
 
@@ -346,7 +346,7 @@ class TestReceipts:
 
     def test_a_receipt_that_points_to_other_paths_is_skipped(self, output: FolderOutput, tmp_path: Path) -> None:
         receipt = stage(output, A, tmp_path)
-        output.keep_receipt(replace(receipt, shard=B.name))
+        output.store_receipt(replace(receipt, shard=B.name))
 
         assert list(output.recovered().whole) == [receipt]
 
@@ -405,16 +405,16 @@ class TestDiscarding:
 
 class TestCheckpoints:
     def test_a_checkpoint_is_there_for_the_next_attempt(self, uri: str, output: FolderOutput) -> None:
-        assert output.keep_checkpoint(A.name, "0-8192", b"old")
-        assert output.keep_checkpoint(A.name, "0-8192", b"scores")
-        assert output.keep_checkpoint(A.name, "8192-16384", b"more")
+        assert output.store_checkpoint(A.name, "0-8192", b"old")
+        assert output.store_checkpoint(A.name, "0-8192", b"scores")
+        assert output.store_checkpoint(A.name, "8192-16384", b"more")
 
         assert FolderOutput(uri, RUN).checkpoints(A.name) == {"0-8192": b"scores", "8192-16384": b"more"}
         assert visible(uri) == {}
 
     def test_a_shard_has_its_own(self, output: FolderOutput) -> None:
         for shard in ("a", "a/b", "a_b"):
-            output.keep_checkpoint(shard, "1", shard.encode())
+            output.store_checkpoint(shard, "1", shard.encode())
 
         output.drop_checkpoints("a")
 
@@ -422,7 +422,7 @@ class TestCheckpoints:
 
     def test_dropped_checkpoints_are_gone(self, uri: str, output: FolderOutput) -> None:
         before = hidden(uri)
-        output.keep_checkpoint(A.name, "1", b"scores")
+        output.store_checkpoint(A.name, "1", b"scores")
 
         output.drop_checkpoints(A.name)
         output.drop_checkpoints(A.name)
@@ -433,7 +433,7 @@ class TestCheckpoints:
     def test_a_tidied_output_has_none(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
         receipt = stage(output, A, tmp_path)
         before = hidden(uri)
-        output.keep_checkpoint(A.name, "1", b"scores")
+        output.store_checkpoint(A.name, "1", b"scores")
 
         output.tidy([])
         output.tidy([])

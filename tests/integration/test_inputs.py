@@ -16,7 +16,7 @@ import pytest
 
 from fleet.errors import UsageError
 from hubserver import HubServer
-from producer.inputs import count_rows, limited, list_input
+from producer.sources.inputs import count_rows, limited, list_input
 
 CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 
@@ -314,7 +314,7 @@ import json, sys
 from dataclasses import asdict
 from fleet.errors import UsageError
 from fleet.storage.identity import identity_now
-from producer.inputs import count_rows, crawl_input, list_input
+from producer.sources.inputs import count_rows, crawl_input, list_input
 answers = []
 for kind, *arguments in json.loads(sys.argv[1]):
     try:

@@ -15,8 +15,8 @@ from fleet.ledger import Claim, Ledger, Refusal
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
-from worker.lease import Lease
-from worker.watchdog import Watchdog
+from worker.service.lease import Lease
+from worker.service.watchdog import Watchdog
 
 LEASE_SECONDS = 1.0
 _numbers = itertools.count()

@@ -163,15 +163,15 @@ class TestRuns:
 
         with pytest.raises(ConnectionError):
             ledger.create_run(spec, listing_that_breaks_off(), now=1.0)
-        midway, was_complete = ledger.counts(spec.run_id).shards, ledger.is_complete(spec.run_id)
+        midway, was_complete = ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)
         ledger.create_run(spec, (a_shard(f"{number:05}") for number in range(1_600)), now=1.0)
 
         assert 0 < midway <= 1_500
         assert not was_complete
-        assert (ledger.counts(spec.run_id).shards, ledger.is_complete(spec.run_id)) == (1_600, True)
+        assert (ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)) == (1_600, True)
 
     def test_no_run_is_not_a_complete_one(self, ledger: Ledger) -> None:
-        assert not ledger.is_complete("nope")
+        assert not ledger.is_enqueued("nope")
 
     def test_the_spec_comes_back_as_it_was(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
         assert ledger.spec(run) == spec
@@ -414,7 +414,7 @@ class TestLateWriters:
     def test_a_stale_token_cannot_give_the_shard_back(self, ledger: Ledger, run: str, stale: Claim) -> None:
         ledger.release(stale)
         ledger.retry_later(stale, "slow", "")
-        ledger.crashed(stale, "odd", "")
+        ledger.record_crash(stale, "odd", "")
         ledger.fail(stale, "broken", "")
 
         counts = ledger.counts(run)
@@ -556,7 +556,7 @@ class TestLossOfRedis:
         ledger.renew(broken, rows=1)
 
         ledger.release(stopped)
-        ledger.crashed(broken, "odd", "")
+        ledger.record_crash(broken, "odd", "")
         end_back_off(client, run, B)
 
         assert claimed(ledger, run, A).attempt == 1
@@ -744,7 +744,7 @@ class TestErrors:
         assert ledger.counts(run).failed == 0
         assert claimed(ledger, run).attempt == 10
 
-    def test_a_hopeless_shard_fails_at_once(self, ledger: Ledger, run: str) -> None:
+    def test_a_non_retryable_shard_fails_at_once(self, ledger: Ledger, run: str) -> None:
         assert ledger.fail(claimed(ledger, run), "corrupt", "trace") == 2
 
         assert [(failure.error, failure.attempts) for failure in ledger.failures(run)] == [("corrupt", 1)]
@@ -764,7 +764,7 @@ def crash_by_report(ledger: Ledger, client: redis.Redis, run_id: str, *, worker:
 
 
 def crash_by_exception(ledger: Ledger, client: redis.Redis, run_id: str, *, worker: str = "w1") -> None:
-    ledger.crashed(claimed(ledger, run_id, owner=worker), "KeyError: 7", "trace")
+    ledger.record_crash(claimed(ledger, run_id, owner=worker), "KeyError: 7", "trace")
     end_back_off(client, run_id)
 
 
@@ -814,7 +814,7 @@ class TestCrashes:
         assert ledger.counts(run).failed == 1
 
     def test_a_crash_told_by_exception_waits_like_an_error(self, ledger: Ledger, run: str) -> None:
-        ledger.crashed(claimed(ledger, run), "KeyError: 7", "trace")
+        ledger.record_crash(claimed(ledger, run), "KeyError: 7", "trace")
 
         assert ledger.claim(run, A.name, "w2") is Refusal.WAITING
 

@@ -33,9 +33,9 @@ from fleet.shard import Shard
 from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
 from support.records import a_spec
-from worker.checkpoint import Checkpoint
+from worker.shard.checkpoint import Checkpoint
 from worker.scoring import Scores
-from worker.shard import score_shard
+from worker.shard.score_shard import score_shard
 
 source, output = sys.argv[1:]
 

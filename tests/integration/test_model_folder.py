@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.model import folder_revision, resolve_model, unchanged_folder
+from fleet.model_resolution import resolve_model, revision_of_folder, unchanged_folder
 from fleet.settings import Settings
 from worker.loading import load_model
 
@@ -39,7 +39,7 @@ def test_a_folder_that_is_what_it_was_is_loaded(model: Path) -> None:
 
 
 def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: Path) -> None:
-    revision = folder_revision(model)
+    revision = revision_of_folder(model)
     change(model)
 
     with pytest.raises(ShardsiftError, match="have changed: they were sha256-"):
@@ -49,7 +49,7 @@ def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: P
 
 
 def test_a_folder_that_is_changed_while_it_is_read_is_noticed(model: Path) -> None:
-    revision = folder_revision(model)
+    revision = revision_of_folder(model)
 
     with pytest.raises(ShardsiftError, match="have changed"), unchanged_folder(str(model), revision):
         change(model)

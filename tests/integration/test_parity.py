@@ -10,18 +10,18 @@ import torch
 from fleet.ledger import Claim
 from support.models import overflowing_classifier
 from support.records import a_shard, a_spec
-from worker.provenance import provenance
 from worker.scoring import ModelError, ParityError, Scorer, load_scorer
-from worker.scoring.parity import Parity, check_parity
+from worker.scoring.parity import ParityTrial, check_parity
 from worker.scoring.precision import TOLERANCES
+from worker.shard.provenance import provenance
 
 
 def column(*logits: float) -> np.ndarray:
     return np.array([logits], dtype=np.float32).T
 
 
-def parity(reference: np.ndarray, error: float | np.ndarray = 0.0) -> Parity:
-    return Parity(reference=reference, fast=(reference + error).astype(np.float32))
+def parity(reference: np.ndarray, error: float | np.ndarray = 0.0) -> ParityTrial:
+    return ParityTrial(reference=reference, fast=(reference + error).astype(np.float32))
 
 
 SPREAD = np.linspace(-2, 5, 100, dtype=np.float32)[:, None]
@@ -43,10 +43,10 @@ def test_the_figures_are_those_of_the_errors() -> None:
 
 
 def test_ranks_are_spearmans_with_ties_shared() -> None:
-    assert Parity(reference=column(1, 2, 3, 4), fast=column(4, 3, 2, 1)).rank_correlation == pytest.approx(-1)
-    assert Parity(reference=column(1, 2, 3, 4), fast=column(10, 20, 30, 99)).rank_correlation == pytest.approx(1)
-    assert Parity(reference=column(1, 2, 2, 3), fast=column(1, 2, 2, 3)).rank_correlation == pytest.approx(1)
-    assert Parity(reference=column(1, 2, 3), fast=column(5, 5, 5)).rank_correlation == 0
+    assert ParityTrial(reference=column(1, 2, 3, 4), fast=column(4, 3, 2, 1)).rank_correlation == pytest.approx(-1)
+    assert ParityTrial(reference=column(1, 2, 3, 4), fast=column(10, 20, 30, 99)).rank_correlation == pytest.approx(1)
+    assert ParityTrial(reference=column(1, 2, 2, 3), fast=column(1, 2, 2, 3)).rank_correlation == pytest.approx(1)
+    assert ParityTrial(reference=column(1, 2, 3), fast=column(5, 5, 5)).rank_correlation == 0
 
 
 # --- what passes and what does not --------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_a_constant_error_passes_up_to_the_tolerance_of_the_format(dtype: str, e
 
 def test_small_errors_that_shuffle_the_rows_do_not_pass() -> None:
     near = np.random.default_rng(0).normal(0.3, 0.01, (100, 1)).astype(np.float32)
-    shuffled = Parity(reference=near, fast=np.random.default_rng(1).permutation(near))
+    shuffled = ParityTrial(reference=near, fast=np.random.default_rng(1).permutation(near))
 
     with pytest.raises(ParityError, match="the rows' ranks agree to .* only, of 0.97"):
         check_parity(shuffled, model="m", way="padded", dtype="bfloat16")
@@ -135,7 +135,7 @@ def scorer(tiny_model: Path) -> Scorer:
 def test_the_receipt_says_how_many_of_the_sample_the_filter_decides_otherwise(
     scorer: Scorer, where: str | None, flipped: float | None
 ) -> None:
-    tried = Parity(reference=column(1, 2.99, 3.2, 4), fast=column(1, 3.01, 3.19, 4))
+    tried = ParityTrial(reference=column(1, 2.99, 3.2, 4), fast=column(1, 3.01, 3.19, 4))
     spec = a_spec(where=where)
     claim = Claim(run_id=spec.run_id, shard=a_shard(), spec=spec, token=1, attempt=1)
 

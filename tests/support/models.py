@@ -11,7 +11,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from worker.demo_encoder import verified_demo_encoder
+from worker.training.demo_encoder import verified_demo_encoder
 
 
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fleet.histogram import Histogram
+from fleet.model import Model
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt
 from fleet.shard import Shard
-from fleet.spec import Model, RunSpec
+from fleet.spec import RunSpec
 from fleet.storage.output import Output
 
 _SPEC = RunSpec(
@@ -79,7 +80,7 @@ def stage_shard(output: Output, run_id: str, shard: Shard, folder: Path, *, atte
         for path in (shard.data_path, shard.scores_path)
     )
     receipt = a_receipt(run_id, shard, data=data, scores=scores)
-    output.keep_receipt(receipt)
+    output.store_receipt(receipt)
     return receipt
 
 

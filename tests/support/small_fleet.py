@@ -14,10 +14,10 @@ from fleet.storage.opening import open_output
 from producer.enqueue import Plan, enqueue
 from producer.finalizer.publish import finalize_run
 from producer.status import looked_at, run_status, what_next
-from worker.checkpoint import open_checkpoint
-from worker.lease import Lease
-from worker.shard import score_shard
-from worker.watchdog import Watchdog
+from worker.service.checkpoint_store import open_checkpoint
+from worker.service.lease import Lease
+from worker.service.watchdog import Watchdog
+from worker.shard.score_shard import score_shard
 
 _ROUNDS = 4  # of scoring and publishing; a run that is not published then never is
 

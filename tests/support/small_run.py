@@ -13,11 +13,11 @@ from fleet.storage.opening import open_output
 from producer.enqueue import plan_run
 from producer.finalizer.publish import finalize_run
 from producer.options import RunOptions
-from worker.checkpoint import open_checkpoint
-from worker.lease import Lease
 from worker.scoring import Scorer
-from worker.shard import score_shard
-from worker.watchdog import Watchdog
+from worker.service.checkpoint_store import open_checkpoint
+from worker.service.lease import Lease
+from worker.service.watchdog import Watchdog
+from worker.shard.score_shard import score_shard
 
 
 def publish(ledger: Ledger, scorer: Scorer, options: RunOptions, *, scratch: Path) -> RunSpec:

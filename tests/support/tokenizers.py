@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from producer.demo.texts import documents
-from worker.demo_encoder import verified_demo_encoder
+from worker.training.demo_encoder import verified_demo_encoder
 
 MAX_TOKENS = 512
 LLAMA_3_WORDS = (

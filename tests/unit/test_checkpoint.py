@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from worker.checkpoint import Checkpoint, packed, unpacked
 from worker.scoring import Scores
+from worker.shard.checkpoint import Checkpoint, packed, unpacked
 
 ROWS = 20
 DIGEST = "d1"
@@ -56,7 +56,7 @@ def test_scores_that_an_earlier_release_kept_without_a_digest_are_not_used() -> 
 
 def test_a_window_finds_its_own_scores_and_no_others() -> None:
     stored: dict[int, bytes] = {}
-    Checkpoint({}, stored.__setitem__).keep(8192, some_scores(missing=[]), DIGEST)
+    Checkpoint({}, stored.__setitem__).store(8192, some_scores(missing=[]), DIGEST)
 
     resumed = Checkpoint(stored, stored.__setitem__)
 

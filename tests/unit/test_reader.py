@@ -15,7 +15,7 @@ from fleet.errors import ShardError
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
 from support.records import a_shard, a_spec
-from worker.reader import Window, read_windows
+from worker.shard.reader import Window, read_windows
 
 
 def write_rows(path: Path, texts: list[str], *, row_group_rows: int) -> Path:

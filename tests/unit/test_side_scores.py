@@ -15,13 +15,14 @@ import pytest
 
 from fleet.errors import ShardError
 from fleet.ledger import Claim
+from fleet.model import Model
 from fleet.receipt import OutputFile
-from fleet.spec import Model, RunSpec
+from fleet.spec import RunSpec
 from support.records import a_receipt, a_shard, a_spec
-from worker.reader import Window
 from worker.scoring import Scores
-from worker.side_scores import open_side_scores
-from worker.writer import ShardWriter, with_scores
+from worker.shard.reader import Window
+from worker.shard.side_scores import open_side_scores
+from worker.shard.writer import ShardWriter, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
 SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])

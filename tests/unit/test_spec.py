@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleet.spec import Model, RunSpec, is_run_id, scorer_queue
+from fleet.model import Model
+from fleet.spec import RunSpec, is_run_id
 from support.records import a_spec
 
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
@@ -105,12 +106,12 @@ class TestQueue:
     def test_it_names_model_revision_and_dtype(self) -> None:
         model = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
 
-        assert scorer_queue(model, "float32") == "score.big-model-v2.0123456789ab.float32"
+        assert model.queue("float32") == "score.big-model-v2.0123456789ab.float32"
 
     def test_a_folder_is_named_by_its_last_part_and_digest(self, tmp_path: Path) -> None:
         model = Model(name=str(tmp_path / "mine"), revision="sha256-0123456789abcdef", labels=("a",))
 
-        assert scorer_queue(model, "auto") == "score.mine.0123456789ab.auto"
+        assert model.queue("auto") == "score.mine.0123456789ab.auto"
 
     def test_runs_of_one_scorer_share_a_queue(self) -> None:
         assert a_spec(where=None, output_uri="memory://b").queue == a_spec().queue

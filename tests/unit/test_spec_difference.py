@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.spec import Model, RunSpec
+from fleet.model import Model
+from fleet.spec import RunSpec
 from fleet.spec_difference import differences
 from support.records import a_spec
 

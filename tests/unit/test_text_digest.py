@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.scoring.tokenizing.texts import plain_texts
-from worker.text_digest import text_digest
+from worker.shard.text_digest import text_digest
 
 TEXTS = ["one", None, "", "two", "ü" * 300]
 

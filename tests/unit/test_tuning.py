@@ -33,9 +33,9 @@ from worker.tuning.budgets import budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
-from worker.tuning.store import FILE_NAME, Key, Tuned, find_tuned, keep_tuned, read_tuned
-from worker.tuning.sweep import Candidate, Figures, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
+from worker.tuning.store import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from worker.tuning.texts import trial_texts
+from worker.tuning.trials import Candidate, Figures, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
 from worker.tuning.tune import parse_budgets
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -246,7 +246,7 @@ def a_find(key: Key = KEY, *, max_batch_tokens: int = 32_768) -> Tuned:
 
 
 def test_what_was_found_is_found_again_for_the_same_scorer_only(tmp_path: Path) -> None:
-    keep_tuned(tmp_path / "state", a_find())
+    store_tuned(tmp_path / "state", a_find())
 
     assert find_tuned(tmp_path / "state", KEY) == a_find()
     for field in ("model", "revision", "device", "dtype", "backend"):
@@ -256,7 +256,7 @@ def test_what_was_found_is_found_again_for_the_same_scorer_only(tmp_path: Path) 
 def test_a_new_find_replaces_the_one_for_its_key_and_no_other(tmp_path: Path) -> None:
     other = a_find(replace(KEY, dtype="bfloat16"), max_batch_tokens=8_192)
     for find in (a_find(), other, a_find(max_batch_tokens=65_536)):
-        keep_tuned(tmp_path, find)
+        store_tuned(tmp_path, find)
 
     assert read_tuned(tmp_path) == [other, a_find(max_batch_tokens=65_536)]
     assert [file.name for file in tmp_path.iterdir()] == [FILE_NAME]
@@ -270,7 +270,7 @@ def test_a_damaged_file_is_ignored_with_a_warning_and_written_anew(
 
     with caplog.at_level(logging.WARNING):
         assert find_tuned(tmp_path, KEY) is None
-    keep_tuned(tmp_path, a_find())
+    store_tuned(tmp_path, a_find())
 
     assert f"Ignoring {tmp_path / FILE_NAME}" in caplog.text
     assert find_tuned(tmp_path, KEY) == a_find()
@@ -280,7 +280,7 @@ def test_a_state_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path)
     (tmp_path / "state").write_text("a file where the folder should be")
 
     with pytest.raises(UsageError, match=r"tuning\.json cannot be written: .* SHARDSIFT_STATE_DIR"):
-        keep_tuned(tmp_path / "state", a_find())
+        store_tuned(tmp_path / "state", a_find())
 
 
 # --- options, texts, chart ---------------------------------------------------------------------------------------------

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from fleet.columns import describe_columns
 from fleet.errors import UsageError
-from fleet.spec import Model, RunSpec
+from fleet.model import Model
+from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
 from support.records import a_shard, a_spec
-from worker.reader import Window, read_windows
 from worker.scoring import Scores
-from worker.writer import RowCounts, ShardWriter, WrittenFile, with_scores
+from worker.shard.reader import Window, read_windows
+from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, with_scores
 
 THREE_LABELS = Model(name="m", revision="r", labels=("low", "middle", "high"))
 

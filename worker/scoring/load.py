@@ -15,7 +15,7 @@ from worker.scoring.backends.padded import Padded
 from worker.scoring.device import choose_device, default_batch_tokens, has_packed_attention
 from worker.scoring.errors import ModelError, ParityError
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity import Logits, Parity, check_parity, reference_logits
+from worker.scoring.parity import Logits, ParityTrial, check_parity, reference_logits
 from worker.scoring.precision import candidates, convert
 from worker.scoring.sample import sample_texts
 from worker.scoring.scorer import Scorer
@@ -115,7 +115,7 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
     )
     if reference is None:
         return scorer
-    parity = Parity(reference=reference, fast=scorer.score(texts).values)
+    parity = ParityTrial(reference=reference, fast=scorer.score(texts).values)
     check_parity(parity, model=name, way=scorer.backend.name, dtype=dtype)
     return scorer.with_parity(parity)
 

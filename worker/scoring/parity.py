@@ -18,7 +18,7 @@ _REFERENCE_ROWS = 16  # at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parity:
+class ParityTrial:
     """Both ways' logits of the same texts."""
 
     reference: Logits
@@ -74,7 +74,7 @@ def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens
     return logits
 
 
-def check_parity(parity: Parity, *, model: str, way: str, dtype: str) -> None:
+def check_parity(parity: ParityTrial, *, model: str, way: str, dtype: str) -> None:
     """Raises ParityError, with the figures, where `dtype`'s tolerance is exceeded."""
     tolerance = TOLERANCES[dtype]
     limit = tolerance.error * max(1.0, float(np.abs(parity.reference).max(initial=0)))

@@ -8,7 +8,7 @@ import torch
 from worker.scoring.backends import Backend
 from worker.scoring.device import device_name
 from worker.scoring.forward import Known, forward
-from worker.scoring.parity import Parity
+from worker.scoring.parity import ParityTrial
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
@@ -27,7 +27,7 @@ class Scorer:
     dtype: str
     outputs: int
     max_batch_tokens: int
-    parity: Parity | None = None  # how its logits differ from those of the plain way, if that was tried
+    parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
 
     def __repr__(self) -> str:
         """In one line: that of a dataclass would print the whole network."""
@@ -84,5 +84,5 @@ class Scorer:
             known=known,
         )
 
-    def with_parity(self, parity: Parity) -> "Scorer":
+    def with_parity(self, parity: ParityTrial) -> "Scorer":
         return replace(self, parity=parity)

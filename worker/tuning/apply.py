@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.model import folder_revision
+from fleet.model_resolution import revision_of_folder
 from fleet.settings import Settings
 from worker.scoring import Scorer
 from worker.tuning.store import find_tuned, key_of
@@ -28,4 +28,4 @@ def with_tuned_budget(scorer: Scorer, settings: Settings) -> Scorer:
 
 
 def _folder_revision(model: str) -> str | None:
-    return folder_revision(Path(model)) if Path(model).is_dir() else None
+    return revision_of_folder(Path(model)) if Path(model).is_dir() else None

@@ -9,7 +9,7 @@ from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.tokenizing.tokens import Tokens
-from worker.tuning.sweep import Candidate, Setting, TooLargeError, Way
+from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
 
 def budget_candidates(scorer: Scorer, windows: list[EncodedRows], budgets: tuple[int, ...]) -> list[Candidate]:

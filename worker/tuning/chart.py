@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.errors import UsageError
-from worker.tuning.sweep import Trial, Way
+from worker.tuning.trials import Trial, Way
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from transformers import pipeline
 from fleet.errors import UsageError
 from worker.scoring.batches import padded_tokens
 from worker.scoring.forward import is_lack_of_memory
-from worker.tuning.sweep import Candidate, Setting, TooLargeError, Way
+from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows
 

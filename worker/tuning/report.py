@@ -4,7 +4,7 @@ from rich.table import Table
 
 from fleet.spec import WINDOW_ROWS
 from worker.tuning.peak import multiplied_in
-from worker.tuning.sweep import Figures, Trial
+from worker.tuning.trials import Figures, Trial
 from worker.tuning.tune import Tuning
 
 _GIB = 1 << 30

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import UsageError
 from worker.scoring import Scorer
-from worker.tuning.sweep import Figures
+from worker.tuning.trials import Figures
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
     return next((tuned for tuned in read_tuned(state_dir) if tuned.key == key), None)
 
 
-def keep_tuned(state_dir: Path, tuned: Tuned) -> Path:
+def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
     """Put in place of what was found before for the same key. Raises UsageError where the folder cannot be written."""
     others = [other for other in read_tuned(state_dir) if other.key != tuned.key]
     file = state_dir / FILE_NAME

@@ -14,9 +14,10 @@ import torch
 from transformers import AutoConfig
 
 from fleet.errors import UsageError
-from fleet.model import resolve_model
+from fleet.model import Model
+from fleet.model_resolution import resolve_model
 from fleet.settings import Settings
-from fleet.spec import WINDOW_ROWS, Model
+from fleet.spec import WINDOW_ROWS
 from worker.loading import load_model
 from worker.scoring import EncodedRows, ModelError, Scorer
 from worker.tuning.budgets import budget_candidates
@@ -25,9 +26,9 @@ from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
 from worker.tuning.peak import matmul_peak, multiplied_in
 from worker.tuning.reference import reference_candidates
-from worker.tuning.store import Tuned, keep_tuned, key_of
-from worker.tuning.sweep import Candidate, Sweep, Trial, Work, best_of, sweep
+from worker.tuning.store import Tuned, key_of, store_tuned
 from worker.tuning.texts import trial_texts
+from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
 
 _ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # of a trial: some seconds a turn
 _REFERENCE_ROWS = 2_304  # at most: three batches of the largest size; the pipeline is slow, and its sizes are many
@@ -88,7 +89,7 @@ def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
     budgets = options.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
     swept = bench.sweep(budget_candidates(scorer, windows, budgets), _lengths(windows), scorer.dtype)
     tuned = _tuned(scorer, model, best_of(swept.trials), len(texts))
-    stored_in = keep_tuned(settings.state_dir, tuned)
+    stored_in = store_tuned(settings.state_dir, tuned)
     del scorer  # whose memory is not the reference's
     tuning = Tuning(
         tuned=tuned,
@@ -148,7 +149,7 @@ def _loaded(settings: Settings, model: Model) -> Scorer:
 
 def _commit(model: Model) -> str | None:
     """What transformers calls its revision; a folder has none."""
-    return None if model.revision.startswith("sha256-") else model.revision
+    return None if model.is_folder else model.revision
 
 
 def _shape(model: Model) -> Shape | None:

@@ -13,7 +13,7 @@ if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
 if not ours then return {'lost', open_shards()} end
 end_token(attempts)
 
-local tries, limit = 1, 1 -- for a hopeless shard
+local tries, limit = 1, 1 -- for a non-retryable shard
 if outcome == 'stopped' then
   redis.call('HINCRBY', attempts, 'attempts', -1)
   redis.call('HINCRBY', attempts, 'crashes', -1)

@@ -1,0 +1,231 @@
+"""An arena: a Redis, a simulated fleet on it, and run after run, in each of which the power of Redis fails once.
+
+To be used in a process of its own: the settings of the product are read from its environment when the arena is made.
+"""
+
+import logging
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from chaos.place import Variant, prepare
+from chaos.power import Disk
+from chaos.server import RedisServer
+from chaos.undisturbed import check_each_row_is_there_once
+from fleet.broker import make_app
+from fleet.ledger import Ledger
+from fleet.ledger.keys import RUNS, Keys
+from fleet.settings import read_settings
+from producer.enqueue import Plan, enqueue, plan_run
+from producer.options import RunOptions
+from support.outputs import data_digests, manifest_lines
+from support.waiting import wait_until
+
+_SHARDS, _ROWS, _WINDOW_ROWS = 12, 24, 8
+_WORKERS = 3
+_SECONDS_A_BATCH = 0.02
+_MOST_SECONDS = 60.0  # until a run is published, after its power loss
+_LONGEST_PAUSE_SECONDS = 1.0  # from the failure until the server starts again
+_SWEPT_SECONDS = 90.0  # that sweeps see a run: until every copy of the data that may be restored knows it
+_LATEST_SHARE = 1.2  # of a run's rows that are scored when the power fails; more than 1 is after its publication
+_REWRITTEN = 0.15  # of the trials begin while Redis rewrites its file
+_ENVIRONMENT = {
+    "SHARDSIFT_LEASE_SECONDS": "2",
+    "SHARDSIFT_SWEEP_SECONDS": "0.25",
+    "SHARDSIFT_RESEND_SECONDS": "0.5",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run, and the power loss in it. `enqueues` are the operator's: 1, and one each time the ledger has lost the run."""
+
+    number: int
+    seconds_before: float  # from the enqueue to the power loss
+    was_published: bool  # before it
+    loss: str
+    enqueues: int
+    seconds_after: float  # from the server's first answer until the run is published
+    broken: tuple[str, ...]
+
+
+def trials(folder: Path, seed: int, numbers: Sequence[int]) -> list[Trial]:
+    """The trials of these numbers, one after the other; at the end all of their runs are looked at again."""
+    place = prepare(folder, shards=_SHARDS, rows=_ROWS, seed=seed)
+    logging.basicConfig(filename=folder / "log", level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    with RedisServer(folder / "redis") as server:
+        os.environ |= _ENVIRONMENT | {"REDIS_URL": server.url, "SHARDSIFT_SCRATCH_DIR": str(scratch)}
+        wait_until(lambda: server.answers, description="Redis answers")
+        with _Arena.opened(folder, place.variants[1], place.model, server) as arena:
+            done = [arena.trial(number, random.Random(f"{seed} power {number}")) for number in numbers]
+            return [replace(trial, broken=(*trial.broken, *arena.late_problems(trial.number))) for trial in done]
+
+
+@dataclass(kw_only=True)
+class _Run:
+    plan: Plan
+    began_at: float = field(default_factory=time.time)
+    enqueues: int = 0
+
+    @property
+    def run_id(self) -> str:
+        return self.plan.spec.run_id
+
+    @property
+    def output(self) -> Path:
+        return Path(self.plan.spec.output_uri)
+
+
+class _Arena:
+    def __init__(self, folder: Path, variant: Variant, model: Path, server: RedisServer) -> None:
+        self._folder = folder
+        self._variant = variant
+        self._server = server
+        self._disk = Disk(server, folder / "copies")
+        self._settings = read_settings()
+        self._ledger = Ledger.connect(self._settings)
+        self._app = make_app("producer", self._settings)
+        self._plan = _plan(variant, model, folder / "out" / "0")
+        self._runs: dict[int, _Run] = {}
+        self._undisturbed: dict[str, str] = {}
+        self._surprises: list[Exception] = []
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, variant: Variant, model: Path, server: RedisServer) -> Iterator["_Arena"]:
+        """With its fleet at work, after a run without a power loss."""
+        from chaos.simulated import SimulatedFleet  # not above: it makes the product's apps, for the Redis of now
+
+        arena = cls(folder, variant, model, server)
+        queue, work_log = arena._plan.spec.queue, folder / "work.log"
+        fleet = SimulatedFleet(queue, workers=_WORKERS, seconds_a_batch=_SECONDS_A_BATCH, work_log=work_log)
+        arena._surprises = fleet.surprises
+        with fleet.at_work():
+            arena._run_undisturbed()
+            yield arena
+        arena._app.close()
+        arena._ledger.redis.close()
+
+    def trial(self, number: int, rng: random.Random) -> Trial:
+        run = self._begin(number)
+        self._enqueue(run)
+        if rng.random() < _REWRITTEN and self._disk.may_be_rewritten:
+            self._ledger.redis.bgrewriteaof()
+        self._wait_for_share(run, rng.uniform(0, _LATEST_SHARE))
+        seconds_before = time.time() - run.began_at
+        was_published = self._ledger.publication(run.run_id) is not None
+        loss = self._disk.fail(rng, began_at=run.began_at)
+        time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
+        self._server.start_again()
+        wait_until(lambda: self._server.answers, description="Redis starts with what the power failure left")
+        began = time.time()
+        broken = self._why_not_published(run) or self._problems(run)
+        self._forget_old_runs()
+        return Trial(
+            number=number,
+            seconds_before=round(seconds_before, 2),
+            was_published=was_published,
+            loss=str(loss),
+            enqueues=run.enqueues,
+            seconds_after=round(time.time() - began, 2),
+            broken=tuple(broken),
+        )
+
+    def late_problems(self, number: int) -> list[str]:
+        """Later power losses may have taken the run back to a time when it was not published."""
+        run = self._runs[number]
+        if self._is_enqueued(run) and (broken := self._why_not_published(run)):
+            return [f"at the end: {what}" for what in broken]
+        return [f"at the end: {what}" for what in self._problems_of_output(run)]
+
+    def _begin(self, number: int) -> _Run:
+        output = str(self._folder / "out" / str(number))
+        run = self._runs[number] = _Run(plan=replace(self._plan, spec=replace(self._plan.spec, output_uri=output)))
+        return run
+
+    def _enqueue(self, run: _Run) -> None:
+        run.enqueues += 1
+        enqueue(run.plan, self._ledger, self._app, resend_seconds=self._settings.resend_seconds)
+
+    def _wait_for_share(self, run: _Run, share: float) -> None:
+        """Until so much of the run is done; all of it, and its publication, where that is more than 1."""
+
+        def has_come() -> bool:
+            self._disk.tick()
+            done = self._ledger.counts(run.run_id).rows_scored >= share * _SHARDS * _ROWS
+            return done or self._ledger.publication(run.run_id) is not None
+
+        wait_until(has_come, description="the moment of the power loss", seconds=_MOST_SECONDS)
+
+    def _run_undisturbed(self) -> None:
+        run = self._begin(0)
+        self._enqueue(run)
+        broken = self._why_not_published(run)
+        assert not broken, broken
+        check_each_row_is_there_once(self._variant, run.output)
+        self._undisturbed = data_digests(run.output)
+
+    def _why_not_published(self, run: _Run) -> list[str]:
+        """Waits for it; meanwhile the operator enqueues the run again where the ledger has lost it."""
+        try:
+            wait_until(lambda: self._is_published(run), description="it is published", seconds=_MOST_SECONDS)
+        except AssertionError as late:
+            counts, error = self._ledger.counts(run.run_id), self._ledger.publish_error(run.run_id)
+            return [f"{late}; {counts}, publish error: {error}, failures: {self._ledger.failures(run.run_id)}"]
+        return []
+
+    def _is_published(self, run: _Run) -> bool:
+        self._disk.tick()
+        if not self._is_enqueued(run):
+            self._enqueue(run)
+        return self._ledger.publication(run.run_id) is not None
+
+    def _is_enqueued(self, run: _Run) -> bool:
+        return self._ledger.is_enqueued(run.run_id)
+
+    def _problems(self, run: _Run) -> Iterator[str]:
+        yield from self._problems_of_output(run)
+        counts, keys, client = self._ledger.counts(run.run_id), Keys(run.run_id), self._ledger.redis
+        if (counts.shards, counts.done, counts.rows_in) != (_SHARDS, _SHARDS, _SHARDS * _ROWS):
+            yield f"the ledger counts {counts}"
+        if left := [*client.scan_iter(f"{keys.attempts('')}*"), *client.scan_iter(f"{keys.scores('')}*")]:
+            yield f"attempts or checkpoints of done shards are left: {left}"
+        if self._surprises:
+            yield f"a thread met {self._surprises.pop()!r}"
+
+    def _problems_of_output(self, run: _Run) -> Iterator[str]:
+        digests = data_digests(run.output)
+        if digests != self._undisturbed:
+            both = digests.keys() | self._undisturbed
+            wrong = sorted(path for path in both if digests.get(path) != self._undisturbed.get(path))
+            yield f"other bytes than those of an undisturbed run: {wrong}"
+        listed = Counter(str(line["shard"]) for line in manifest_lines(run.output))
+        if listed != Counter(self._variant.shard_names):
+            yield f"the manifest lists {listed}"
+
+    def _forget_old_runs(self) -> None:
+        """A sweep goes through all runs, and hundreds of them would take a core. One that is under way again stays."""
+        old = [run.run_id for run in self._runs.values() if time.time() - run.began_at > _SWEPT_SECONDS]
+        over = [run_id for run_id in old if self._ledger.publication(run_id) and not self._ledger.counts(run_id).open]
+        if over:
+            self._ledger.redis.zrem(RUNS, *over)
+
+
+def _plan(variant: Variant, model: Path, output: Path) -> Plan:
+    plan = plan_run(
+        RunOptions(
+            input_uris=(str(variant.shards),),
+            model=str(model),
+            dtype="float32",
+            min_score=variant.min_score,
+            output_uri=str(output),
+        )
+    )
+    return replace(plan, spec=replace(plan.spec, window_rows=_WINDOW_ROWS))

@@ -1,0 +1,113 @@
+"""Workers and a finalizer as threads of this process: real tasks, the real ledger and real files, without a GPU or Celery.
+
+For trials of seconds, where starting processes would take longer than all else. The environment must name Redis before
+this module is imported, since the product's apps are made when they are imported.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import redis
+from celery import Celery
+from kombu.entity import Queue
+from kombu.exceptions import OperationalError
+from stand_in import StandInScorer
+
+from fleet.errors import ShardsiftError
+from fleet.ledger import Ledger
+from fleet.message import FINALIZE_QUEUE
+from fleet.settings import read_settings
+from producer.finalizer.app import app as finalizer_app
+from producer.finalizer.app import finalize_run_task
+from producer.finalizer.sweep import Sweeper
+from worker.app import app as worker_app
+from worker.service.child import Child
+from worker.service.task import score_shard_task
+
+ROWS_A_BATCH = 4
+_AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # and what the product makes of it
+_PAUSE_SECONDS = 0.05
+Fields = dict[str, Any]
+logger = logging.getLogger(__name__)
+
+
+class _Child(Child):
+    """What the tasks of all worker threads share. Signals are not for threads."""
+
+    def install_signal_handlers(self) -> None: ...
+
+
+class SimulatedFleet:
+    """`queue` is the scorer's. Each worker claims under a name of its own; `surprises` is what none of them should meet."""
+
+    def __init__(self, queue: str, *, workers: int, seconds_a_batch: float, work_log: Path) -> None:
+        self._queue = queue
+        self._settings = read_settings()
+        self._ledger = Ledger.connect(self._settings)
+        self._scorer = StandInScorer("cpu", work_log, ROWS_A_BATCH, seconds_a_batch)
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._work, args=(f"w{number}",)) for number in range(workers)]
+        self._threads += [threading.Thread(target=action) for action in (self._sweep, self._publish)]
+        self.surprises: list[Exception] = []
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        with Path(os.devnull).open("w") as crash_report:
+            worker_app.child = _Child(self._settings, self._scorer, self._ledger, crash_report)
+            worker_app.child.stopping = self._stopping
+            for thread in self._threads:
+                thread.start()
+            try:
+                yield
+            finally:
+                self._stopping.set()
+                for thread in self._threads:
+                    thread.join()
+                self._ledger.redis.close()
+
+    def _work(self, name: str) -> None:
+        task = SimpleNamespace(request=SimpleNamespace(hostname=f"{name}@simulated"), send_event=_nothing)
+        self._consume(worker_app, self._queue, lambda fields: score_shard_task.run.__func__(task, **fields))
+
+    def _publish(self) -> None:
+        self._consume(finalizer_app, FINALIZE_QUEUE, lambda fields: finalize_run_task.run(**fields))
+
+    def _sweep(self) -> None:
+        """Each time by a finalizer that has just been started: what one remembers only spares it some questions."""
+        while not self._stopping.wait(self._settings.sweep_seconds):
+            self._survive(lambda: Sweeper(finalizer_app, self._ledger, self._settings).sweep())
+
+    def _consume(self, app: Celery, queue: str, act: Callable[[Fields], object]) -> None:
+        while not self._stopping.wait(_PAUSE_SECONDS):
+            self._survive(lambda: self._consume_connected(app, queue, act))
+
+    def _consume_connected(self, app: Celery, queue: str, act: Callable[[Fields], object]) -> None:
+        """Raises what a connection that breaks raises."""
+        with app.connection_for_read() as connection, connection.channel() as channel:
+            messages = Queue(queue)(channel)
+            messages.queue_declare()
+            while not self._stopping.is_set():
+                if message := messages.get(accept=["json"]):
+                    fields = message.decode()[1]
+                    self._survive(lambda fields=fields: act(fields))
+                    message.ack()
+                else:
+                    self._stopping.wait(_PAUSE_SECONDS)
+
+    def _survive(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except _AWAY as error:
+            logger.warning("%s: %s", type(error).__name__, error)
+        except Exception as error:
+            logger.exception("A surprise")
+            self.surprises.append(error)
+
+
+def _nothing(*_: object, **__: object) -> None: ...

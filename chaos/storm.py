@@ -1,0 +1,298 @@
+"""A storm: run after run on a fleet that is killed, frozen, cut off and told to leave, until it was hit often enough."""
+
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import redis
+
+from chaos.events import Event, EventLog
+from chaos.faults import KILLS, OF_FILES, Fault, Kind
+from chaos.files import FileVictim
+from chaos.fleet import ChaosFleet, FleetPlan
+from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
+from chaos.place import Place, Variant
+from chaos.promises import Broken, Promise
+from chaos.runs import Run
+from chaos.schedule import Schedule
+from hubserver import HubServer
+
+_TICK_SECONDS = 0.02
+_LOOK_SECONDS = 0.25  # at whether runs are published
+_RUN_SECONDS = 900.0  # in which a run must be published: at the worst, most of its shards are killed several times
+_ENQUEUED_AGAIN = 0.15  # of runs, while they are under way
+_CYCLE = 3  # runs: one to a folder, one to a folder whose files have faults, one to the Hub
+_MOST_PROBLEMS = 10
+_SWEPT_RUNS = 4  # verified ones that sweeps still see; a sweep that went through hundreds would take as many cores
+
+
+@dataclass(frozen=True, kw_only=True)
+class StormPlan:
+    """Ends after `seconds`, sooner if each kind of kill came `min_faults` times, or after `runs`; 0 is no such end."""
+
+    name: str
+    seed: int
+    seconds: float
+    fleet: FleetPlan
+    variants: tuple[Variant, ...]
+    kinds: Collection[Kind] = tuple(Kind)
+    min_faults: int = 0
+    runs: int = 0
+    runs_at_once: int = 2
+    on_hub: bool = True
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What happened, for `recovery.py`, `redone.py` and `report.py`."""
+
+    plan: StormPlan
+    seconds: float = 0.0
+    faults: list[Fault] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    problems: list[Broken] = field(default_factory=list)
+    unasked_ends: Counter[str] = field(default_factory=Counter)
+    finalizer_pids: set[int] = field(default_factory=set)
+    left: dict[str, int] = field(default_factory=dict)
+    work_log: Path = Path()
+
+
+def storm(plan: StormPlan, place: Place, hub: HubServer, undisturbed: Digests, say: Callable[[str], None]) -> Outcome:
+    """Let it rage, let it end, look what is left."""
+    with _Storm(plan, place, hub, undisturbed, say).raging() as one:
+        one.rage()
+        one.die_down()
+    one.look_for_orphans()
+    return one.outcome
+
+
+class _Storm:
+    def __init__(
+        self, plan: StormPlan, place: Place, hub: HubServer, undisturbed: Digests, say: Callable[[str], None]
+    ) -> None:
+        self._plan = plan
+        self._place = place
+        self._hub = hub
+        self._undisturbed = undisturbed
+        self._say = say
+        self._rng = random.Random(f"{plan.seed} runs")
+        self._schedule = Schedule(plan.seed, lease_seconds=plan.fleet.lease_seconds, only=plan.kinds)
+        self._producers = self._schedule.of_producers()
+        self._active: list[Run] = []
+        self._looked_at = 0.0
+        self._told_at = time.time()
+        self.outcome = Outcome(plan=plan)
+
+    @contextmanager
+    def raging(self) -> Iterator["_Storm"]:
+        folder = self._place.folder / self._plan.name
+        with ExitStack() as stack:
+            self._fleet = stack.enter_context(
+                ChaosFleet.started(folder, self._plan.fleet, self._place.model, self._hub, self._schedule)
+            )
+            self._log = EventLog(self._fleet.faults.event_log)
+            stack.callback(self._log.close)
+            self.outcome.events = self._log.events
+            self.outcome.work_log = self._fleet.faults.work_log
+            try:
+                yield self
+            finally:
+                self.outcome.finalizer_pids, self.outcome.unasked_ends = (
+                    self._fleet.finalizer_pids,
+                    self._fleet.unasked_ends,
+                )
+                for run in self.outcome.runs:
+                    run.stop()
+
+    def rage(self) -> None:
+        began = time.time()
+        while not self._is_enough(time.time() - began):
+            self._tick(begins_runs=True)
+        self.outcome.seconds = time.time() - began
+
+    def die_down(self) -> None:
+        """No more faults: what is under way must end, and then nothing may be left."""
+        self._fleet.calm_down()
+        while self._active and not self._is_hopeless:
+            self._tick(begins_runs=False)
+        if not self._is_hopeless:
+            self.outcome.problems += problems_of_what_is_left(
+                self._fleet, self.outcome, self._hub, self._undisturbed, tick=lambda: self._tick(begins_runs=False)
+            )
+
+    def look_for_orphans(self) -> None:
+        """After the fleet is stopped."""
+        self.outcome.problems += problems_of_processes(self._fleet)
+
+    def _is_enough(self, seconds: float) -> bool:
+        if self._is_hopeless or seconds >= self._plan.seconds:
+            return True
+        kinds = [kind for kind in KILLS if kind in self._plan.kinds]
+        counts = Counter(fault.kind for fault in self.outcome.faults)
+        self._schedule.enough = {kind for kind in kinds if 0 < self._plan.min_faults <= counts[kind]}
+        if kinds and self._schedule.enough.issuperset(kinds):
+            return True
+        ended = sum(run.published_at is not None for run in self.outcome.runs)
+        return 0 < self._plan.runs <= ended
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """A storm outlives a few broken promises, to show how often they break; but not all."""
+        return len(self.outcome.problems) >= _MOST_PROBLEMS
+
+    def _tick(self, *, begins_runs: bool) -> None:
+        now = time.time()
+        for event in self._log.news():
+            self._see(event)
+        self._note_of_fleet(list(self._fleet.tick(now)))
+        for run in self._active:
+            was_enqueued = run.is_enqueued
+            self.outcome.faults += run.tick(now, self._may_damage if begins_runs else _never)
+            if run.is_enqueued and not was_enqueued:
+                self._catch_up(run)
+        if begins_runs and self._wants_run():
+            self._begin_run()
+        if now - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = now
+            self._look_at_runs(now)
+        if now - self._told_at > 30:
+            self._told_at = now
+            self._tell()
+        self.outcome.problems += self._fleet.problems()
+        time.sleep(_TICK_SECONDS)
+
+    def _note_of_fleet(self, faults: list[Fault]) -> None:
+        self.outcome.faults += faults
+        if any(fault.kind == Kind.POWER for fault in faults):
+            for run in self.outcome.runs:
+                run.is_put_back = True
+
+    def _see(self, event: Event) -> None:
+        self._fleet.see(event)
+        for run in self._active:
+            if run.see(event):
+                self._fleet.run_ends(event.at)
+
+    def _catch_up(self, run: Run) -> None:
+        """With what was noted of it before its id was known."""
+        for event in self._log.events[run.first_event :]:
+            run.see(event)
+
+    def _wants_run(self) -> bool:
+        """The next one begins when the last is nearly done, so that no worker waits for long."""
+        if self._plan.runs and len(self.outcome.runs) >= self._plan.runs:
+            return False
+        nearly_done = all(
+            run.is_enqueued and len(run.open_shards) <= self._plan.fleet.workers + 1 for run in self._active
+        )
+        return nearly_done and len(self._active) < self._plan.runs_at_once
+
+    def _begin_run(self) -> None:
+        number = len(self.outcome.runs) + 1
+        variant = self._plan.variants[number % len(self._plan.variants)]
+        repo = f"org/{self._plan.name}-{number}" if self._plan.on_hub and number % _CYCLE == 0 else ""
+        if repo:
+            self._hub.create_repo(repo)
+        output_uri = f"hf://datasets/{repo}" if repo else str(self._fleet.folder / "out" / str(number))
+        files = None
+        if number % _CYCLE == 1 and not OF_FILES.isdisjoint(self._plan.kinds):
+            variant = replace(variant, shards=self._own_input(variant, number))
+            files = self._file_victim(variant, number, Path(output_uri))
+        service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
+        run = Run(
+            number=number,
+            variant=variant,
+            output_uri=output_uri,
+            hub_repo=repo,
+            service=service,
+            kill=next(self._producers),
+            files=files,
+            first_event=len(self._log.events),
+            is_enqueued_again=self._rng.random() < _ENQUEUED_AGAIN,
+        )
+        self._active.append(run)
+        self.outcome.runs.append(run)
+
+    def _own_input(self, variant: Variant, number: int) -> Path:
+        return Path(shutil.copytree(variant.shards, self._fleet.folder / "inputs" / str(number)))
+
+    def _file_victim(self, variant: Variant, number: int, output: Path) -> FileVictim:
+        return FileVictim(
+            f"run {number}",
+            variant.shards,
+            output,
+            self._schedule.of_files(number),
+            output_faults=self._schedule.output_faults,
+            rng=random.Random(f"{self._plan.seed} damage of {number}"),
+        )
+
+    def _look_at_runs(self, now: float) -> None:
+        for run in list(self._active):
+            try:
+                if self._is_over(run):
+                    self._end(run)
+            except redis.RedisError:  # away, by our own doing; the next look
+                return
+            if now - run.started_at > _RUN_SECONDS:
+                self.outcome.problems.append(Broken(Promise.NOT_PUBLISHED, self._why_not_over(run)))
+                self._active.remove(run)
+
+    def _is_over(self, run: Run) -> bool:
+        if not run.is_enqueued:
+            return False
+        if not self._fleet.ledger.is_enqueued(run.run_id):  # it was lost with the power
+            run.enqueue_again()
+            return False
+        if run.variant.poison:
+            self._fleet.publish_without_failed(run)
+        if run.files and run.files.is_input_whole:
+            self._fleet.retry_failed(run)
+        return self._fleet.ledger.publication(run.run_id) is not None
+
+    def _may_damage(self, run: Run, kind: Kind) -> bool:
+        """No file while the run may be published at this moment, and no input while a retry may record it as the new one."""
+        try:
+            counts = self._fleet.ledger.counts(run.run_id)
+        except redis.RedisError:
+            return False
+        is_retried = kind == Kind.INPUT and (counts.failed > 0 or self._fleet.is_seen_to(run))
+        return counts.open >= 2 and not is_retried
+
+    def _end(self, run: Run) -> None:
+        problems = problems_of_run(
+            run, self._fleet, self._hub, self._undisturbed[run.variant.name], self._log.events[run.first_event :]
+        )
+        self.outcome.problems += problems
+        if run.files and not problems and (fault := run.files.damage_output(time.time())):
+            self.outcome.faults.append(fault)
+            run.is_put_back = True
+            run.enqueue_again()
+            return
+        run.published_at = time.time()
+        self._active.remove(run)
+        verified = [other for other in self.outcome.runs if other.published_at][:-_SWEPT_RUNS]
+        if verified:
+            self._fleet.ledger.redis.zrem("shardsift:runs", *[other.run_id for other in verified])
+
+    def _why_not_over(self, run: Run) -> str:
+        counts = self._fleet.ledger.counts(run.run_id) if run.is_enqueued else "not enqueued"
+        error = self._fleet.ledger.publish_error(run.run_id) if run.is_enqueued else None
+        return (
+            f"run {run.number} ({run.run_id}), after {_RUN_SECONDS:.0f} s: {counts}, "
+            f"publish error: {error}, open by what was noted: {sorted(run.open_shards)}"
+        )
+
+    def _tell(self) -> None:
+        counts = Counter(fault.kind for fault in self.outcome.faults)
+        ended = sum(run.published_at is not None for run in self.outcome.runs)
+        self._say(f"{self._plan.name}: {ended} runs, " + ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts)))
+
+
+def _never(_: Run, __: Kind) -> bool:
+    return False

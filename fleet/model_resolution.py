@@ -1,0 +1,155 @@
+"""Find a model and pin its revision, without loading it: the light side must not need torch.
+
+Both sides ask here, so that the queue a run is sent to and the queue a worker serves are named by the same revision.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from fleet.errors import ShardsiftError, TransientError, UsageError
+from fleet.model import Model, folder_revision, is_folder_revision, short_revision
+from fleet.storage.errors import translated
+
+_DEFAULT_LABELS = 2  # transformers' default where a config names no labels
+
+
+def resolve_model(name: str, revision: str | None) -> Model:
+    """The sequence classifier of that name, at one commit. Raises UsageError where there is none."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return _from_folder(folder.resolve(), revision)
+    return _from_hub(name, revision)
+
+
+@contextmanager
+def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
+    """For a block that reads the files of a model folder: raises ShardsiftError where they are not those of `revision`.
+
+    They are digested before the block and after it, so that those that were read between are meant. Does nothing about a Hub
+    model, whose commit names its files, nor where no revision is known.
+    """
+    folder = Path(name)
+    if not (revision and is_folder_revision(revision)):
+        yield
+        return
+    _check_unchanged(folder, revision)
+    yield
+    _check_unchanged(folder, revision)
+
+
+def _check_unchanged(folder: Path, revision: str) -> None:
+    found = revision_of_folder(folder)
+    if found != revision:
+        raise _changed(folder, revision, found)
+
+
+def _changed(folder: Path, revision: str, found: str) -> ShardsiftError:
+    return ShardsiftError(
+        f"The files of the model folder {folder} have changed: they were {short_revision(revision)}, "
+        f"and are {short_revision(found)} now. "
+        "Scores of the two must not be mixed in a run. Put the files back, or enqueue again."
+    )
+
+
+def revision_of_folder(folder: Path) -> str:
+    """What a folder has for a commit: a digest of the names and bytes of all files in the folder itself.
+
+    Raises UsageError where a file cannot be read.
+    """
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        total.update(f"{path.name} {_file_digest(path)}\n".encode())
+    return folder_revision(total.hexdigest())
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"The model's file {path} cannot be read: {error.strerror}.") from error
+
+
+def _from_folder(folder: Path, revision: str | None) -> Model:
+    if not (folder / "config.json").is_file():
+        raise UsageError(
+            f"The folder {folder} has no config.json, so it is no model. Name a model folder with --model."
+        )
+    if revision and not is_folder_revision(revision):
+        raise UsageError(f"A folder has no revisions: leave out --revision for the model {folder}.")
+    config = _read_config(folder / "config.json", str(folder))
+    found = revision_of_folder(folder)
+    if revision and revision != found:
+        raise _changed(folder, revision, found)
+    return Model(name=str(folder), revision=found, labels=_labels(config, str(folder)))
+
+
+def _from_hub(name: str, revision: str | None) -> Model:
+    shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
+    try:
+        with translated(f"Looking for {shown}"):
+            commit = _hub_commit(name, revision)
+            config = _hub_config(name, commit)
+    except TransientError as error:
+        raise UsageError(f"{error} There is no folder {name!r} here either.") from error
+    except ShardsiftError as error:
+        raise UsageError(str(error)) from error
+    return Model(name=name, revision=commit, labels=_labels(config, name))
+
+
+def _hub_commit(name: str, revision: str | None) -> str:
+    try:
+        return str(HfApi().model_info(name, revision=revision).sha)
+    except RevisionNotFoundError as error:
+        raise UsageError(
+            f"The model {name} has no revision {revision!r}. Give --revision a branch, tag or commit."
+        ) from error
+    except GatedRepoError as error:
+        raise UsageError(f"The model {name} is gated: accept its terms on the Hub and set HF_TOKEN.") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise UsageError(
+            f"There is no model {name!r}: neither a folder here nor a repository that the Hub shows to this HF_TOKEN."
+        ) from error
+
+
+def _hub_config(name: str, commit: str) -> dict[str, Any]:
+    try:
+        return _read_config(Path(hf_hub_download(name, "config.json", revision=commit)), name)
+    except RemoteEntryNotFoundError as error:
+        raise UsageError(f"The repository {name} has no config.json, so it is no transformers model.") from error
+
+
+def _read_config(file: Path, name: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text()))
+    except OSError as error:
+        raise UsageError(
+            f"The config.json of {name} cannot be read ({error.strerror}). Let this user read it."
+        ) from error
+    except (ValueError, TypeError) as error:  # no JSON, no text, or no object
+        raise UsageError(f"The config.json of {name} cannot be read: {error}.") from error
+
+
+def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
+    architectures = config.get("architectures") or []
+    if architectures and not any("ForSequenceClassification" in architecture for architecture in architectures):
+        raise UsageError(
+            f"{name} is no sequence classifier: its config.json says {', '.join(architectures)}. "
+            "Name a model whose architecture ends in ForSequenceClassification."
+        )
+    if "id2label" in config:
+        return tuple(label for _, label in sorted((int(i), label) for i, label in config["id2label"].items()))
+    return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))

@@ -1,0 +1,1 @@
+"""Flower, the fleet's window."""

@@ -1,0 +1,237 @@
+"""From a crawl, folders, files, globs or URLs to shards, at one revision of the input."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+import httpx2
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
+from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
+
+from fleet.errors import ShardsiftError, UsageError
+from fleet.model import folder_revision
+from fleet.shard import Shard
+from fleet.storage.errors import translated
+from fleet.storage.identity import identity_of
+from fleet.storage.opening import open_parquet
+
+_GLOB = set("*?[")
+_FOOTER_THREADS = 16
+_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises of a URL that it cannot use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """The shards of a run, in the order of their names. The `uris` pin Hub datasets to the commit they are at now.
+
+    `revision` is that commit, or a digest of the shards' names and identities.
+    """
+
+    uris: tuple[str, ...]
+    revision: str
+    crawl: str | None
+    shards: tuple[Shard, ...]
+
+
+def crawl_input(crawl: str, dataset: str) -> Input:
+    """A crawl of a dataset of FineWeb's shape: `data/<crawl>/*.parquet`. Raises UsageError naming the crawls there are."""
+    try:
+        return replace(list_input(f"hf://datasets/{dataset}/data/{crawl}/*.parquet"), crawl=crawl)
+    except UsageError as error:
+        known = _crawls(dataset)
+        if not known or crawl in known:
+            raise
+        raise UsageError(f"{dataset} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
+
+
+def list_input(*uris: str) -> Input:
+    """The Parquet files of files, folders, globs or fsspec URLs. Raises UsageError if one of them has none."""
+    listings = [_list(uri) for uri in uris]
+    shards = tuple(shard for listing in listings for shard in listing.shards)
+    _refuse_same_names(shards)
+    commit = listings[0].commit if len(listings) == 1 else None
+    return Input(
+        uris=tuple(listing.uri for listing in listings),
+        revision=commit or _digest(shards),
+        crawl=None,
+        shards=shards,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Listing:
+    """What one URI names."""
+
+    uri: str
+    commit: str | None
+    shards: tuple[Shard, ...]
+
+
+def _list(uri: str) -> _Listing:
+    try:
+        with translated(f"Listing {uri}"):
+            pinned, commit = _pinned(uri)
+            filesystem, path = url_to_fs(pinned)
+            root = _root(path, filesystem)
+            files = sorted(_parquet_files(filesystem, path, root), key=lambda info: str(info["name"]))
+            with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+                shards = tuple(pool.map(lambda info: _shard(info, root, filesystem), files))
+    except ShardsiftError as error:
+        raise UsageError(str(error)) from error
+    except _NO_SUCH_PLACE as error:
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    if not files:
+        raise UsageError(
+            f"No Parquet files at {uri}. Give --input a .parquet file, a folder that holds some, or a glob."
+        )
+    return _Listing(uri=_absolute(pinned), commit=commit, shards=shards)
+
+
+def _refuse_same_names(shards: Iterable[Shard]) -> None:
+    uris: dict[str, str] = {}
+    for shard in shards:
+        if shard.name in uris:
+            raise UsageError(
+                f"Two files would be the shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
+                "Rename one, or give the folder above both as the one --input."
+            )
+        uris[shard.name] = shard.uri
+
+
+def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
+    """The first so many shards, and of those the first so many rows in all. Raises UsageError where a footer is broken."""
+    chosen = source.shards[:shards]
+    try:
+        return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
+    except ShardsiftError as error:
+        raise UsageError(f"The rows cannot be counted. {error}") from error
+
+
+def count_rows(shards: tuple[Shard, ...]) -> int:
+    """The rows to be scored, read from the files' footers."""
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return sum(pool.map(_rows, shards))
+
+
+def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
+    for shard in shards:
+        if limit <= 0:
+            return
+        rows = _rows(shard)
+        yield replace(shard, row_limit=limit) if rows > limit else shard
+        limit -= rows
+
+
+def _rows(shard: Shard) -> int:
+    with open_parquet(shard.uri) as parquet:
+        rows = int(parquet.metadata.num_rows)
+    return rows if shard.row_limit is None else min(rows, shard.row_limit)
+
+
+def _crawls(dataset: str) -> list[str]:
+    try:
+        tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
+        return sorted(PurePosixPath(entry.path).name for entry in tree)
+    except (OSError, EntryNotFoundError, httpx2.HTTPError):  # the error that brought us here says it better
+        return []
+
+
+def _pinned(uri: str) -> tuple[str, str | None]:
+    """A Hub URI at the commit that its revision is now; other URIs as they are, without one."""
+    if not uri.startswith("hf://"):
+        return uri, None
+    try:
+        place = HfFileSystem().resolve_path(uri)
+    except FileNotFoundError as error:  # the client's, whatever of the address is not there
+        missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
+        raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error
+    if not isinstance(place, HfFileSystemResolvedRepositoryPath):
+        return uri, None  # a bucket has no commits
+    commit = str(HfApi().repo_info(place.repo_id, repo_type=place.repo_type, revision=place.revision).sha)
+    kind = "datasets/" if place.repo_type == "dataset" else ""
+    return f"hf://{kind}{place.repo_id}@{commit}/{place.path_in_repo}", commit
+
+
+def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
+    """The files that a path means; hidden and temporary ones only where it names such a part itself."""
+    if _GLOB & set(path):
+        found = filesystem.glob(path, detail=True).values()
+    elif filesystem.isdir(path):
+        found = filesystem.find(path, detail=True).values()
+    else:
+        yield _info(filesystem, path)  # a single file need not be called .parquet
+        return
+    for info in found:
+        if _hides(str(info["name"]), root) and not _hides(path, root):
+            continue
+        is_named_so = str(info["name"]).endswith(".parquet")
+        if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
+            info = _info(filesystem, str(info["name"]))
+            _refuse_linked_folder(filesystem, info)
+        if info["type"] == "file" and is_named_so:
+            yield info
+
+
+def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
+    """Of a link, what it leads to, under the link's own name: two links to one file are two shards."""
+    try:
+        return dict(filesystem.info(path))
+    except OSError as error:
+        if isinstance(filesystem, LocalFileSystem) and Path(path).is_symlink():
+            raise UsageError(
+                f"{path} is a link to {Path(path).readlink()}, which is not there. Fetch that file, or remove the link."
+            ) from error
+        raise
+
+
+def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
+    """Listing does not go into such a folder: its files would be left out without a word."""
+    if info["type"] == "directory" and any(file.endswith(".parquet") for file in filesystem.find(info["name"])):
+        raise UsageError(
+            f"{info['name']} is a link to a folder of Parquet files, which is not followed. "
+            "Give that folder as an --input of its own, or use a glob that leaves the link out."
+        )
+
+
+def _hides(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
+
+
+def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
+    """The folder that output names leave out: a dataset's data/ folder, else what stands before the first wildcard."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    if fixed == len(parts) and not filesystem.isdir(path):
+        fixed -= 1
+    repo_parts = 3 if parts[0] == "datasets" else 2
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
+        fixed = parts.index("data", repo_parts) + 1
+    return "/".join(parts[:fixed])
+
+
+def _shard(info: dict[str, Any], root: str, filesystem: fsspec.AbstractFileSystem) -> Shard:
+    name = str(info["name"]).removeprefix(root).strip("/").removesuffix(".parquet")
+    uri = filesystem.unstrip_protocol(info["name"])
+    try:
+        return Shard(name=name, uri=uri, identity=identity_of(filesystem, info), size_bytes=info["size"])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _absolute(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _digest(shards: Iterable[Shard]) -> str:
+    """Changes if a file is added, removed, renamed or rewritten; not if it is touched or the folder moves."""
+    total = hashlib.sha256()
+    for shard in shards:
+        total.update(f"{shard.name} {shard.identity}\n".encode())
+    return folder_revision(total.hexdigest())

@@ -1,0 +1,105 @@
+"""Steps that overlap: the same items and calls in the same order, errors where they belong, no thread left behind."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.waiting import wait_until
+from worker.shard.pipelining import in_background, prefetched
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+def test_items_come_in_order() -> None:
+    with prefetched(range(100), "numbers") as numbers:
+        assert list(numbers) == list(range(100))
+
+
+def test_one_item_is_made_while_the_one_before_is_used_and_no_more() -> None:
+    made: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(10):
+            made.append(number)
+            yield number
+
+    with prefetched(numbers(), "numbers") as items:
+        next(items)
+        wait_until(lambda: made == [0, 1], description="the second is made though nobody asked for it")
+        next(items)
+        wait_until(lambda: made == [0, 1, 2], description="the third is made once the second is taken")
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise OSError("the disk is gone")
+
+    with prefetched(numbers(), "numbers") as items:
+        assert next(items) == 1
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(items)
+
+
+def test_items_not_used_are_let_go() -> None:
+    with prefetched(iter(range(10**9)), "numbers") as items:
+        next(items)
+
+
+def test_calls_are_made_in_order_by_the_end_of_the_context() -> None:
+    called: list[int] = []
+
+    with in_background(called.append, "writer") as call:
+        for number in range(100):
+            call(number)
+
+    assert called == list(range(100))
+
+
+def test_a_call_does_not_wait_for_itself_but_for_the_one_before() -> None:
+    gate, called = threading.Event(), []
+
+    def slow(number: int) -> None:
+        gate.wait(20)
+        called.append(number)
+
+    with in_background(slow, "writer") as call:
+        call(1)
+        assert called == []
+        gate.set()
+        call(2)
+        assert called[:1] == [1]
+
+    assert called == [1, 2]
+
+
+def fail(number: int) -> None:
+    raise OSError(f"no space for {number}")
+
+
+def test_what_a_call_raises_the_next_one_raises() -> None:
+    with in_background(fail, "writer") as call:
+        call(1)
+        with pytest.raises(OSError, match="no space for 1"):
+            call(2)
+
+
+def test_what_the_last_call_raises_the_end_of_the_context_raises() -> None:
+    with pytest.raises(OSError, match="no space for 1"), in_background(fail, "writer") as call:
+        call(1)
+
+
+def test_an_error_of_the_context_itself_is_the_one_that_shows() -> None:
+    def work() -> None:
+        with in_background(fail, "writer") as call:
+            call(1)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        work()

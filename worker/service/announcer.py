@@ -1,0 +1,80 @@
+"""Tell the fleet what this worker is doing, in a thread of its own: Redis may be away."""
+
+import logging
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import redis
+
+from fleet.model import Model
+from fleet.workers import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Announces at once what changed, and every few seconds what did not. Until the first look the worker is loading."""
+
+    def __init__(self, client: redis.Redis, name: str, queue: str, model: Model, dtype: str) -> None:
+        self._client = client
+        self._fixed = {"name": name, "queue": queue, "model": model.name, "revision": model.revision, "dtype": dtype}
+        self._seen: tuple[Activity, str | None, str | None, str | None] = ("loading", None, None, None)
+        self._since = time.monotonic()
+        self._changed = threading.Event()
+        self._has_ended = False
+        self._speaking = threading.Lock()  # never taken by the main thread, which a signal handler may interrupt
+        threading.Thread(target=self._announce, name="announcer", daemon=True).start()
+
+    def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
+        """`device` is None while no child has its model loaded; `request` is Celery's, of the shard at hand."""
+        activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if request else "ready"
+        seen = (activity, device, _field(request, "run_id"), _field(request, "shard"))
+        if seen != self._seen:
+            if activity != self._seen[0]:
+                self._since = time.monotonic()
+            self._seen = seen
+            self._changed.set()
+
+    def withdraw(self, seconds: float) -> None:
+        """Announce no more, and have the fleet forget this worker. Waits so long at most: Redis may be away.
+
+        May be called in a signal handler.
+        """
+        self._has_ended = True
+        thread = threading.Thread(target=self._withdraw, name="withdraw", daemon=True)
+        thread.start()
+        thread.join(seconds)
+
+    def _withdraw(self) -> None:
+        with self._speaking, suppress(redis.RedisError):  # then Redis forgets it after ALIVE_SECONDS
+            withdraw(self._client, self._fixed["name"])
+
+    def _announce(self) -> None:
+        while not self._has_ended:
+            activity, device, run_id, shard = self._seen
+            seconds = round(time.monotonic() - self._since, 1)
+            state = WorkerState(
+                **self._fixed,
+                activity=activity,
+                activity_seconds=seconds,
+                device=device,
+                run_id=run_id,
+                shard=shard,
+            )
+            try:
+                with self._speaking:
+                    if not self._has_ended:
+                        announce(self._client, state)
+            except redis.RedisError as error:
+                logger.debug("Not announced: %s", error)
+            self._changed.wait(ANNOUNCE_SECONDS)
+            self._changed.clear()
+
+
+def _field(request: Any, name: str) -> str | None:
+    """Of a message that may be anybody's."""
+    fields = getattr(request, "kwargs", None)
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, str) else None

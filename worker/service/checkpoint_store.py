@@ -1,0 +1,69 @@
+"""Where checkpoints are stored: in the ledger or, if it has no room, with the output.
+
+A thread stores them, so that a slow or missing Redis does not hold up the scoring.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import redis
+
+from fleet.errors import LeaseLost, ShardsiftError
+from fleet.ledger import Claim, Ledger
+from fleet.storage.output import Output
+from worker.service.waiting import wait_for_redis
+from worker.shard.checkpoint import Checkpoint
+from worker.shard.side_scores import open_side_scores
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
+    """The checkpoint of a claimed shard. When the block ends, all windows are stored, if the stores answer.
+
+    Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the worker
+    stops while it waits.
+    """
+    found = wait_for_redis(lambda: ledger.saved_scores(claim), stopping)
+    if claim.spilled:
+        found |= {int(name): content for name, content in output.checkpoints(claim.shard.name).items()}
+    store = _Store(claim, ledger, output)
+    with open_side_scores(claim, output) as side, ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as thread:
+        yield Checkpoint(found, lambda first_row, content: store.add(first_row, content, thread), side)
+
+
+class _Store:
+    """Windows on their way to the ledger. Those that Redis did not answer for are sent again with the next window."""
+
+    def __init__(self, claim: Claim, ledger: Ledger, output: Output) -> None:
+        self._claim, self._ledger, self._output = claim, ledger, output
+        self._pending: dict[int, bytes] = {}
+
+    def add(self, first_row: int, content: bytes, thread: ThreadPoolExecutor) -> None:
+        self._pending[first_row] = content
+        thread.submit(self._save_all)
+
+    def _save_all(self) -> None:
+        for first_row, content in list(self._pending.items()):
+            try:
+                self._save(first_row, content)
+            except redis.RedisError as error:
+                logger.warning("Redis does not answer; scores of %s are kept for later (%s)", self._shard, error)
+                return
+            except LeaseLost:
+                return  # the thread that renews the lease reports it
+            except ShardsiftError as error:
+                logger.warning("A checkpoint of %s could not be stored: %s", self._shard, error)
+            del self._pending[first_row]
+
+    def _save(self, first_row: int, content: bytes) -> None:
+        if not self._ledger.save_scores(self._claim, first_row, content):
+            self._output.store_checkpoint(self._shard, str(first_row), content)
+
+    @property
+    def _shard(self) -> str:
+        return self._claim.shard.name

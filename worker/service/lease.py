@@ -1,0 +1,96 @@
+"""Hold a shard's lease while it is scored, and notice between two batches when the work is to end.
+
+A thread renews, so that a long batch costs no lease. While Redis does not answer, or has lost the run, the work goes on:
+only the answer "lost" ends it, and the token keeps a late writer out. Where nothing advances for too long the lease is
+let go, and `worker/service/watchdog.py` ends the process: a hung device does not hold its shard for ever.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import redis
+
+from fleet.counted import counted
+from fleet.errors import LeaseLost, RunUnknown, Stopped
+from fleet.ledger import Claim, Ledger
+from worker.service.watchdog import Watchdog
+
+_RENEW_SECONDS = 5.0  # between two renewals, which also carry the rows for the progress bar
+logger = logging.getLogger(__name__)
+
+
+class Lease:
+    """A context in which a claim is kept alive; `on_batch` is what the scorer calls after every batch."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        claim: Claim,
+        *,
+        stopping: threading.Event,
+        report: Callable[[str], None],
+        report_seconds: float,
+        watchdog: Watchdog,
+    ) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._stopping = stopping
+        self._report = report
+        self._report_seconds = report_seconds
+        self._watchdog = watchdog
+        self._rows_before_window = 0
+        self._rows = 0
+        self._lost: LeaseLost | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True)
+        self._started = self._reported = time.monotonic()
+
+    def __enter__(self) -> "Lease":
+        self._watchdog.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        self._watchdog.stop()
+
+    def on_batch(self, rows_of_window: int) -> bool:
+        """Note progress; False when the work is to end here, for the reason that `check` raises."""
+        self._rows = self._rows_before_window + rows_of_window
+        self.on_progress()
+        if time.monotonic() - self._reported >= self._report_seconds:
+            self._reported = time.monotonic()
+            self._report(f"{counted(self._rows, 'row')}, {self._rows / (self._reported - self._started):,.0f} rows/s")
+        return self._lost is None and not self._stopping.is_set()
+
+    def on_window(self) -> None:
+        """A window is done with; the next one's rows count from here."""
+        self._rows_before_window = self._rows
+
+    def on_progress(self) -> None:
+        """Something advanced: the process does not hang."""
+        self._watchdog.pet()
+
+    def check(self) -> None:
+        """Raises Stopped or LeaseLost when the work is to end here."""
+        if self._lost:
+            raise self._lost
+        if self._stopping.is_set():
+            raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
+
+    def _renew(self) -> None:
+        while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
+            if self._watchdog.has_stalled:
+                logger.error("Shard %s has made no progress for too long; its lease is let go", self._claim.shard.name)
+                return
+            try:
+                self._ledger.renew(self._claim, rows=self._rows)
+            except LeaseLost as lost:
+                self._lost = lost
+                return
+            except (redis.RedisError, RunUnknown) as error:
+                logger.warning("Shard %s goes on without the ledger (%s)", self._claim.shard.name, error)

@@ -1,0 +1,231 @@
+"""The parent of a worker: it says when shards may be taken, reports the crashes of its child, and sees to it that both are gone
+before the machine is.
+
+Light, so that it answers whatever the child is at: it imports no torch.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from typing import Any, NoReturn
+
+import redis
+from billiard import active_children
+from billiard.exceptions import WorkerLostError
+from celery.worker import state as celery_state
+from kombu.exceptions import OperationalError
+from pydantic import ValidationError
+
+from fleet.dispatch import send_due_shards
+from fleet.errors import ShardsiftError
+from fleet.ledger import Ledger
+from fleet.message import NOT_OURS, ScoreShard
+from fleet.model import Model
+from fleet.settings import Settings
+from worker.service.announcer import Announcer
+from worker.service.ipc import (
+    EXIT_NO_MODEL,
+    EXIT_STOPPED,
+    FOLDER,
+    PARENT,
+    STOP_SIGNAL,
+    found_failure,
+    found_loaded,
+    leave_failure,
+    owner_name,
+    take_crash_reports,
+)
+from worker.service.spot.notice import Notice
+from worker.service.spot.watch import start_watching
+from worker.shard.scratch import scratch_folder
+
+_CHILD_LATE_SECONDS = 0.5  # after the time in which a stopping child should have ended by itself
+_PARENT_LATE_SECONDS = 1.0
+_WITHDRAW_SECONDS = 0.3
+_MAX_STARTS = 5
+logger = logging.getLogger(__name__)
+
+
+class Parent:
+    """What the main process of a worker does beside Celery's own work. Made before its first child, in the main thread."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, model: Model, *, hostname: str) -> None:
+        self.queue = model.queue(settings.dtype)
+        self._settings = settings
+        self._ledger = ledger
+        self._owner = owner_name(hostname, os.getpid())
+        self._exit = ExitStack()
+        self._folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
+        self._starting: set[int] = set()  # the children since the last one that was loaded
+        self._has_served = False
+        self._is_stopping = False
+        self._time_is_up = False
+        self._was_told_to_leave = False
+        self._is_idling = False
+        self._notice: Notice | None = None
+        self._announcer: Announcer | None = None
+        os.environ |= {FOLDER: str(self._folder), PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+        _quieten_semaphore_tracker()
+        _hand_down({"MODEL": model.name, "MODEL_REVISION": model.revision})
+        for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own
+            signal.signal(number, lambda _number, _frame: self._leave())
+        self._model = model
+        self._announcer = Announcer(ledger.redis, self._owner, self.queue, model, settings.dtype)
+
+    def log_what_is_served(self) -> None:
+        name, revision = self._model.name, self._model.revision
+        logger.info("%s loads %s at %s and serves the queue %s", self._owner, name, revision, self.queue)
+
+    def may_take_shards(self, children: Iterable[int]) -> bool:
+        """Whether one of these processes has its model loaded. Asked in each turn of Celery's event loop."""
+        children = set(children)
+        device = next((device for child in children if (device := found_loaded(self._folder, child))), None)
+        self._watch_starts(children, is_loaded=device is not None)
+        if device and not self._has_served:
+            self._has_served = True
+            if self._settings.device == "auto":
+                _hand_down({"DEVICE": device})  # a later child goes on there, or not at all
+            logger.info("%s is ready.", self._owner)
+        if self._announcer:
+            request = next(iter(celery_state.reserved_requests), None)
+            self._announcer.see(device, request, is_stopping=self._is_stopping)
+        return device is not None and not self._is_stopping
+
+    def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
+        """Celery starts a process that died again and again, for instance one that is killed for its memory as it loads."""
+        self._starting = set() if is_loaded else self._starting | children
+        if len(self._starting) > _MAX_STARTS and not self._is_stopping:
+            leave_failure(
+                f"{_MAX_STARTS} processes in a row ended before they had loaded the model. The log may say why; "
+                "the kernel's does if they were killed for their memory."
+            )
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def watch_for_spot_notice(self) -> None:
+        start_watching(self._settings, self._on_notice)
+
+    def _on_notice(self, notice: Notice) -> None:
+        """Ends Celery's part as SIGTERM does, and is not SIGTERM: that may come too, and ends the process."""
+        self._notice = notice
+        celery_state.should_stop = EXIT_STOPPED
+        self._stop_child()
+
+    def on_shutting_down(self, **_: Any) -> None:
+        """Runs inside Celery's handler of SIGTERM and SIGINT, and so at any moment from the start on."""
+        self._was_told_to_leave = True
+        if self._is_idling or self._time_is_up or not self._has_served:
+            self._leave()
+        self._stop_child()
+
+    def _stop_child(self) -> None:
+        """Tell it to stop between two batches, and the second time to stop at once."""
+        self._signal_children(STOP_SIGNAL)
+        if not self._is_stopping:
+            self._is_stopping = True
+            threading.Thread(target=self._end_in_time, name="end in time", daemon=True).start()
+
+    def _end_in_time(self) -> None:
+        """A child that cannot even give its shard back is killed, and a parent that waits for it all the same leaves."""
+        time.sleep(self._stop_seconds)
+        self._signal_children(STOP_SIGNAL)  # the second: give the shard back at once
+        time.sleep(_CHILD_LATE_SECONDS)
+        self._signal_children(signal.SIGKILL)
+        time.sleep(_PARENT_LATE_SECONDS)
+        self._time_is_up = True
+        if self._leaves_at_the_end:
+            logger.warning("Leaving without a farewell: the time for stopping is over")
+            self._leave()
+
+    @property
+    def _stop_seconds(self) -> float:
+        """A spot notice may leave less time than the settings."""
+        if self._notice is None or self._notice.seconds_left is None:
+            return self._settings.stop_seconds
+        late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
+        return max(0.0, min(self._settings.stop_seconds, self._notice.seconds_left - late))
+
+    @property
+    def _leaves_at_the_end(self) -> bool:
+        return self._was_told_to_leave or self._notice is None
+
+    def _signal_children(self, number: signal.Signals) -> None:
+        for child in active_children():  # those that are about to start too, which Celery's pool does not list yet
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(child.pid, number)
+
+    def _leave(self) -> NoReturn:
+        """End now, and the child with us: it holds nothing, or there is no time left to wait for it."""
+        self._signal_children(signal.SIGKILL)
+        self._withdraw()
+        code = self._exit_code(EXIT_STOPPED)
+        self._exit.close()
+        os._exit(code)
+
+    def finish(self, code: int) -> int:
+        """When Celery has ended: the exit code. After a spot notice this waits for the machine to end, or for SIGTERM."""
+        self._withdraw()
+        if not self._leaves_at_the_end:
+            self._idle()
+        code = self._exit_code(code)
+        self._exit.close()
+        return code
+
+    def _withdraw(self) -> None:
+        """A worker that has ended is not shown as ready until Redis forgets it."""
+        if self._announcer:
+            self._announcer.withdraw(_WITHDRAW_SECONDS)
+
+    def _idle(self) -> NoReturn:
+        """Else a supervisor would start a worker again and again, which takes a shard each time and has to give it back."""
+        logger.warning("Given back. This worker takes no more shards, and waits for the machine to end")
+        self._is_idling = True
+        while not self._was_told_to_leave:
+            signal.pause()
+        self._leave()
+
+    def _exit_code(self, code: int) -> int:
+        """`code`, unless a child could not serve; then the reason is told."""
+        failure = found_failure(self._folder)
+        if failure is None:
+            return code
+        sys.stderr.write(f"worker: {failure}\n")
+        return EXIT_NO_MODEL
+
+    def on_refused(self, **_: Any) -> None:
+        """What Celery itself refuses: another's task, or no task at all."""
+        try:
+            self._ledger.count_refused(NOT_OURS)
+        except redis.RedisError as problem:
+            logger.warning("Not counted: %s", problem)
+
+    def on_task_failure(
+        self, exception: BaseException | None = None, kwargs: Any = None, sender: Any = None, **_: Any
+    ) -> None:
+        """Have the shard of a dead child sent anew at once. If this fails, the end of its lease does the same."""
+        if not isinstance(exception, WorkerLostError):
+            return
+        error = f"The process that scored it died: {exception}"
+        trace = take_crash_reports(self._folder)
+        try:
+            message = ScoreShard.understood(kwargs or {})
+            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace)
+            self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
+            send_due_shards(sender.app, self._ledger, message.run_id)
+        except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
+            logger.warning("Left to the sweep: %s", problem)
+
+
+def _quieten_semaphore_tracker() -> None:
+    """Billiard's helper process warns of the semaphores of processes that were killed, and then removes them."""
+    asked = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [asked, "ignore:semaphore_tracker"]))
+
+
+def _hand_down(settings: dict[str, str]) -> None:
+    """What every child is to find in its environment, whichever of them is started when."""
+    os.environ |= {f"SHARDSIFT_{name}": value for name, value in settings.items()}

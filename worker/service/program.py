@@ -1,0 +1,95 @@
+"""Celery's worker program, made to serve one scorer: it takes messages only while the model is loaded, and whatever goes wrong
+at its start ends it with one line."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import bootsteps, signals
+from celery.apps.worker import Worker
+from celery.worker.consumer.tasks import Tasks
+from kombu.entity import Queue
+
+from fleet.command_line import USAGE
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.model_resolution import resolve_model
+from fleet.settings import read_settings
+from worker.service.ipc import EXIT_NO_MODEL
+from worker.service.logs import quieten_celery
+from worker.service.parent import Parent
+
+
+class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
+    """What `worker start` and `celery -A worker.app worker` run. Its `parent` outlives each of its child processes."""
+
+    parent: Parent
+
+    def on_before_init(self, **options: Any) -> None:
+        """Pin the model for the children, and consume the queue of its scorer only.
+
+        Not in a receiver of `celeryd_init`: Celery swallows what those raise.
+        """
+        with _fatal_errors():
+            self.parent = _started_parent(self.hostname)
+        queue = self.parent.queue
+        self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
+        self.app.conf.task_default_queue = queue
+        signals.task_failure.connect(self.parent.on_task_failure, weak=False)
+        signals.task_unknown.connect(self.parent.on_refused, weak=False)
+        signals.task_rejected.connect(self.parent.on_refused, weak=False)
+        signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
+        super().on_before_init(**options)
+
+    def setup_logging(self, colorize: bool | None = None) -> Any:
+        receivers = super().setup_logging(colorize)
+        quieten_celery()
+        return receivers
+
+    def emit_banner(self) -> None:
+        """In one line, instead of Celery's forty."""
+        self.parent.log_what_is_served()
+
+    def on_consumer_ready(self, consumer: Any) -> None:
+        """Celery is connected. That the worker is ready is said when its model is loaded."""
+        self.parent.watch_for_spot_notice()
+
+    def start(self) -> None:
+        super().start()
+        raise SystemExit(self.parent.finish(self.exitcode or 0))  # `app.worker_main` would drop an exit code
+
+
+class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Have the broker asked for messages only while a child has its model loaded, as Celery's `worker_disable_prefetch` has it
+    asked only while a child is free."""
+
+    requires = (Tasks,)
+
+    def start(self, consumer: Any) -> None:
+        parent, pool = consumer.controller.parent, consumer.pool
+        qos = consumer.task_consumer.channel.qos
+        is_free = qos.can_consume
+        qos.can_consume = lambda: parent.may_take_shards(pool.info["processes"]) and is_free()
+
+
+def _started_parent(hostname: str) -> Parent:
+    settings = read_settings()
+    ledger = Ledger.connect(settings)
+    model = resolve_model(settings.model, settings.model_revision)
+    return Parent(settings, ledger, model, hostname=hostname)
+
+
+@contextmanager
+def _fatal_errors() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        _leave(str(error), USAGE, error)
+    except Exception as error:
+        _leave(f"{type(error).__name__}: {error}", EXIT_NO_MODEL, error)
+
+
+def _leave(reason: str, code: int, error: Exception) -> None:
+    sys.stderr.write(f"worker: {' '.join(reason.split())}\n")
+    raise SystemExit(code) from error

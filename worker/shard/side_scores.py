@@ -1,0 +1,112 @@
+"""The scores in a shard's own side file, used again when the shard's stored files were lost or damaged in part.
+
+The side file holds raw logits, which is what a checkpoint holds, except for a model with one output whose scores went through
+a sigmoid: then only the result is stored, and the shard is scored again.
+"""
+
+import hashlib
+import logging
+import shutil
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.columns import ERROR, LOGITS, ROW
+from fleet.errors import ShardsiftError
+from fleet.ledger.records import Claim
+from fleet.receipt import OutputFile, Receipt
+from fleet.spec import RunSpec
+from fleet.storage.output import Output
+from worker.scoring import Scores
+
+logger = logging.getLogger(__name__)
+
+
+class SideScores:
+    """Windows are to be asked for in order: one row group is in memory at a time."""
+
+    def __init__(self, parquet: pq.ParquetFile, spec: RunSpec) -> None:
+        self._parquet = parquet
+        self._outputs = len(spec.model.labels)
+        self._column = _logits_column(spec)
+        groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
+        self._starts = [0, *accumulate(groups)]
+        self._group: tuple[int, pa.Table] | None = None
+
+    def scores_of(self, first_row: int, rows: int) -> Scores | None:
+        """The scores of so many rows of the shard, all of them; None if the file does not have them."""
+        if first_row + rows > self._starts[-1]:
+            return None
+        lines = self._lines(first_row, first_row + rows)
+        if not np.array_equal(lines.column(ROW.name).to_numpy(), np.arange(first_row, first_row + rows)):
+            return None
+        reasons = lines.column(ERROR.name).to_pylist()
+        errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
+        return Scores(values=self._values(lines.column(self._column)), errors=errors)
+
+    def _values(self, column: pa.ChunkedArray) -> npt.NDArray[np.float32]:
+        values = np.full((len(column), self._outputs), np.nan, dtype=np.float32)
+        known = column.is_valid().to_numpy()
+        plain = column.drop_null().combine_chunks()
+        flat = plain.flatten() if pa.types.is_list(plain.type) else plain
+        values[known] = flat.to_numpy(zero_copy_only=False).reshape(-1, self._outputs)
+        return values
+
+    def _lines(self, start: int, end: int) -> pa.Table:
+        parts = []
+        while start < end:
+            number = bisect_right(self._starts, start) - 1
+            offset, last = start - self._starts[number], min(end, self._starts[number + 1])
+            parts.append(self._row_group(number).slice(offset, last - start))
+            start = last
+        return pa.concat_tables(parts)
+
+    def _row_group(self, number: int) -> pa.Table:
+        if self._group is None or self._group[0] != number:
+            columns = [ROW.name, ERROR.name, self._column]
+            self._group = (number, self._parquet.read_row_group(number, columns=columns))
+        return self._group[1]
+
+
+@contextmanager
+def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None]:
+    """The scores that an earlier attempt at the shard stored; None unless they are of the same bytes and undamaged."""
+    previous = claim.previous
+    if previous is None or not _is_of_same_input(claim, previous) or _keeps_no_logits(claim.spec):
+        yield None
+        return
+    with tempfile.TemporaryFile() as copy:
+        try:
+            is_whole = _copied(output, previous.scores, copy)
+        except ShardsiftError as error:
+            logger.warning("Shard %s is scored again from the start: %s", claim.shard.name, error)
+            is_whole = False
+        yield SideScores(pq.ParquetFile(copy), claim.spec) if is_whole else None
+
+
+def _is_of_same_input(claim: Claim, previous: Receipt) -> bool:
+    return previous.source_identity == claim.shard.identity
+
+
+def _keeps_no_logits(spec: RunSpec) -> bool:
+    return len(spec.model.labels) == 1 and spec.function_to_apply != "none"
+
+
+def _logits_column(spec: RunSpec) -> str:
+    return LOGITS.name if len(spec.model.labels) > 1 else spec.score_column
+
+
+def _copied(output: Output, file: OutputFile, copy: BinaryIO) -> bool:
+    """Whether the copy is, to the last byte, what the receipt promises."""
+    with output.open_file(file) as stored:
+        shutil.copyfileobj(stored, copy)
+    copy.seek(0)
+    return hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256  # type: ignore[arg-type]

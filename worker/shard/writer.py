@@ -1,0 +1,160 @@
+"""Write the two output files of a shard: the kept rows, and every row's score.
+
+The bytes depend on rows and spec alone: nothing about who wrote them, or when, goes in.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.columns import ERROR, LOGITS, ROW, SHARD, added_fields, kept_schema, row_fields, scores_schema
+from fleet.histogram import Histogram, empty_histogram, with_values
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.errors import translated
+from worker.scoring import Scores
+from worker.scoring.activation import apply
+from worker.shard.reader import Window
+
+_ROW_GROUP_BYTES = 64 << 20  # Arrow bytes; the Hub's viewer wants row groups of about 100 MB
+_ROW_GROUP_ROWS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenFile:
+    file: Path
+    size_bytes: int
+    sha256: str
+    rows: int
+
+
+@dataclass
+class RowCounts:
+    """How many rows met which fate, why the errored ones did, and how the scores of the others are spread."""
+
+    score_histogram: Histogram
+    rows_in: int = 0
+    rows_kept: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows_errored(self) -> int:
+        return sum(self.errors.values())
+
+    @property
+    def rows_dropped(self) -> int:
+        return self.rows_in - self.rows_kept - self.rows_errored
+
+
+class ParquetFileWriter:
+    """One Parquet file, with row groups of a fixed size in bytes however small the tables are that come in."""
+
+    def __init__(self, file: Path, schema: pa.Schema) -> None:
+        self._file = file
+        self._schema = schema
+        self._pending: list[pa.Table] = []
+        self._rows = 0
+        with translated(f"Writing {file.name}"):
+            self._writer = pq.ParquetWriter(
+                file, schema, compression="zstd", use_content_defined_chunking=True, write_page_index=True
+            )
+
+    def write(self, table: pa.Table) -> None:
+        self._pending.append(table)
+        self._rows += len(table)
+        full = sum(table.nbytes for table in self._pending) >= _ROW_GROUP_BYTES
+        if full or sum(len(table) for table in self._pending) >= _ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> WrittenFile:
+        self._flush()
+        with translated(f"Writing {self._file.name}"):
+            self._writer.close()
+            with self._file.open("rb") as written:
+                sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+        return WrittenFile(file=self._file, size_bytes=self._file.stat().st_size, sha256=sha256, rows=self._rows)
+
+    def _flush(self) -> None:
+        rows = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
+        self._pending = []
+        if rows is not None and len(rows):
+            with translated(f"Writing {self._file.name}"):
+                self._writer.write_table(rows, row_group_size=len(rows))
+
+
+class ShardWriter:
+    """Both output files of a shard, window by window."""
+
+    def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
+        self.counts = RowCounts(score_histogram=empty_histogram(spec.function_to_apply))
+        self._shard = shard
+        self._spec = spec
+        self._schema = kept_schema(input_schema, spec)
+        self._kept = ParquetFileWriter(folder / "data.parquet", self._schema)
+        self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
+
+    def write(self, scored: pa.Table, kept: npt.NDArray[np.int64], window: Window, scores: Scores) -> None:
+        """`scored` is the window's rows with their added columns, `kept` the indices of those to keep, ascending."""
+        self._kept.write(scored.cast(self._schema).take(pa.array(kept)))
+        self._scores.write(_score_lines(scored, window, scores, self._shard, self._spec))
+        self.counts.rows_in += len(scored)
+        self.counts.rows_kept += len(kept)
+        values = scored[self._spec.score_column].drop_null().to_numpy()
+        self.counts.score_histogram = with_values(self.counts.score_histogram, values)
+        for reason in scores.errors.values():
+            self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
+
+    def close(self) -> tuple[WrittenFile, WrittenFile]:
+        """The data file and the scores file, complete and hashed."""
+        return self._kept.close(), self._scores.close()
+
+
+def with_scores(window: Window, scores: Scores, shard: Shard, spec: RunSpec) -> pa.Table:
+    """The rows with where they are from and their scores; null in those of a row that could not be scored."""
+    rows = window.rows
+    for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=False):
+        rows = rows.append_column(added, values)
+    columns = score_columns(scores, spec)
+    for added in columns.schema:
+        rows = rows.append_column(added, columns.column(added.name))
+    return rows
+
+
+def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
+    """The shard's name, and the places of the rows in it."""
+    rows = len(window.rows)
+    return pa.repeat(shard.name, rows), pa.array(np.arange(window.first_row, window.first_row + rows))
+
+
+def score_columns(scores: Scores, spec: RunSpec) -> pa.Table:
+    """The added columns by themselves."""
+    errored = np.isin(np.arange(len(scores.values)), list(scores.errors))
+    values = apply(spec.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
+    top = values.max(axis=1)
+    columns = {
+        spec.score_column: top,
+        spec.int_score_column: np.round(np.clip(top, 0, 5)).astype(np.int64),
+        spec.label_column: np.array(spec.model.labels)[values.argmax(axis=1)],
+    }
+    fields = added_fields(spec)
+    return pa.table([pa.array(columns[field.name], field.type, mask=errored) for field in fields], pa.schema(fields))
+
+
+def _score_lines(scored: pa.Table, window: Window, scores: Scores, shard: Shard, spec: RunSpec) -> pa.Table:
+    schema = scores_schema(spec)
+    columns = {name: scored.column(name) for name in spec.added_columns}
+    columns[SHARD.name], columns[ROW.name] = _row_columns(window, shard)
+    columns[ERROR.name] = pa.array([scores.errors.get(row) for row in range(len(scored))], ERROR.type)
+    if LOGITS.name in schema.names:
+        columns[LOGITS.name] = _logits(scores)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _logits(scores: Scores) -> pa.Array:
+    errored = set(scores.errors)
+    return pa.array([None if row in errored else values for row, values in enumerate(scores.values)], LOGITS.type)

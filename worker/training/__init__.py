@@ -1,0 +1,1 @@
+"""Fit a classifier. Knows nothing of queues or runs."""
