@@ -21,8 +21,9 @@ from fleet.broker import make_app
 from fleet.ledger import Ledger
 from fleet.ledger.keys import RUNS, Keys
 from fleet.settings import read_settings
-from producer.enqueue import Plan, enqueue, plan_run
+from producer.enqueue import enqueue
 from producer.options import RunOptions
+from producer.plan import Plan, plan_run
 from support.outputs import data_digests, manifest_lines
 from support.waiting import wait_until
 

@@ -3,22 +3,33 @@
 import pyarrow as pa
 
 from fleet.errors import UsageError
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 
 SHARD = pa.field("shard", pa.string(), nullable=False)  # its name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's place in its shard, from 0
-LOGITS = pa.field("logits", pa.list_(pa.float32()))  # every output, for models with more than one
-ERROR = pa.field("error", pa.string())  # why a row has no score; null where it has one
+ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
+_LOGITS = pa.list_(pa.float32())
 
 
 def added_fields(spec: RunSpec) -> list[pa.Field]:
-    """The fields a kept row gains, in the order of `spec.added_columns`."""
+    """The fields that a kept row gains, in the order of `spec.added_columns`."""
+    return [field for scoring in spec.scorings for field in scoring_fields(scoring)]
+
+
+def scoring_fields(scoring: Scoring) -> list[pa.Field]:
+    """The fields that one scoring adds to a kept row."""
     types = {
-        spec.score_column: pa.float32(),
-        spec.label_column: pa.string(),
-        spec.int_score_column: pa.int64(),
+        scoring.score_column: pa.float32(),
+        scoring.label_column: pa.string(),
+        scoring.int_score_column: pa.int64(),
     }
-    return [pa.field(name, types[name]) for name in spec.added_columns]
+    return [pa.field(name, types[name]) for name in scoring.added_columns]
+
+
+def logits_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields of the scores file that hold every output of a model, before its activation."""
+    return [pa.field(scoring.logits_column, _LOGITS) for scoring in spec.scorings if scoring.has_logits_column]
 
 
 def row_fields(spec: RunSpec) -> list[pa.Field]:
@@ -40,7 +51,7 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
             f'The input already has a column "{min(taken)}", which scoring adds. '
             "Name the added one otherwise, for example --score-column edu_score."
         )
-    reserved = {field.name for field in (SHARD, ROW, LOGITS, ERROR)} & set(spec.added_columns)
+    reserved = {field.name for field in (SHARD, ROW, *logits_fields(spec), ERROR)} & set(spec.added_columns)
     if reserved:
         raise UsageError(
             f'The name "{min(reserved)}" is taken in the scores file. '
@@ -64,8 +75,7 @@ _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 def scores_schema(spec: RunSpec) -> pa.Schema:
     """The side file: a line for every input row, so that another threshold needs no GPU."""
-    logits = [LOGITS] if len(spec.model.labels) > 1 else []
-    return pa.schema([SHARD, ROW, *added_fields(spec), *logits, ERROR])
+    return pa.schema([SHARD, ROW, *added_fields(spec), *logits_fields(spec), ERROR])
 
 
 def is_text(data_type: pa.DataType) -> bool:

@@ -9,6 +9,8 @@ import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from fleet.model import Model
+from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 
@@ -23,7 +25,7 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
         spec,
         input_uris=disclosed_inputs(spec),
         output_uri=_last_part(spec.output_uri),
-        model=replace(spec.model, name=disclosed_model(spec)),
+        scorings=tuple(_disclosed_scoring(scoring) for scoring in spec.scorings),
     )
 
 
@@ -39,10 +41,19 @@ def disclosed_source(spec: RunSpec, shard: Shard) -> str:
     return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
 
 
-def disclosed_model(spec: RunSpec) -> str:
+def disclosed_model(model: Model, spec: RunSpec) -> str:
     """A Hub name as it is; of a folder its last part."""
-    is_folder = spec.model.is_folder
-    return PurePosixPath(spec.model.name).name if is_folder and not spec.publish_paths else spec.model.name
+    return model.name if spec.publish_paths else _disclosed(model).name
+
+
+def _disclosed_scoring(scoring: Scoring) -> Scoring:
+    scores_from = scoring.scores_from and _disclosed(scoring.scores_from)
+    return replace(scoring, model=_disclosed(scoring.model), scores_from=scores_from)
+
+
+def _disclosed(model: Model) -> Model:
+    is_on_hub = model.name.startswith(_HUB) or not model.is_folder
+    return model if is_on_hub else replace(model, name=PurePosixPath(model.name).name)
 
 
 def disclosed_worker(spec: RunSpec, worker: str) -> str:

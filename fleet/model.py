@@ -1,22 +1,25 @@
-"""The model of a run: its name, its revision and its outputs. Found by `fleet/model_resolution.py`, loaded by workers."""
+"""What scores the texts of a run: a kind of scorer, and the model that it loads. Found and loaded by `fleet/scorers.py`."""
 
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+SEQUENCE_CLASSIFIER = "sequence-classifier"
 _FOLDER = "sha256-"  # how the revision of a folder begins
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A sequence classifier: a Hub name or a folder, at one revision.
+    """A model at one revision: a Hub name, a folder, or what else its kind of scorer loads.
 
-    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output.
+    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `scorer`
+    is the name of an entry point of the group `shardsift.scorers`.
     """
 
     name: str
     revision: str
     labels: tuple[str, ...]
+    scorer: str = SEQUENCE_CLASSIFIER
 
     @property
     def is_folder(self) -> bool:
@@ -29,7 +32,7 @@ class Model:
 
     def queue(self, dtype: str) -> str:
         """The queue of this model in this precision. A worker consumes the queue of what it has loaded, and no other."""
-        return f"score.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
+        return f"score.{self.scorer}.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
 
 
 def folder_revision(digest: str) -> str:

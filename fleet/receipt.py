@@ -28,20 +28,28 @@ class Parity:
     rows: int
     max_error: float
     p999_error: float  # what 999 of 1,000 logits stay within
-    flipped_share: float | None  # of the rows, that the filter decides otherwise; None where it reads other columns
+    flipped_share: float | None  # of the rows that the filter decides otherwise; None if it reads other columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringReceipt:
+    """How one scoring of the run was computed on a shard, and how its scores are spread."""
+
+    score_column: str  # names the scoring
+    dtype: str  # as it was computed: the spec may say `auto`
+    backend: str
+    max_batch_tokens: int
+    parity: Parity | None  # None if the trial was left out
+    histogram: Histogram  # of the rows that have a score
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Who scored the shard, with what, and when (Unix seconds)."""
+    """Who worked on the shard, on what, and when (Unix seconds)."""
 
     worker: str  # as `fleet/disclosure.py` names it
     attempt: int
     device: str
-    dtype: str
-    backend: str
-    max_batch_tokens: int
-    parity: Parity | None  # None where the trial was left out
     versions: dict[str, str]
     started_at: float
     finished_at: float
@@ -63,7 +71,7 @@ class Receipt:
     rows_dropped: int
     rows_errored: int
     errors: dict[str, int]  # reason → rows
-    score_histogram: Histogram  # of the rows that have a score
+    scorings: tuple[ScoringReceipt, ...]  # in the order of the spec's
     provenance: Provenance
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from fleet.choices import DEVICES, Backend, Dtype, SpotCloud, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
+from fleet.model import SEQUENCE_CLASSIFIER
 
 
 class Settings(BaseSettings):
@@ -35,6 +36,7 @@ class Settings(BaseSettings):
         description="File with the password of Redis, for a REDIS_URL that has none.",
     )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
+    scorer: str = Field(SEQUENCE_CLASSIFIER, description="The kind of scorer that a worker loads.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
     model_revision: str | None = Field(None, description="Branch, tag or commit of the model. Unset: current main.")
     dtype: Dtype = Field(

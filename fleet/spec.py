@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter
 
-from fleet.choices import Dtype, Function
-from fleet.model import Model, slug
+from fleet.model import slug
+from fleet.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
 WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
@@ -27,15 +27,9 @@ class RunSpec:
     input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
     crawl: str | None
     columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
-    text_column: str
-    model: Model
-    dtype: Dtype
-    score_column: str
-    int_score: bool  # add FineWeb-Edu's rounded score
+    scorings: tuple[Scoring, ...]  # one or more, of different score columns
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
-    function_to_apply: Function = "none"  # turns logits into scores
-    score_blank: bool = False  # give texts without a visible character to the model too
     row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     limit_shards: int | None = None
     limit_rows: int | None = None
@@ -47,26 +41,17 @@ class RunSpec:
     def run_id(self) -> str:
         """A readable head and 12 hex digits of the digest of all fields."""
         digest = hashlib.sha256(self.to_json()).hexdigest()[:12]
-        return f"{slug(self._input_head)}.{self.model.slug}.{digest}"
+        return f"{slug(self._input_head)}.{self.scorings[0].model.slug}.{digest}"
 
     @property
     def queue(self) -> str:
-        return self.model.queue(self.dtype)
-
-    @property
-    def int_score_column(self) -> str:
-        return f"int_{self.score_column}"
-
-    @property
-    def label_column(self) -> str:
-        return f"{self.score_column}_label"
+        """The queue of the workers that have loaded what all scorings need."""
+        return "+".join(dict.fromkeys(scoring.queue for scoring in self.scorings))
 
     @property
     def added_columns(self) -> tuple[str, ...]:
         """The columns that a kept row gains, in order."""
-        label = (self.label_column,) if len(self.model.labels) > 1 else ()
-        rounded = (self.int_score_column,) if self.int_score else ()
-        return (self.score_column, *label, *rounded)
+        return tuple(column for scoring in self.scorings for column in scoring.added_columns)
 
     @property
     def _input_head(self) -> str:

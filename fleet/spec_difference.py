@@ -3,25 +3,28 @@
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
-from fleet.model import is_folder_revision
+from fleet.model import Model, is_folder_revision
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 
 _OPTIONS = {
     "input_uris": "--input",
     "crawl": "--crawl",
-    "text_column": "--text-column",
-    "dtype": "--dtype",
-    "score_column": "--score-column",
-    "int_score": "--int-score",
     "output_uri": "--output",
-    "function_to_apply": "--function-to-apply",
-    "score_blank": "--score-blank",
     "row_columns": "--row-columns",
     "limit_shards": "--limit-shards",
     "limit_rows": "--limit-rows",
     "publish_paths": "--publish-paths",
     "window_rows": "the rows of a window",
     "window_bytes": "the bytes of a window",
+}
+_SCORING_OPTIONS = {
+    "dtype": "--dtype",
+    "text_column": "--text-column",
+    "score_column": "--score-column",
+    "function_to_apply": "--function-to-apply",
+    "int_score": "--int-score",
+    "score_blank": "--score-blank",
 }
 
 
@@ -58,13 +61,32 @@ def _columns(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
         yield "the order of the columns"
 
 
-def _model(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
-    if there.model.name != here.model.name:
-        yield _clause("--model", there.model.name, here.model.name)
-    elif there.model.revision != here.model.revision:
-        yield _clause("the model's revision", there.model.revision, here.model.revision)
-    else:
-        yield _clause("the model's labels", ", ".join(there.model.labels), ", ".join(here.model.labels))
+def _scorings(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
+    if len(there.scorings) != len(here.scorings):
+        yield _clause("the number of scorings", str(len(there.scorings)), str(len(here.scorings)))
+        return
+    for before, now in zip(there.scorings, here.scorings, strict=True):
+        yield from _models(before.model, now.model)
+        if before.scores_from != now.scores_from:
+            yield _clause("the scores", _origin(before), _origin(now))
+        for name, option in _SCORING_OPTIONS.items():
+            if getattr(before, name) != getattr(now, name):
+                yield _clause(option, _shown(getattr(before, name)), _shown(getattr(now, name)))
+
+
+def _models(there: Model, here: Model) -> Iterator[str]:
+    if there.scorer != here.scorer:
+        yield _clause("--scorer", there.scorer, here.scorer)
+    if there.name != here.name:
+        yield _clause("--model", there.name, here.name)
+    elif there.revision != here.revision:
+        yield _clause("the model's revision", there.revision, here.revision)
+    elif there.labels != here.labels:
+        yield _clause("the model's labels", ", ".join(there.labels), ", ".join(here.labels))
+
+
+def _origin(scoring: Scoring) -> str:
+    return f"from {scoring.scores_from.name}" if scoring.scores_from else "from the model"
 
 
 def _filter(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
@@ -74,7 +96,7 @@ def _filter(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
 _CLAUSES: dict[str, Callable[[str, RunSpec, RunSpec], Iterator[str]]] = {
     "input_revision": _revision,
     "columns": _columns,
-    "model": _model,
+    "scorings": _scorings,
     "where": _filter,
 }
 

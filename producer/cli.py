@@ -25,7 +25,8 @@ from producer.options import RunOptions, with_run_options
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
     from fleet.settings import Settings
-    from producer.enqueue import Enqueued, Plan
+    from producer.enqueue import Enqueued
+    from producer.plan import Plan
     from producer.status import RunStatus
 
 cli = new_command_line(
@@ -305,7 +306,7 @@ def demo(
 def _planned(options: RunOptions) -> "Plan":
     """The checked run; tells first where its rows go, if the user did not."""
     from producer.destination import with_output
-    from producer.enqueue import plan_run
+    from producer.plan import plan_run
 
     chosen = with_output(options)
     if not options.output_uri:

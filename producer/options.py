@@ -10,6 +10,7 @@ import typer
 
 from fleet.choices import Dtype, Function
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
+from fleet.model import SEQUENCE_CLASSIFIER
 
 _INPUT, _MODEL, _KEEP, _OUTPUT = "What to read", "What to score it with", "What to keep", "Where to put it"
 
@@ -45,6 +46,14 @@ class RunOptions:
     model: Annotated[
         str, typer.Option(metavar="MODEL", help="Sequence classifier: a Hub name or a folder.", rich_help_panel=_MODEL)
     ] = DEFAULT_MODEL
+    scorer: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Kind of scorer that loads the model; packages may add their own.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = SEQUENCE_CLASSIFIER
     model_revision: Annotated[
         str | None,
         typer.Option(

@@ -1,7 +1,7 @@
 """What a dry run tells: shards, bytes, and rows where the footers tell them cheaply."""
 
 from fleet.shard import Shard
-from producer.enqueue import Plan
+from producer.plan import Plan
 from producer.sources.inputs import count_rows
 
 _REMOTE_FOOTERS = 16  # reading more of them over the network is not cheap
@@ -17,7 +17,7 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
         "shards": len(plan.shards),
         "rows": _rows(plan.shards),
         "bytes": sum(size for size in sizes if size is not None),
-        "model": f"{spec.model.name} at {spec.model.revision}",
+        "model": ", ".join(f"{scoring.model.name} at {scoring.model.revision}" for scoring in spec.scorings),
         "filter": spec.where or "none",
         "output": spec.output_uri,
         "tasks": len(plan.shards),

@@ -9,6 +9,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.errors import UsageError
+from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.storage.hub import repo_id_of
 from producer.options import RunOptions
 
@@ -47,7 +48,8 @@ def check_hub_has_places(options: RunOptions) -> None:
 
 def check_hub_has_model(options: RunOptions) -> None:
     """Raises UsageError if the model is on the Hub and that is out of reach."""
-    if Path(options.model).expanduser().is_dir() or not _is_repo_id(options.model):
+    is_classifier = options.scorer == SEQUENCE_CLASSIFIER
+    if not is_classifier or Path(options.model).expanduser().is_dir() or not _is_repo_id(options.model):
         return
     try:
         _check_hub_answers()

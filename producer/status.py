@@ -10,6 +10,7 @@ from rich.table import Table
 
 from fleet.counted import counted
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
+from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, lines_of
 from fleet.storage.opening import staged_files_stay
@@ -185,10 +186,14 @@ def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:
 
 def _worker_command(spec: RunSpec) -> str:
     """The command that serves the run's queue."""
-    arguments = ["worker", "start", "--model", spec.model.name]
-    if not spec.model.is_folder:
-        arguments += ["--revision", spec.model.revision]
-    return shlex.join(arguments if spec.dtype == "auto" else [*arguments, "--dtype", spec.dtype])
+    scoring = spec.scorings[0]
+    model = scoring.served_by
+    arguments = ["worker", "start", "--model", model.name]
+    if model.scorer != SEQUENCE_CLASSIFIER:
+        arguments += ["--scorer", model.scorer]
+    if not model.is_folder:
+        arguments += ["--revision", model.revision]
+    return shlex.join(arguments if scoring.dtype == "auto" else [*arguments, "--dtype", scoring.dtype])
 
 
 def status_table(statuses: list[RunStatus]) -> Table:

@@ -49,6 +49,10 @@ def start(
     dtype: Annotated[
         choices.Dtype | None, typer.Option(help="Precision of the model. The worker serves runs of the same --dtype.")
     ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Kind of scorer that loads the model. Default: sequence-classifier."),
+    ] = None,
     name: Annotated[
         str, typer.Option(help="Name of this worker, before the @host. Each worker on a machine needs its own.")
     ] = "worker",
@@ -75,6 +79,7 @@ def start(
     _into_environment(
         model=model,
         model_revision=revision,
+        scorer=scorer,
         dtype=dtype,
         device=device,
         threads=threads,

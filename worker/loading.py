@@ -6,12 +6,12 @@ import platformdirs
 from transformers.utils import logging as transformers_logging
 
 from fleet.model import is_folder_revision
-from fleet.model_resolution import unchanged_folder
+from fleet.sequence_classifier import unchanged_folder
 from fleet.settings import Settings
-from worker.scoring import Scorer, load_scorer
+from worker.scoring import SequenceClassifier, load_scorer
 
 
-def load_model(settings: Settings) -> Scorer:
+def load_model(settings: Settings) -> SequenceClassifier:
     """Raises ModelError, or ParityError where the fast way does not give the model's own scores.
 
     Raises ShardsiftError for a folder whose files are not those of the revision in the settings.

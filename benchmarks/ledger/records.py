@@ -5,7 +5,8 @@ from hashlib import sha256
 
 from fleet.histogram import Histogram
 from fleet.model import Model
-from fleet.receipt import OutputFile, Parity, Provenance, Receipt
+from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 
@@ -26,15 +27,19 @@ def fineweb_spec(number: int) -> RunSpec:
             ("language_score", "double"),
             ("token_count", "int64"),
         ),
-        text_column="text",
-        model=Model(
-            name="HuggingFaceFW/fineweb-edu-classifier",
-            revision="284663d0d1b1f1ee8d3b6f9d4f0e1d6f0a5e0c88",
-            labels=("LABEL_0",),
+        scorings=(
+            Scoring(
+                model=Model(
+                    name="HuggingFaceFW/fineweb-edu-classifier",
+                    revision="284663d0d1b1f1ee8d3b6f9d4f0e1d6f0a5e0c88",
+                    labels=("LABEL_0",),
+                ),
+                dtype="float16",
+                text_column="text",
+                score_column="score",
+                int_score=True,
+            ),
         ),
-        dtype="float16",
-        score_column="score",
-        int_score=True,
         where='"score" >= 3.0',
         output_uri=f"hf://datasets/somebody/fineweb-edu-{number}",
     )
@@ -85,15 +90,22 @@ def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worke
         rows_dropped=ROWS - kept - errored,
         rows_errored=errored,
         errors={"the text is null": errored} if errored else {},
-        score_histogram=_histogram(ROWS - errored),
+        scorings=(
+            ScoringReceipt(
+                score_column="score",
+                dtype="float16",
+                backend="packed",
+                max_batch_tokens=131_072,
+                parity=Parity(
+                    rows=1024, max_error=0.0048828125, p999_error=0.003234863281250, flipped_share=0.0009765625
+                ),
+                histogram=_histogram(ROWS - errored),
+            ),
+        ),
         provenance=Provenance(
             worker=f"gpu@{worker}.europe-west4-a.c.fleet.internal/4711",
             attempt=attempt,
             device="NVIDIA H100 80GB HBM3",
-            dtype="float16",
-            backend="packed",
-            max_batch_tokens=131_072,
-            parity=Parity(rows=1024, max_error=0.0048828125, p999_error=0.003234863281250, flipped_share=0.0009765625),
             versions={"shardsift": "0.1.0", "torch": "2.11.0+cu128", "transformers": "5.17.0", "pyarrow": "26.0.1"},
             started_at=1_763_000_000.123456 + spread,
             finished_at=1_763_000_214.654321 + spread,

@@ -11,7 +11,7 @@ from benchmarks.scorer.baselines import CrossEncoderPredict, Dask, Reference, dt
 from benchmarks.scorer.contender import Contender, Name, UnavailableError
 from benchmarks.scorer.ours import Ours, OurSettings, OursForward, load_ours
 from benchmarks.scorer.whole_shard import OursShard
-from worker.scoring import Scorer
+from worker.scoring import SequenceClassifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Loaded:
 class Lineup:
     contenders: dict[Name, Loaded] = field(default_factory=dict)
     unavailable: dict[Name, str] = field(default_factory=dict)  # with the reason
-    scorer: Scorer | None = None  # ours, where it takes part
+    scorer: SequenceClassifier | None = None  # ours, where it takes part
 
 
 def load_lineup(names: Iterable[Name], model: Path, settings: OurSettings) -> Lineup:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.scorer.contender import Values
-from worker.scoring import EncodedRows, Scorer, load_scorer
+from worker.scoring import EncodedRows, SequenceClassifier, load_scorer
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName
 from worker.shard.pipelining import prefetched
@@ -30,7 +30,7 @@ class OurSettings:
     threads: int = 0
 
 
-def load_ours(model: Path, settings: OurSettings) -> Scorer:
+def load_ours(model: Path, settings: OurSettings) -> SequenceClassifier:
     """Without the parity gate: random weights rank texts by chance, and the benchmark compares all scores itself."""
     return load_scorer(
         str(model),
@@ -46,7 +46,7 @@ def load_ours(model: Path, settings: OurSettings) -> Scorer:
 class Ours:
     """Texts in, scores out, a window at a time; the next one is tokenised meanwhile."""
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: SequenceClassifier) -> None:
         self.dtype = scorer.dtype
         self._scorer = scorer
         self._tokens_sent = 0
@@ -68,7 +68,7 @@ class Ours:
 class OursForward:
     """The texts are tokenized before the clock starts."""
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: SequenceClassifier) -> None:
         self.dtype = scorer.dtype
         self._scorer = scorer
         self._tokens_sent = 0
@@ -82,11 +82,11 @@ class OursForward:
         return self._tokens_sent
 
 
-def encoded_windows(scorer: Scorer, column: pa.Array) -> Iterator[EncodedRows]:
+def encoded_windows(scorer: SequenceClassifier, column: pa.Array) -> Iterator[EncodedRows]:
     return (scorer.encode(column[first : first + WINDOW_ROWS]) for first in range(0, len(column), WINDOW_ROWS))
 
 
-def _values(scorer: Scorer, windows: Iterable[EncodedRows]) -> Values:
+def _values(scorer: SequenceClassifier, windows: Iterable[EncodedRows]) -> Values:
     scored = [scorer.score_encoded(window) for window in windows]
     for scores in scored:
         if scores.errors:
@@ -95,19 +95,19 @@ def _values(scorer: Scorer, windows: Iterable[EncodedRows]) -> Values:
     return np.concatenate([scores.values[:, 0] for scores in scored])
 
 
-def tokens_sent(scorer: Scorer, windows: Iterable[EncodedRows]) -> int:
+def tokens_sent(scorer: SequenceClassifier, windows: Iterable[EncodedRows]) -> int:
     """By the plan of the batches: counting in the model would be in the way of torch.compile."""
     return sum(_tokens_of_window(scorer, window.tokens.lengths) for window in windows)
 
 
-def _tokens_of_window(scorer: Scorer, lengths: npt.NDArray[np.int64]) -> int:
+def _tokens_of_window(scorer: SequenceClassifier, lengths: npt.NDArray[np.int64]) -> int:
     if scorer.backend.name.startswith("packed"):
         return int(lengths.sum())
     batches = plan_batches(lengths, max_batch_tokens=scorer.max_batch_tokens)
     return sum(padded_tokens(lengths, batch) for batch in batches)
 
 
-def tokenizer_rows_per_core_second(scorer: Scorer, texts: list[str]) -> float:
+def tokenizer_rows_per_core_second(scorer: SequenceClassifier, texts: list[str]) -> float:
     """By the processor time of all threads, so that neither their number nor other work on the machine counts."""
     column = pa.array(texts)
     rows = 0

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.scorer.contender import UnavailableError, Values
 from benchmarks.scorer.ours import encoded_windows, tokens_sent
-from worker.scoring import Scorer
+from worker.scoring import SequenceClassifier
 
 _MIN_SCORE = 3.0
 _ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
@@ -20,7 +20,7 @@ _ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
 class OursShard:
     """Read, tokenise, score, filter, write, hash, stage: what overlaps in a worker overlaps here."""
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: SequenceClassifier) -> None:
         try:
             import worker.shard.score_shard  # noqa: F401
         except ImportError as error:
@@ -41,10 +41,11 @@ class OursShard:
         return self._tokens_sent
 
 
-def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
+def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     from fleet.columns import describe_columns
     from fleet.ledger import Claim
     from fleet.model import Model
+    from fleet.scoring import Scoring
     from fleet.shard import Shard
     from fleet.spec import RunSpec
     from fleet.storage.identity import identity_now
@@ -57,11 +58,14 @@ def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
         input_revision="",
         crawl=None,
         columns=describe_columns(pq.read_schema(source)),
-        text_column="text",
-        model=Model(name="benchmark", revision="", labels=("score",)),
-        dtype=scorer.dtype,
-        score_column="score",
-        int_score=False,
+        scorings=(
+            Scoring(
+                model=Model(name="benchmark", revision="", labels=("score",)),
+                dtype=scorer.dtype,
+                text_column="text",
+                score_column="score",
+            ),
+        ),
         where=f"score >= {_MIN_SCORE}",
         output_uri=str(output),
     )
@@ -71,7 +75,7 @@ def _scores(scorer: Scorer, source: Path, output: Path) -> Values:
     lease: Any = _NoLease()
     checkpoint = Checkpoint({}, lambda first_row, scores: None)
     place = open_output(spec.output_uri, spec.run_id)
-    receipt = score_shard(claim, scorer, lease, checkpoint, place, worker="benchmark", scratch_dir=None)
+    receipt = score_shard(claim, [scorer], lease, checkpoint, place, worker="benchmark", scratch_dir=None)
     return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from fleet.disclosure import disclosed_spec
 from fleet.histogram import Histogram
-from fleet.receipt import OutputFile, Parity, Provenance, Receipt
+from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceipt
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
 from fleet.storage.output import MANIFEST_PATH, Mark
@@ -26,7 +26,22 @@ _LEFT_OUT = b"shardsift.left_out"
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _SOURCE = ("source_uri", "source_identity", "source_changed")
+_SAME_IN_SCORING = ("score_column", "dtype", "backend", "max_batch_tokens")
 _SAME_IN_BOTH = ("shard", *_SOURCE, "rows_in", "rows_kept", "rows_dropped", "rows_errored")
+_SCORING = pa.struct(
+    [
+        ("score_column", pa.string()),
+        ("dtype", pa.string()),
+        ("backend", pa.string()),
+        ("max_batch_tokens", pa.int64()),
+        ("parity_rows", pa.int64()),
+        ("parity_max_error", pa.float64()),
+        ("parity_p999_error", pa.float64()),
+        ("parity_flipped_share", pa.float64()),
+        ("bins_per_unit", pa.int64()),
+        ("rows_by_bin", pa.map_(pa.int64(), pa.int64())),
+    ]
+)
 _SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
@@ -38,8 +53,7 @@ _SCHEMA = pa.schema(
         ("rows_dropped", pa.int64()),
         ("rows_errored", pa.int64()),
         ("errors", pa.map_(pa.string(), pa.int64())),
-        ("score_bins_per_unit", pa.int64()),
-        ("score_rows_by_bin", pa.map_(pa.int64(), pa.int64())),
+        ("scorings", pa.list_(_SCORING)),
         ("data_path", pa.string()),
         ("data_size_bytes", pa.int64()),
         ("data_sha256", pa.string()),
@@ -49,13 +63,6 @@ _SCHEMA = pa.schema(
         ("worker", pa.string()),
         ("attempt", pa.int64()),
         ("device", pa.string()),
-        ("dtype", pa.string()),
-        ("backend", pa.string()),
-        ("max_batch_tokens", pa.int64()),
-        ("parity_rows", pa.int64()),
-        ("parity_max_error", pa.float64()),
-        ("parity_p999_error", pa.float64()),
-        ("parity_flipped_share", pa.float64()),
         ("versions", pa.map_(pa.string(), pa.string())),
         ("started_at", _TIME),
         ("finished_at", _TIME),
@@ -147,8 +154,7 @@ def _line(receipt: Receipt) -> dict[str, object]:
         "rows_dropped": receipt.rows_dropped,
         "rows_errored": receipt.rows_errored,
         "errors": list(receipt.errors.items()),
-        "score_bins_per_unit": receipt.score_histogram.bins_per_unit,
-        "score_rows_by_bin": list(receipt.score_histogram.rows_by_bin.items()),
+        "scorings": [_scoring_line(scoring) for scoring in receipt.scorings],
         "data_path": receipt.data.path,
         "data_size_bytes": receipt.data.size_bytes,
         "data_sha256": receipt.data.sha256,
@@ -158,13 +164,18 @@ def _line(receipt: Receipt) -> dict[str, object]:
         "worker": made.worker,
         "attempt": made.attempt,
         "device": made.device,
-        "dtype": made.dtype,
-        "backend": made.backend,
-        "max_batch_tokens": made.max_batch_tokens,
-        **_parity_columns(made.parity),
         "versions": list(made.versions.items()),
         "started_at": round(made.started_at * 1000),
         "finished_at": round(made.finished_at * 1000),
+    }
+
+
+def _scoring_line(scoring: ScoringReceipt) -> dict[str, object]:
+    return {
+        **{name: getattr(scoring, name) for name in _SAME_IN_SCORING},
+        **_parity_columns(scoring.parity),
+        "bins_per_unit": scoring.histogram.bins_per_unit,
+        "rows_by_bin": list(scoring.histogram.rows_by_bin.items()),
     }
 
 
@@ -178,9 +189,7 @@ def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
         data=_file(line, "data", rows=line["rows_kept"]),
         scores=_file(line, "scores", rows=line["rows_in"]),
         errors=dict(line["errors"]),
-        score_histogram=Histogram(
-            bins_per_unit=line["score_bins_per_unit"], rows_by_bin=dict(line["score_rows_by_bin"])
-        ),
+        scorings=tuple(map(_scoring, line["scorings"])),
         provenance=_provenance(line),
         **{name: line[name] for name in _SAME_IN_BOTH},
     )
@@ -199,11 +208,18 @@ def _file(line: dict[str, Any], kind: str, *, rows: int) -> OutputFile:
 
 def _provenance(line: dict[str, Any]) -> Provenance:
     return Provenance(
-        parity=_parity(line),
         versions=dict(line["versions"]),
         started_at=_seconds(line["started_at"]),
         finished_at=_seconds(line["finished_at"]),
-        **{name: line[name] for name in ("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens")},
+        **{name: line[name] for name in ("worker", "attempt", "device")},
+    )
+
+
+def _scoring(line: dict[str, Any]) -> ScoringReceipt:
+    return ScoringReceipt(
+        parity=_parity(line),
+        histogram=Histogram(bins_per_unit=line["bins_per_unit"], rows_by_bin=dict(line["rows_by_bin"])),
+        **{name: line[name] for name in _SAME_IN_SCORING},
     )
 
 

@@ -15,9 +15,9 @@ from fleet.settings import Settings
 from producer.demo.kill import Comparison, Killer, published_digests, shards_begun_again
 from producer.demo.shards import true_kind, write_labelled, write_shards
 from producer.demo.texts import Kind
-from producer.enqueue import Plan, plan_run
 from producer.local.run import run_locally
 from producer.options import RunOptions
+from producer.plan import Plan, plan_run
 from producer.status import ExitCode, RunStatus
 
 SHARDS = 8

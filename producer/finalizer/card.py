@@ -7,7 +7,9 @@ from huggingface_hub import DatasetCardData
 from fleet.counted import counted
 from fleet.disclosure import disclosed_inputs, disclosed_model
 from fleet.histogram import added
+from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.receipt import Parity, Receipt
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from producer.finalizer.card_scores import score_histogram
 
@@ -57,8 +59,7 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
-    made = [receipt.provenance for receipt in receipts]
-    ways = ", ".join(sorted({f"{way.dtype} on {way.device} ({way.backend})" for way in made}))
+    scorings = "\n".join(_scoring(spec, place, receipts) for place in range(len(spec.scorings)))
     return f"""# {_title(spec)}
 
 {_summary(spec)}
@@ -66,11 +67,8 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
 | | |
 |---|---|
 | Source | {_source(spec)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
-| Model | {_model(spec)} at revision `{spec.model.revision}` |
-| Scored column | {_cell(spec.text_column)} |
+{scorings}
 | Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |
-| Scored in | {ways} |
-| Against float32 | {_parity([way.parity for way in made])} |
 | Shards | {len(receipts):,} |
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
@@ -89,13 +87,36 @@ Made with shardsift.
 """
 
 
+def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
+    """The table's rows about one scoring."""
+    scoring = spec.scorings[place]
+    made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
+    ways = ", ".join(sorted({f"{way.dtype} on {device} ({way.backend})" for way, device in made}))
+    lines = [
+        f"| Model | {_model(scoring.model, spec)} at revision `{scoring.model.revision}` |",
+        f"| Scored column | {_cell(scoring.text_column)} |",
+    ]
+    if scoring.scores_from:
+        lines.append(f"| Scores from | {_stored(scoring.scores_from, spec)}, whose card says how they were computed |")
+    else:
+        lines.append(f"| Scored in | {ways} |")
+        lines.append(f"| Against float32 | {_parity([way.parity for way, _ in made])} |")
+    return "\n".join(lines)
+
+
+def _stored(scores_from: Model, spec: RunSpec) -> str:
+    name = disclosed_model(scores_from, spec)
+    dataset = _HUB_DATASET.match(name)
+    return f"[{dataset[1]}](https://huggingface.co/datasets/{dataset[1]})" if dataset else _cell(name)
+
+
 def _title(spec: RunSpec) -> str:
     """Such as `fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier`."""
     dataset = _hub_dataset(spec)
     source = dataset.rpartition("/")[2] if dataset else " ".join(_plain_input(spec).split())
     crawl = f" {spec.crawl}" if spec.crawl else ""
-    model = disclosed_model(spec).rstrip("/").rpartition("/")[2]
-    return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {model}"
+    models = [disclosed_model(scoring.model, spec).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
+    return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {' and '.join(models)}"
 
 
 def _plain_input(spec: RunSpec) -> str:
@@ -126,9 +147,9 @@ def _changed_files(receipts: list[Receipt]) -> str:
     )
 
 
-def _model(spec: RunSpec) -> str:
-    name = disclosed_model(spec)
-    is_on_hub = not spec.model.is_folder
+def _model(model: Model, spec: RunSpec) -> str:
+    name = disclosed_model(model, spec)
+    is_on_hub = model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder
     return f"[{name}](https://huggingface.co/{name})" if is_on_hub else _cell(name)
 
 
@@ -152,19 +173,23 @@ kept = load_dataset("{output[1]}", split="train", streaming=True)
 
 
 def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
-    text = score_histogram(added(receipt.score_histogram for receipt in receipts))
-    return (
-        text
-        and f"""
-## Scores
+    tables = [
+        (scoring.score_column, score_histogram(added(receipt.scorings[place].histogram for receipt in receipts)))
+        for place, scoring in enumerate(spec.scorings)
+    ]
+    return "".join(_histogram(column, text) for column, text in tables if text)
 
-Rows of the source by `{spec.score_column}`, and the share that a threshold at the left edge would keep:
+
+def _histogram(column: str, text: str) -> str:
+    return f"""
+## Scores in `{column}`
+
+Rows of the source by score, and the share that a threshold at the left edge would keep:
 
 ```text
 {text}
 ```
 """
-    )
 
 
 def _cell(text: str) -> str:
@@ -198,20 +223,24 @@ def _verdicts(tried: list[Parity]) -> str:
 
 
 def _columns(spec: RunSpec) -> str:
-    made = {"none": "raw logit", "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
-    kind, outputs = made[spec.function_to_apply], len(spec.model.labels)
-    lines = [
-        f"- `{spec.score_column}`: the model's {kind}, float32. The filter compares this value, not a rounded one."
-    ]
-    if outputs > 1:
-        lines[0] = f"- `{spec.score_column}`: the highest of the model's {outputs} outputs, float32, each a {kind}."
-        lines.append(f"- `{spec.label_column}`: the label of that output, of: {', '.join(spec.model.labels)}.")
-    if spec.int_score:
-        lines.append(f"- `{spec.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
+    lines = [line for scoring in spec.scorings for line in _added_columns(scoring)]
     if spec.row_columns:
         shard, row = map(_cell, spec.row_columns)
         lines.append(f"- {shard} and {row}: the shard of the source that the row is from, and its place there, from 0.")
     return "\n".join(lines)
+
+
+def _added_columns(scoring: Scoring) -> list[str]:
+    made = {"none": "raw logit", "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
+    kind, column = made[scoring.function_to_apply], scoring.score_column
+    lines = [f"- `{column}`: the model's {kind}, float32. The filter compares this value, not a rounded one."]
+    if scoring.outputs > 1:
+        lines[0] = f"- `{column}`: the highest of the model's {scoring.outputs} outputs, float32, each a {kind}."
+        labels = ", ".join(scoring.model.labels)
+        lines.append(f"- `{scoring.label_column}`: the label of that output, of: {labels}.")
+    if scoring.int_score:
+        lines.append(f"- `{scoring.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
+    return lines
 
 
 def _join(spec: RunSpec) -> str:

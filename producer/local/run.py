@@ -16,10 +16,11 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.enqueue import Enqueued, Plan, enqueue
+from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.app import ONLY_RUN
 from producer.local.processes import Child, running, terminate
 from producer.local.redis_server import embedded_redis
+from producer.plan import Plan
 from producer.progress import watch
 from producer.same_run import same_run
 from producer.status import RunStatus, looked_at
@@ -121,11 +122,14 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
 
 
 def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
+    (scoring,) = spec.scorings
+    model = scoring.served_by
     environment = {
         **_environment(settings),
-        "SHARDSIFT_MODEL": spec.model.name,
-        "SHARDSIFT_MODEL_REVISION": spec.model.revision,
-        "SHARDSIFT_DTYPE": spec.dtype,
+        "SHARDSIFT_SCORER": model.scorer,
+        "SHARDSIFT_MODEL": model.name,
+        "SHARDSIFT_MODEL_REVISION": model.revision,
+        "SHARDSIFT_DTYPE": scoring.dtype,
         **devices,
     }
     return _running(own_command("worker", "start", "--name", name), name, environment, settings)

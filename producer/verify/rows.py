@@ -56,9 +56,10 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
     errored = len(table) - table[ERROR.name].null_count
     if errored != receipt.rows_errored:
         yield f"has {counted(errored, 'errored row')}, its receipt says {receipt.rows_errored:,}"
-    values = table[spec.score_column].drop_null().to_numpy()
-    if with_values(empty_histogram(spec.function_to_apply), values[~np.isnan(values)]) != receipt.score_histogram:
-        yield "its scores are spread differently than its receipt says"
+    for scoring, told in zip(spec.scorings, receipt.scorings, strict=True):
+        values = table[scoring.score_column].drop_null().to_numpy()
+        if with_values(empty_histogram(scoring.function_to_apply), values[~np.isnan(values)]) != told.histogram:
+            yield f'its scores in "{scoring.score_column}" are spread differently than its receipt says'
 
 
 def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> list[Fault]:

@@ -23,7 +23,7 @@ CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
 CHILD_LOADS = ("worker.service.child:_load", "before")
 STEPS = [
-    ("fleet.model_resolution:resolve_model", "before"),
+    ("fleet.scorers:resolve_model", "before"),
     ("worker.service.parent:Parent.__init__", "after"),
     CHILD_SPAWNED,
     CONNECTED,
@@ -242,7 +242,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, 
 
 
 def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
-    faults.at("fleet.model_resolution:revision_of_folder", "before", "permission error")
+    faults.at("fleet.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
         worker.wait(timeout=30)

@@ -51,7 +51,7 @@ def _cut_windows(rows: int) -> None:
 def _use_stand_in(options: dict[str, Any], on_load: Action) -> None:
     module = types.ModuleType("worker.service.serving")
 
-    def load_served_model(settings: object) -> object:
+    def load_served_model(_model: object, settings: object) -> object:
         from stand_in import StandInScorer
 
         from worker.scoring.errors import ModelError

@@ -8,12 +8,12 @@ import os
 import time
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
 from injected import ACTIONS
 
+from worker.scoring import Place, ScorerInfo
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokens import Tokens
@@ -22,16 +22,13 @@ POISON = "POISON:"  # a text that begins so does what it says, with an action of
 
 
 class StandInScorer:
-    device_name, dtype, max_batch_tokens, parity = "none", "float32", 0, None
-    backend = SimpleNamespace(name="stand-in")
-
     def __init__(self, device: str, work_log: Path, rows_a_batch: int, seconds_a_batch: float) -> None:
-        self.device = SimpleNamespace(type=device)
+        self.info = ScorerInfo(device="none", device_type=device, backend="stand-in")
         self._log = os.open(work_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._rows_a_batch = rows_a_batch
         self._seconds_a_batch = seconds_a_batch
 
-    def encode(self, texts: Texts) -> EncodedRows:
+    def encode(self, texts: Texts, place: Place) -> EncodedRows:
         """A text's tokens are its bytes."""
         column = plain_texts(texts)
         present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))

@@ -22,9 +22,10 @@ from fleet.shard import Shard
 from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import Mark
-from producer.enqueue import Enqueued, Plan, enqueue, plan_run
+from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.options import RunOptions
+from producer.plan import Plan, plan_run
 from producer.plan_report import plan_report
 from producer.retry import retry_run
 from support.records import a_receipt, an_output_file
@@ -343,7 +344,6 @@ class TestRefusals:
             ({"score_column": "id", "keep_all": True}, r'already has a column "id".*--score-column'),
             ({"score_column": "row", "keep_all": True}, r'"row".*--score-column'),
             ({"score_column": "error", "keep_all": True}, r'"error".*--score-column'),
-            ({"score_column": "logits", "keep_all": True}, r'"logits".*--score-column'),
             ({"where": "score >="}, "syntax error"),
             ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, shard, row, score'),
             ({"where": "score > 3; select 1"}, "cannot be used"),

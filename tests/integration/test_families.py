@@ -12,7 +12,7 @@ from transformers import pipeline
 from producer.demo.texts import documents
 from support.families import FAMILIES, family_classifier
 from support.reference import reference_scores
-from worker.scoring import Scorer, load_scorer
+from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.precision import TOLERANCES
 
@@ -70,14 +70,16 @@ HEADS = [
 
 
 @pytest.fixture(scope="module", params=HEADS)
-def headed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Scorer]:
+def headed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SequenceClassifier]:
     labels, problem_type = request.param
     model = family_classifier("BERT", tmp_path_factory.mktemp("head"), labels=labels, problem_type=problem_type)
     return model, load_scorer(str(model), "float32")
 
 
 @pytest.mark.parametrize("function", ["none", "sigmoid", "softmax"])
-def test_scores_are_the_pipelines_with_the_same_function(headed: tuple[Path, Scorer], function: str) -> None:
+def test_scores_are_the_pipelines_with_the_same_function(
+    headed: tuple[Path, SequenceClassifier], function: str
+) -> None:
     model, scorer = headed
     texts = real_texts(40)
 
@@ -92,7 +94,7 @@ def test_scores_are_the_pipelines_with_the_same_function(headed: tuple[Path, Sco
     assert np.abs(scores - expected).max() < 1e-4
 
 
-def test_what_the_pipeline_applies_by_itself_can_be_asked_for(headed: tuple[Path, Scorer]) -> None:
+def test_what_the_pipeline_applies_by_itself_can_be_asked_for(headed: tuple[Path, SequenceClassifier]) -> None:
     model, scorer = headed
     texts = real_texts(40)
     by_itself = {"regression": "none", "multi_label_classification": "sigmoid"}

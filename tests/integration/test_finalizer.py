@@ -42,7 +42,7 @@ from producer.local.redis_server import embedded_redis, find_redis_server
 from producer.progress import progress_line
 from producer.status import ExitCode, run_status, what_next
 from support.outputs import Published
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
 A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
@@ -459,23 +459,23 @@ class TestManifest:
                 "rows_dropped",
                 "rows_errored",
                 "errors",
-                "score_bins_per_unit",
-                "score_rows_by_bin",
+                "scorings",
             ),
             *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
-            *("worker", "attempt", "device", "dtype", "backend", "max_batch_tokens"),
-            *("parity_rows", "parity_max_error", "parity_p999_error", "parity_flipped_share"),
+            *("worker", "attempt", "device"),
             *("versions", "started_at", "finished_at"),
         ]
         first = manifest.to_pylist()[0]
         assert (first["shard"], first["source_uri"]) == (A.name, A.uri)
         assert [first[f"rows_{fate}"] for fate in ("in", "kept", "dropped", "errored")] == [10, 6, 3, 1]
         assert first["errors"] == [("empty text", 1)]
-        assert (first["score_bins_per_unit"], first["score_rows_by_bin"]) == (4, [(-2, 1), (5, 2), (12, 4), (15, 2)])
+        (scoring,) = first["scorings"]
+        assert [scoring[name] for name in ("score_column", "dtype", "backend")] == ["score", "float32", "padded"]
+        assert (scoring["bins_per_unit"], scoring["rows_by_bin"]) == (4, [(-2, 1), (5, 2), (12, 4), (15, 2)])
         assert dict(first["versions"]) == {"torch": "2.11.0", "shardsift": "0.1.0"}
         assert first["started_at"].isoformat() == "2023-11-14T22:13:20.500000+00:00"
         assert first["worker"] == "w1@host/7"
-        assert (first["backend"], first["parity_rows"], first["parity_flipped_share"]) == ("padded", 16, 0.0)
+        assert (scoring["parity_rows"], scoring["parity_flipped_share"]) == (16, 0.0)
 
     def test_it_names_what_lies_beside_it(self, manifest: pa.Table, out: Path) -> None:
         for line in manifest.to_pylist():
@@ -579,7 +579,7 @@ class TestCard:
     def test_scores_far_apart_get_few_lines(self) -> None:
         far_apart = Histogram(bins_per_unit=4, rows_by_bin={-400: 1, 0: 5, 399: 2})
 
-        text = dataset_card(a_spec(), [replace(a_receipt("r", A), score_histogram=far_apart)]).decode()
+        text = dataset_card(a_spec(), [with_histogram(far_apart)]).decode()
 
         lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()[1:]
         assert len(lines) <= 24
@@ -589,7 +589,7 @@ class TestCard:
     def test_where_no_row_has_a_score_it_shows_none(self) -> None:
         nothing = Histogram(bins_per_unit=4, rows_by_bin={})
 
-        text = dataset_card(a_spec(), [replace(a_receipt("r", A), score_histogram=nothing)]).decode()
+        text = dataset_card(a_spec(), [with_histogram(nothing)]).decode()
 
         assert "## Scores" not in text
 
@@ -649,8 +649,11 @@ class TestCard:
 
 
 def scored_by(shard: Shard, **changes: Any) -> Receipt:
-    receipt = a_receipt("r", shard)
-    return replace(receipt, provenance=replace(receipt.provenance, **changes))
+    return replace(a_receipt("r", shard), scorings=(a_scoring_receipt(**changes),))
+
+
+def with_histogram(histogram: Histogram) -> Receipt:
+    return scored_by(A, histogram=histogram)
 
 
 def front_matter(card: str) -> dict[str, object]:
@@ -896,7 +899,8 @@ class TestWaveRule:
 
 
 def aged(finished_at: float) -> Receipt:
-    return scored_by(A, finished_at=finished_at)
+    receipt = a_receipt("r", A)
+    return replace(receipt, provenance=replace(receipt.provenance, finished_at=finished_at))
 
 
 def answers(folder: Path) -> bool:

@@ -24,8 +24,9 @@ from fleet.spec import RunSpec
 from fleet.storage.hub import HubOutput
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from hubserver import HubServer
-from producer.enqueue import Enqueued, Plan, enqueue
+from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.publish import NotReady
+from producer.plan import Plan
 from producer.status import run_status
 from support import hub_fleet
 from support.hub_fleet import Client, finalize, noise, outputs, published, stage, titles

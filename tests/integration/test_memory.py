@@ -25,7 +25,6 @@ SCORE = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 import numpy as np, pyarrow.parquet as pq
 from fleet.columns import describe_columns
 from fleet.ledger import Claim
@@ -34,15 +33,15 @@ from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
 from support.records import a_spec
 from worker.shard.checkpoint import Checkpoint
-from worker.scoring import Scores
+from worker.scoring import ScorerInfo, Scores
 from worker.shard.score_shard import score_shard
 
 source, output = sys.argv[1:]
 
 class LengthScorer:
-    device_name, dtype, backend, max_batch_tokens, parity = "none", "float32", SimpleNamespace(name="none"), 0, None
+    info = ScorerInfo()
 
-    def encode(self, texts):
+    def encode(self, texts, place):
         return texts
 
     def score_encoded(self, texts, go_on, earlier):
@@ -61,7 +60,7 @@ shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
 claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
 checkpoint = Checkpoint({}, lambda first_row, scores: None)
 output = open_output(output, spec.run_id)
-receipt = score_shard(claim, LengthScorer(), NoLease(), checkpoint, output, worker="w", scratch_dir=None)
+receipt = score_shard(claim, [LengthScorer()], NoLease(), checkpoint, output, worker="w", scratch_dir=None)
 (peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(receipt.rows_in, peak.split()[1])
 """

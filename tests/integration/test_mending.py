@@ -19,8 +19,8 @@ from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from hubserver import HubServer
 from producer.demo.shards import write_shards
-from producer.enqueue import Plan, plan_run
 from producer.options import RunOptions
+from producer.plan import Plan, plan_run
 from support import hub_fleet
 from support.hub_fleet import Client
 from support.outputs import Published

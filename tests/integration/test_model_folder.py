@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.model_resolution import resolve_model, revision_of_folder, unchanged_folder
+from fleet.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from fleet.settings import Settings
 from worker.loading import load_model
 
@@ -30,12 +30,12 @@ def change(model: Path) -> None:
 
 
 def test_a_folder_that_is_what_it_was_is_loaded(model: Path) -> None:
-    revision = resolve_model(str(model), None).revision
+    revision = resolve_classifier(str(model), None).revision
 
     scorer = load_model(settings_for(model, revision))
 
     assert scorer.outputs == 1
-    assert resolve_model(str(model), revision).revision == revision
+    assert resolve_classifier(str(model), revision).revision == revision
 
 
 def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_folder_that_was_changed_is_neither_resolved_again_nor_loaded(model: P
     change(model)
 
     with pytest.raises(ShardsiftError, match="have changed: they were sha256-"):
-        resolve_model(str(model), revision)
+        resolve_classifier(str(model), revision)
     with pytest.raises(ShardsiftError, match="have changed: they were sha256-"):
         load_model(settings_for(model, revision))
 
@@ -59,4 +59,4 @@ def test_a_file_that_cannot_be_read_is_named(model: Path) -> None:
     (model / "vocab.bin").symlink_to("/proc/self/mem")  # opens, and fails to be read whoever one is
 
     with pytest.raises(UsageError, match=r"vocab\.bin cannot be read: Input/output error"):
-        resolve_model(str(model), None)
+        resolve_classifier(str(model), None)

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from fleet.histogram import empty_histogram
 from fleet.ledger import Claim
 from support.models import overflowing_classifier
 from support.records import a_shard, a_spec
-from worker.scoring import ModelError, ParityError, Scorer, load_scorer
+from worker.scoring import ModelError, ParityError, SequenceClassifier, load_scorer
 from worker.scoring.parity import ParityTrial, check_parity
 from worker.scoring.precision import TOLERANCES
-from worker.shard.provenance import provenance
+from worker.shard.provenance import scoring_receipts
+from worker.shard.writer import RowCounts
 
 
 def column(*logits: float) -> np.ndarray:
@@ -119,7 +121,7 @@ def test_a_model_that_overflows_in_float16_is_refused_in_it(tmp_path: Path, tiny
 
 
 @pytest.fixture(scope="module")
-def scorer(tiny_model: Path) -> Scorer:
+def scorer(tiny_model: Path) -> SequenceClassifier:
     return load_scorer(str(tiny_model), "float32")
 
 
@@ -133,13 +135,14 @@ def scorer(tiny_model: Path) -> Scorer:
     ],
 )
 def test_the_receipt_says_how_many_of_the_sample_the_filter_decides_otherwise(
-    scorer: Scorer, where: str | None, flipped: float | None
+    scorer: SequenceClassifier, where: str | None, flipped: float | None
 ) -> None:
     tried = ParityTrial(reference=column(1, 2.99, 3.2, 4), fast=column(1, 3.01, 3.19, 4))
     spec = a_spec(where=where)
     claim = Claim(run_id=spec.run_id, shard=a_shard(), spec=spec, token=1, attempt=1)
 
-    made = provenance(claim, scorer.with_parity(tried), worker="w", started_at=0.0)
+    counts = RowCounts(histograms={"score": empty_histogram("none")})
+    (made,) = scoring_receipts(claim.spec, [scorer.with_parity(tried)], counts)
 
     assert made.parity is not None
     assert made.parity.flipped_share == flipped

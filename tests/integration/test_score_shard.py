@@ -26,13 +26,13 @@ from fleet.receipt import Receipt
 from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
 from producer.demo.shards import write_shards
-from producer.enqueue import plan_run
 from producer.finalizer.publish import finalize_run
 from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
+from producer.plan import plan_run
 from producer.retry import Retried, retry_run
 from support.waiting import wait_until
-from worker.scoring import Scorer, load_scorer
+from worker.scoring import SequenceClassifier, load_scorer
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
@@ -51,7 +51,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 @pytest.fixture(scope="module")
-def scorer(tiny_model: Path) -> Scorer:
+def scorer(tiny_model: Path) -> SequenceClassifier:
     return load_scorer(str(tiny_model), "float32")
 
 
@@ -61,7 +61,7 @@ class Desk:
 
     claim: Claim
     lease: Lease
-    scorer: Scorer
+    scorer: SequenceClassifier
     scratch: Path
     stopping: threading.Event
     ledger: Ledger
@@ -78,7 +78,7 @@ class Desk:
         output = open_output(self.claim.spec.output_uri, self.claim.run_id)
         with open_checkpoint(self.claim, self.ledger, output, self.stopping) as checkpoint:
             return score_shard(
-                self.claim, self.scorer, self.lease, checkpoint, output, worker="w1@test/1", scratch_dir=self.scratch
+                self.claim, [self.scorer], self.lease, checkpoint, output, worker="w1@test/1", scratch_dir=self.scratch
             )
 
     def produced(self) -> list[str]:
@@ -90,7 +90,7 @@ class Desk:
 class Office:
     """Runs over folders of shards, enqueued and claimed as the product does it."""
 
-    def __init__(self, ledger: Ledger, scorer: Scorer, model: Path, folder: Path) -> None:
+    def __init__(self, ledger: Ledger, scorer: SequenceClassifier, model: Path, folder: Path) -> None:
         self._ledger, self._scorer, self._model, self._folder = ledger, scorer, model, folder
 
     def claim(self, shards: Path, *, shard: int = 0, scratch: Path | None = None, **options: object) -> Desk:
@@ -137,7 +137,7 @@ class Office:
 
 
 @pytest.fixture
-def office(ledger: Ledger, scorer: Scorer, tiny_model: Path, tmp_path: Path) -> Office:
+def office(ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path) -> Office:
     return Office(ledger, scorer, tiny_model, tmp_path)
 
 
@@ -207,7 +207,7 @@ def test_a_shard_scored_twice_has_the_same_bytes(office: Office, shards: Path) -
 
 
 def test_a_window_has_the_same_scores_to_the_last_bit_whatever_was_scored_before(
-    office: Office, scorer: Scorer, shards: Path
+    office: Office, scorer: SequenceClassifier, shards: Path
 ) -> None:
     desk = office.claim(shards)
     desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
@@ -223,7 +223,7 @@ def test_a_window_has_the_same_scores_to_the_last_bit_whatever_was_scored_before
 
 
 def test_the_next_window_is_tokenised_while_the_device_works_on_this_one(
-    office: Office, scorer: Scorer, shards: Path
+    office: Office, scorer: SequenceClassifier, shards: Path
 ) -> None:
     encoded = Counted(scorer.tokenizer.encode)
     device = WaitsAtFirst(scorer.backend, until=lambda: encoded.calls >= 2)
@@ -294,7 +294,9 @@ def test_rows_that_cannot_be_scored_are_counted_by_reason_and_never_kept(office:
 BLANK = ["", "  ", "\t\n", "\u00a0\u3000\u2028"]
 
 
-def test_a_text_without_a_visible_character_is_an_errored_row(office: Office, scorer: Scorer, tmp_path: Path) -> None:
+def test_a_text_without_a_visible_character_is_an_errored_row(
+    office: Office, scorer: SequenceClassifier, tmp_path: Path
+) -> None:
     texts = ["one", *BLANK, None, " two ", "\u200b", "."]
     desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
 
@@ -310,13 +312,15 @@ def test_a_text_without_a_visible_character_is_an_errored_row(office: Office, sc
     assert lines[1]["score"] is None
 
 
-def test_blank_texts_are_scored_for_those_who_want_it(office: Office, scorer: Scorer, tmp_path: Path) -> None:
+def test_blank_texts_are_scored_for_those_who_want_it(
+    office: Office, scorer: SequenceClassifier, tmp_path: Path
+) -> None:
     desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": BLANK})), score_blank=True)
 
     receipt = desk.work()
 
     assert (receipt.rows_kept, receipt.errors) == (len(BLANK), {})
-    assert desk.claim.spec.score_blank
+    assert desk.claim.spec.scorings[0].score_blank
 
 
 def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> None:
@@ -380,7 +384,7 @@ def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tm
 
 
 def test_scores_of_a_file_that_was_replaced_are_not_given_to_the_rows_of_the_new_one(
-    ledger: Ledger, office: Office, scorer: Scorer, tmp_path: Path
+    ledger: Ledger, office: Office, scorer: SequenceClassifier, tmp_path: Path
 ) -> None:
     file = one_shard(tmp_path / "in", texts("old", 12)) / "000_00000.parquet"
     desk = office.claim(file.parent)

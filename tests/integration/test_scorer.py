@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 from producer.demo.texts import documents
 from support.families import family_classifier
 from support.reference import reference_scores
-from worker.scoring import ModelError, Scorer, load_scorer
+from worker.scoring import ModelError, SequenceClassifier, load_scorer
 from worker.scoring.sample import sample_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -33,7 +33,7 @@ def roberta_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scorer(bert_model: Path) -> Scorer:
+def scorer(bert_model: Path) -> SequenceClassifier:
     return load_scorer(str(bert_model), "float32")
 
 
@@ -54,13 +54,15 @@ def test_of_three_labels_the_highest_logit_is_the_pipelines_first_answer(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀", "a" * 3_000_000])
-def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: Scorer, text: str) -> None:
+def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: SequenceClassifier, text: str) -> None:
     values = scorer.score([text]).values
 
     assert np.abs(values[0, 0] - reference_scores([text], bert_model)[0]) < 1e-4
 
 
-def test_a_text_of_50_megabytes_has_the_pipelines_score_of_its_first_part(bert_model: Path, scorer: Scorer) -> None:
+def test_a_text_of_50_megabytes_has_the_pipelines_score_of_its_first_part(
+    bert_model: Path, scorer: SequenceClassifier
+) -> None:
     sentence = real_texts(1)[0][:500] + " "
     huge = sentence * (50_000_000 // len(sentence))
 
@@ -82,7 +84,7 @@ def test_a_long_text_without_whitespace_has_the_pipelines_score(roberta_model: P
 # --- what a score depends on ------------------------------------------------------------------------------------------
 
 
-def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: Scorer) -> None:
+def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: SequenceClassifier) -> None:
     texts = real_texts(100)
 
     first, again = (scorer.score(texts).values.tobytes() for _ in range(2))
@@ -90,7 +92,7 @@ def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: Scorer) -> 
     assert first == again
 
 
-def test_a_score_does_not_depend_on_the_order_of_the_texts(scorer: Scorer) -> None:
+def test_a_score_does_not_depend_on_the_order_of_the_texts(scorer: SequenceClassifier) -> None:
     texts = real_texts(100)
     shuffled = np.random.default_rng(0).permutation(100)
 
@@ -100,7 +102,7 @@ def test_a_score_does_not_depend_on_the_order_of_the_texts(scorer: Scorer) -> No
 
 
 @pytest.mark.parametrize("max_batch_tokens", [1, 600, 100_000])
-def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: Scorer, max_batch_tokens: int) -> None:
+def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClassifier, max_batch_tokens: int) -> None:
     texts = real_texts(100)
 
     values = replace(scorer, max_batch_tokens=max_batch_tokens).score(texts).values
@@ -120,7 +122,7 @@ def test_bfloat16_scores_are_near_those_of_float32(minilm_model: Path) -> None:
 # --- rows that cannot be scored ---------------------------------------------------------------------------------------
 
 
-def test_a_null_text_is_an_errored_row_and_the_others_keep_their_scores(scorer: Scorer) -> None:
+def test_a_null_text_is_an_errored_row_and_the_others_keep_their_scores(scorer: SequenceClassifier) -> None:
     texts = real_texts(4)
 
     scores = scorer.score([None, texts[0], texts[1], None, texts[2], texts[3]])
@@ -131,22 +133,24 @@ def test_a_null_text_is_an_errored_row_and_the_others_keep_their_scores(scorer: 
 
 
 @pytest.mark.parametrize("text", ["one text", b"one text"])
-def test_a_single_text_is_refused_since_each_of_its_characters_would_be_scored(scorer: Scorer, text: object) -> None:
+def test_a_single_text_is_refused_since_each_of_its_characters_would_be_scored(
+    scorer: SequenceClassifier, text: object
+) -> None:
     with pytest.raises(TypeError, match=r"Expected a list of texts, not a single (str|bytes). Pass \[text\]."):
         scorer.score(text)  # type: ignore[arg-type]
 
 
-def test_a_scorer_shows_itself_in_one_line(scorer: Scorer, bert_model: Path) -> None:
+def test_a_scorer_shows_itself_in_one_line(scorer: SequenceClassifier, bert_model: Path) -> None:
     at_commit = replace(scorer, model="me/classifier", revision="4567def")
 
-    assert repr(scorer) == f"Scorer('{bert_model}', dtype='float32', device='cpu', backend='padded')"
+    assert repr(scorer) == f"SequenceClassifier('{bert_model}', dtype='float32', device='cpu', backend='padded')"
     assert repr(at_commit) == (
-        "Scorer('me/classifier', revision='4567def', dtype='float32', device='cpu', backend='padded')"
+        "SequenceClassifier('me/classifier', revision='4567def', dtype='float32', device='cpu', backend='padded')"
     )
 
 
 @pytest.mark.parametrize("texts", [[], [None, None]])
-def test_nothing_to_score_is_no_error(scorer: Scorer, texts: list[str | None]) -> None:
+def test_nothing_to_score_is_no_error(scorer: SequenceClassifier, texts: list[str | None]) -> None:
     scores = scorer.score(texts)
 
     assert scores.values.shape == (len(texts), 1)
@@ -154,7 +158,7 @@ def test_nothing_to_score_is_no_error(scorer: Scorer, texts: list[str | None]) -
 
 
 def test_a_score_that_is_not_finite_is_an_errored_row_and_the_others_keep_their_scores(
-    tmp_path: Path, bert_model: Path, scorer: Scorer
+    tmp_path: Path, bert_model: Path, scorer: SequenceClassifier
 ) -> None:
     model = BertForSequenceClassification.from_pretrained(bert_model)
     tokenizer = AutoTokenizer.from_pretrained(bert_model)
@@ -195,7 +199,7 @@ def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_
 # --- progress and its end ---------------------------------------------------------------------------------------------
 
 
-def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: Scorer) -> None:
+def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: SequenceClassifier) -> None:
     told: list[int] = []
 
     def go_on(rows: int) -> bool:
@@ -209,7 +213,7 @@ def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: Scorer) -> No
     assert told[-1] == 50
 
 
-def test_scoring_ended_at_any_batch_and_taken_up_again_gives_the_undisturbed_bytes(scorer: Scorer) -> None:
+def test_scoring_ended_at_any_batch_and_taken_up_again_gives_the_undisturbed_bytes(scorer: SequenceClassifier) -> None:
     small = replace(scorer, max_batch_tokens=512)
     encoded = small.encode([*real_texts(50), None])
     undisturbed = small.score_encoded(encoded)

@@ -20,14 +20,14 @@ SPEC = a_spec()
 LOADING = WorkerState(
     name="w1@host/7",
     queue=SPEC.queue,
-    model=SPEC.model.name,
-    revision=SPEC.model.revision,
-    dtype=SPEC.dtype,
+    model=SPEC.scorings[0].model.name,
+    revision=SPEC.scorings[0].model.revision,
+    dtype=SPEC.scorings[0].dtype,
     activity="loading",
     activity_seconds=35.0,
 )
 READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
-START = f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.model.revision} --dtype float32"
+START = f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.scorings[0].model.revision} --dtype float32"
 
 
 @pytest.fixture
@@ -304,10 +304,10 @@ class TestRefused:
     [
         (
             a_spec(dtype="auto"),
-            f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.model.revision}",
+            f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.scorings[0].model.revision}",
         ),
         (
-            a_spec(model=replace(SPEC.model, name="/my models/mine", revision="sha256-abc")),
+            a_spec(model=replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")),
             "worker start --model '/my models/mine' --dtype float32",
         ),
     ],

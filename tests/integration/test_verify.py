@@ -30,7 +30,7 @@ from producer.verify.verify import verify
 from support.outputs import file_sha256
 from support.processes import run_command
 from support.small_run import publish
-from worker.scoring import Scorer, load_scorer
+from worker.scoring import SequenceClassifier, load_scorer
 
 SHARDS, ROWS = 3, 40
 
@@ -98,13 +98,13 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 @pytest.fixture(scope="module")
-def scorer(tiny_model: Path) -> Scorer:
+def scorer(tiny_model: Path) -> SequenceClassifier:
     return load_scorer(str(tiny_model), "float32")
 
 
 @pytest.fixture(scope="module")
 def published(
-    tmp_path_factory: pytest.TempPathFactory, ledger: Ledger, scorer: Scorer, tiny_model: Path
+    tmp_path_factory: pytest.TempPathFactory, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path
 ) -> Callable[..., Dataset]:
     """Publish a run of three shards of 40 rows, of which about half are kept and one per shard is errored."""
 

@@ -9,9 +9,10 @@ import psutil
 
 from fleet.broker import make_app
 from fleet.settings import Settings
-from producer.enqueue import Plan, enqueue, plan_run
+from producer.enqueue import enqueue
 from producer.local.processes import Child, running
 from producer.options import RunOptions
+from producer.plan import Plan, plan_run
 from support.faults import Faults
 from support.fleet import Fleet
 from support.outputs import data_digests, manifest_lines

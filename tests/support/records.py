@@ -7,28 +7,34 @@ from typing import Any
 
 from fleet.histogram import Histogram
 from fleet.model import Model
-from fleet.receipt import OutputFile, Parity, Provenance, Receipt
+from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.output import Output
 
+_SCORING = Scoring(
+    model=Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("LABEL_0",)),
+    dtype="float32",
+    text_column="text",
+    score_column="score",
+    int_score=True,
+)
 _SPEC = RunSpec(
     input_uris=("hf://datasets/HuggingFaceFW/fineweb@0123abc/data/CC-MAIN-2024-10/*.parquet",),
     input_revision="0123abc",
     crawl="CC-MAIN-2024-10",
     columns=(("text", "string"), ("id", "string")),
-    text_column="text",
-    model=Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("LABEL_0",)),
-    dtype="float32",
-    score_column="score",
-    int_score=True,
+    scorings=(_SCORING,),
     where='"score" >= 3.0',
     output_uri="memory://out",
 )
 
 
 def a_spec(**changes: Any) -> RunSpec:
-    return replace(_SPEC, **changes)
+    """A spec with one scoring; `changes` name fields of either."""
+    of_scoring = {name: changes.pop(name) for name in _SCORING.__dict__ if name in changes}
+    return replace(_SPEC, **{"scorings": (replace(_SCORING, **of_scoring),), **changes})
 
 
 def a_shard(name: str = "CC-MAIN-2024-10/000_00000", **changes: Any) -> Shard:
@@ -51,19 +57,27 @@ def a_receipt(run_id: str, shard: Shard, **changes: Any) -> Receipt:
         rows_dropped=3,
         rows_errored=1,
         errors={"empty text": 1},
-        score_histogram=Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 2, 12: 4, 15: 2}),
+        scorings=(a_scoring_receipt(),),
         provenance=Provenance(
             worker="w1@host/7",
             attempt=1,
             device="cpu",
-            dtype="float32",
-            backend="padded",
-            max_batch_tokens=2048,
-            parity=Parity(rows=16, max_error=2e-6, p999_error=1e-6, flipped_share=0.0),
             versions={"torch": "2.11.0", "shardsift": "0.1.0"},
             started_at=1_700_000_000.5,
             finished_at=1_700_000_060.25,
         ),
+    )
+    return replace(receipt, **changes)
+
+
+def a_scoring_receipt(**changes: Any) -> ScoringReceipt:
+    receipt = ScoringReceipt(
+        score_column="score",
+        dtype="float32",
+        backend="padded",
+        max_batch_tokens=2048,
+        parity=Parity(rows=16, max_error=2e-6, p999_error=1e-6, flipped_share=0.0),
+        histogram=Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 2, 12: 4, 15: 2}),
     )
     return replace(receipt, **changes)
 

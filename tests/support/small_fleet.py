@@ -11,8 +11,9 @@ from fleet.broker import make_app
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.settings import Settings
 from fleet.storage.opening import open_output
-from producer.enqueue import Plan, enqueue
+from producer.enqueue import enqueue
 from producer.finalizer.publish import finalize_run
+from producer.plan import Plan
 from producer.status import looked_at, run_status, what_next
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
@@ -80,5 +81,5 @@ def _score(ledger: Ledger, claim: Claim, scorer: StandInScorer, folder: Path) ->
         watchdog=Watchdog(900, sys.__stderr__),
     )
     with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
-        receipt = score_shard(claim, scorer, lease, checkpoint, output, worker="w1@test/1", scratch_dir=folder)
+        receipt = score_shard(claim, [scorer], lease, checkpoint, output, worker="w1@test/1", scratch_dir=folder)
     ledger.complete(claim, receipt)

@@ -10,9 +10,9 @@ from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_output
-from producer.enqueue import plan_run
 from producer.finalizer.publish import finalize_run
 from producer.options import RunOptions
+from producer.plan import plan_run
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
@@ -51,6 +51,6 @@ def _scored(ledger: Ledger, scorer: Scorer, spec: RunSpec, shard: Shard, scratch
             watchdog=Watchdog(60, report),
         )
         with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
-            receipt = score_shard(claim, scorer, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
+            receipt = score_shard(claim, [scorer], lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
     ledger.complete(claim, receipt)
     return receipt

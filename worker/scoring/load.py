@@ -15,10 +15,11 @@ from worker.scoring.backends.padded import Padded
 from worker.scoring.device import choose_device, default_batch_tokens, has_packed_attention
 from worker.scoring.errors import ModelError, ParityError
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity import Logits, ParityTrial, check_parity, reference_logits
+from worker.scoring.parity import check_parity, reference_logits
+from worker.scoring.parity_trial import Logits, ParityTrial
 from worker.scoring.precision import candidates, convert
 from worker.scoring.sample import sample_texts
-from worker.scoring.scorer import Scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 BackendName = Literal["auto", "padded", "packed"]
@@ -46,7 +47,7 @@ def load_scorer(
     backend: BackendName = "auto",
     compile: bool = False,
     parity_rows: int | None = None,
-) -> Scorer:
+) -> SequenceClassifier:
     """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
     `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
@@ -96,14 +97,14 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
     return loaded.eval(), tokenizer
 
 
-def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options) -> Scorer:
+def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options) -> SequenceClassifier:
     """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
     max_tokens = _max_tokens(tokenizer, model)
     texts = sample_texts(options.parity_rows)
     model.to(options.device)
     reference = _reference(name, model, tokenizer, texts, max_tokens) if texts else None
     convert(model, dtype)
-    scorer = Scorer(
+    scorer = SequenceClassifier(
         model=name,
         revision=getattr(model.config, "_commit_hash", None),
         backend=_backend(model, tokenizer, dtype, options),

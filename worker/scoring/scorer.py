@@ -1,88 +1,57 @@
-"""Score texts with a loaded model."""
+"""What a scorer is: texts in, scores out. Needs no torch.
 
-from dataclasses import dataclass, replace
+A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/scorers.py`.
+"""
 
-import numpy as np
-import torch
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from worker.scoring.backends import Backend
-from worker.scoring.device import device_name
-from worker.scoring.forward import Known, forward
-from worker.scoring.parity import ParityTrial
-from worker.scoring.rows import EncodedRows, GoOn, Scores, always
-from worker.scoring.tokenizing.texts import Texts, plain_texts
-from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.tokenizing.tokens import Tokens
+import pyarrow as pa
+
+from worker.scoring.parity_trial import ParityTrial
+from worker.scoring.rows import GoOn, Scores
+
+Encoded = TypeVar("Encoded")
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Scorer:
-    """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
+@dataclass(frozen=True, kw_only=True)
+class ScorerInfo:
+    """How a scorer computes: for the log, and for the receipts of what it scored."""
 
-    model: str  # a Hub name or a folder
-    revision: str | None  # of a Hub model, if it is known
-    backend: Backend
-    tokenizer: TextTokenizer
-    device: torch.device
-    dtype: str
-    outputs: int
-    max_batch_tokens: int
+    device: str = "cpu"  # its name, such as NVIDIA H100 80GB HBM3
+    device_type: str = "cpu"  # its kind, as torch names it
+    dtype: str = "float32"
+    backend: str = "plain"
+    max_batch_tokens: int = 0  # 0 if batches are not counted in tokens
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
 
-    def __repr__(self) -> str:
-        """In one line: that of a dataclass would print the whole network."""
-        named = {
-            "revision": self.revision,
-            "dtype": self.dtype,
-            "device": str(self.device),
-            "backend": self.backend.name,
-        }
-        told = "".join(f", {name}={value!r}" for name, value in named.items() if value)
-        return f"Scorer({self.model!r}{told})"
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where texts are from: so many consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
+
+    shard: str
+    first_row: int
+
+
+class Scorer(Protocol[Encoded]):
+    """Scores the rows of a window in two steps, so that one window is encoded while another is on the device.
+
+    Both steps depend on their arguments only: the same texts give the same scores in any worker and any order, or a resumed
+    shard would publish other bytes. They raise MemoryError if memory may be free later, DeviceFault if the process must be
+    replaced, and ShardError if the shard cannot be scored at all.
+    """
 
     @property
-    def device_name(self) -> str:
-        return device_name(self.device)
+    def info(self) -> ScorerInfo:
+        """How it computes."""
 
-    def score(self, texts: Texts, go_on: GoOn = always) -> Scores:
-        """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
+    def encode(self, texts: pa.LargeStringArray, place: Place) -> Encoded:
+        """Prepare the texts of a window; null stands for a row without one. Runs in a thread of its own."""
 
-        `go_on` is asked after each batch; where it says no, the rows left are `missing`.
+    def score_encoded(self, encoded: Encoded, go_on: GoOn, earlier: Scores | None) -> Scores:
+        """The raw outputs of each row. Rows that cannot be scored get a reason in `errors`.
+
+        Calls `go_on` with the rows done so far after each batch, and stops if it returns False: the rest is `missing`.
+        `earlier` is what an interrupted call for the same rows returned; its rows need not be computed again.
         """
-        return self.score_encoded(self.encode(texts), go_on)
-
-    def encode(self, texts: Texts) -> EncodedRows:
-        column = plain_texts(texts)
-        present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        tokens = self.tokenizer.encode(column.drop_null())
-        errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
-        if not tokens.lengths.all():
-            errors |= dict.fromkeys(present[tokens.lengths == 0].tolist(), "no token in the text")
-            filled = np.flatnonzero(tokens.lengths)
-            tokens, present = tokens.take(filled), present[filled]
-        return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
-
-    def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """As `score`. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again."""
-        known = None if earlier is None else earlier.known[encoded.row_of_text]
-        texts = self.forward(encoded.tokens, go_on, known)
-        row_of = encoded.row_of_text
-        values = np.full((encoded.rows, self.outputs), np.nan, dtype=np.float32)
-        values[row_of] = texts.values
-        errors = encoded.errors | {int(row_of[text]): reason for text, reason in texts.errors.items()}
-        scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=row_of[texts.missing])
-        return scores if earlier is None else scores.filled_from(earlier)
-
-    def forward(self, tokens: Tokens, go_on: GoOn = always, known: Known | None = None) -> Scores:
-        """The logits of tokenised texts, in their order; `missing` are those not reached, and batches all `known`."""
-        return forward(
-            self.backend,
-            tokens,
-            outputs=self.outputs,
-            max_batch_tokens=self.max_batch_tokens,
-            go_on=go_on,
-            known=known,
-        )
-
-    def with_parity(self, parity: ParityTrial) -> "Scorer":
-        return replace(self, parity=parity)

@@ -12,29 +12,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, Any, NoReturn
 
 import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
 from fleet.parent_death import end_with_parent
+from fleet.scorers import load_scorer
 from fleet.settings import Settings, read_settings
+from worker.scoring import Scorer
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
     PARENT,
     STOP_SIGNAL,
     crash_report_path,
+    handed_down,
     leave_failure,
     leave_loaded,
 )
 from worker.service.logs import quieten_celery, quieten_model_libraries
 from worker.service.watchdog import Watchdog
 from worker.shard.scratch import remove_abandoned
-
-if TYPE_CHECKING:
-    from worker.scoring import Scorer
 
 _PAUSE_SECONDS = 1.0  # before Redis is asked again
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 class Child:
     """What tasks need: settings, ledger, model, the shard at hand, and whether the worker is to stop."""
 
-    def __init__(self, settings: Settings, scorer: "Scorer", ledger: Ledger, crash_report: IO[str]) -> None:
+    def __init__(self, settings: Settings, scorer: Scorer[Any], ledger: Ledger, crash_report: IO[str]) -> None:
         self.settings = settings
         self.scorer = scorer
         self.stopping = threading.Event()
@@ -107,7 +107,7 @@ def start_child() -> Child:
     except Exception as error:
         _give_up(error)
     child.install_signal_handlers()
-    leave_loaded(child.scorer.device.type)
+    leave_loaded(child.scorer.info.device_type)
     return child
 
 
@@ -118,21 +118,14 @@ def _loaded_child(settings: Settings) -> Child:
     return Child(settings, _load(settings), _ledger(settings), crash_report)
 
 
-def _load(settings: Settings) -> "Scorer":
+def _load(settings: Settings) -> Scorer[Any]:
     quieten_model_libraries()
-    from worker.service.serving import (
-        load_served_model,  # not above: the parent imports this module, and must not import torch
-    )
-
-    scorer = load_served_model(settings)
-    logger.info(
-        "Model %s is loaded on %s in %s, %s", settings.model, scorer.device_name, scorer.dtype, scorer.backend.name
-    )
-    if scorer.parity:
+    scorer: Scorer[Any] = load_scorer(handed_down(), settings)
+    info = scorer.info
+    logger.info("Model %s is loaded on %s in %s, %s", settings.model, info.device, info.dtype, info.backend)
+    if info.parity:
         logger.info(
-            "Its logits of %d sample texts are within %.2g of those of float32",
-            scorer.parity.rows,
-            scorer.parity.max_error,
+            "Its logits of %d sample texts are within %.2g of those of float32", info.parity.rows, info.parity.max_error
         )
     return scorer
 

@@ -5,15 +5,31 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from fleet.model import Model
+
 STOP_SIGNAL = signal.SIGUSR2  # "stop at the next batch"; a second one, "at once". SIGTERM is Celery's own
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # names a folder of the parent's, in which its children leave word
 PARENT = "SHARDSIFT_WORKER_PID"  # the parent's
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
 EXIT_NO_MODEL = 70  # sysexits.h: EX_SOFTWARE
+_MODEL = "SHARDSIFT_WORKER_MODEL"
+_MODEL_JSON = TypeAdapter(Model)
 _FAILURE = "failure"
 _CRASH = "crash-"
 _LOADED = "loaded-"
+
+
+def hand_down(model: Model) -> None:
+    """Say to every child, whenever it starts, which model this worker serves."""
+    os.environ[_MODEL] = _MODEL_JSON.dump_json(model).decode()
+
+
+def handed_down() -> Model:
+    """The model that the parent of this child serves."""
+    return _MODEL_JSON.validate_json(os.environ[_MODEL])
 
 
 def owner_name(hostname: str, parent_pid: int) -> str:

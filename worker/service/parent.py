@@ -36,6 +36,7 @@ from worker.service.ipc import (
     STOP_SIGNAL,
     found_failure,
     found_loaded,
+    hand_down,
     leave_failure,
     owner_name,
     take_crash_reports,
@@ -71,7 +72,8 @@ class Parent:
         self._announcer: Announcer | None = None
         os.environ |= {FOLDER: str(self._folder), PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         _quieten_semaphore_tracker()
-        _hand_down({"MODEL": model.name, "MODEL_REVISION": model.revision})
+        _hand_down({"SCORER": model.scorer, "MODEL": model.name, "MODEL_REVISION": model.revision})
+        hand_down(model)
         for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own
             signal.signal(number, lambda _number, _frame: self._leave())
         self._model = model

@@ -14,7 +14,7 @@ from kombu.entity import Queue
 from fleet.command_line import USAGE
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.model_resolution import resolve_model
+from fleet.scorers import resolve_model
 from fleet.settings import read_settings
 from worker.service.ipc import EXIT_NO_MODEL
 from worker.service.logs import quieten_celery
@@ -76,7 +76,7 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 def _started_parent(hostname: str) -> Parent:
     settings = read_settings()
     ledger = Ledger.connect(settings)
-    model = resolve_model(settings.model, settings.model_revision)
+    model = resolve_model(settings.scorer, settings.model, settings.model_revision)
     return Parent(settings, ledger, model, hostname=hostname)
 
 

@@ -1,13 +1,14 @@
 """Load the scorer that a worker serves. Imports torch, so only the child may import it."""
 
+from fleet.model import Model
 from fleet.settings import Settings
 from worker.loading import load_model
-from worker.scoring import Scorer
+from worker.scoring import SequenceClassifier
 from worker.tuning.apply import with_tuned_budget
 
 
-def load_served_model(settings: Settings) -> Scorer:
-    """The model of the settings, with the token budget that `worker tune` found best on this device.
+def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
+    """The model, which is that of the settings, with the token budget that `worker tune` found best on this device.
 
     Raises what `load_model` raises.
     """

@@ -129,7 +129,7 @@ def _scored_and_recorded(claim: Claim, child: Child, task: Task, worker: str) ->
         with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
             scratch_dir = child.settings.scratch_dir
             receipt = score_shard(
-                claim, child.scorer, lease, checkpoint, output, worker=worker, scratch_dir=scratch_dir
+                claim, [child.scorer], lease, checkpoint, output, worker=worker, scratch_dir=scratch_dir
             )
         try:
             still_open = wait_for_redis(lambda: child.ledger.complete(claim, receipt), child.stopping)

@@ -4,12 +4,16 @@ Where the bytes are stored is not known here; see `worker/service/checkpoint_sto
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from worker.scoring import Scores
 from worker.shard.side_scores import SideScores
+
+Logits = npt.NDArray[np.float32]
 
 
 class Checkpoint:
@@ -26,41 +30,58 @@ class Checkpoint:
         self._store = store
         self._side = side
 
-    def scores_of(self, first_row: int, rows: int, digest: str) -> Scores | None:
-        """The stored scores of a window whose texts have this digest: all of them, those before a stop, or None."""
+    def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
+        """By scoring, the stored scores of a window whose texts have these digests: of all rows, of some, or None."""
         if self._side and (scores := self._side.scores_of(first_row, rows)):
             return scores
         content = self._found.get(first_row)
-        return None if content is None else unpacked(content, rows, digest)
+        return [None] * len(digests) if content is None else unpacked(content, rows, digests)
 
-    def store(self, first_row: int, scores: Scores, digest: str) -> None:
-        """Store what is known of a window's scores. `digest` is that of its texts: a replaced file has others."""
-        self._store(first_row, packed(scores, digest))
+    def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
+        """Store what is known of a window's scores. The digests are of its texts: a replaced file has others."""
+        self._store(first_row, packed(scores, digests))
 
 
-def packed(scores: Scores, digest: str) -> bytes:
-    """A line of JSON, then the logits of the known rows as little-endian float32, 4 bytes each."""
+def packed(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
+    """A line of JSON with an entry for each scoring, then for each the logits of its known rows as little-endian float32."""
+    heads = [_head(one, digest) for one, digest in zip(scores, digests, strict=True)]
+    body = b"".join(one.values[one.known].astype("<f4").tobytes() for one in scores)
+    return json.dumps(heads).encode() + b"\n" + body
+
+
+def _head(scores: Scores, digest: str) -> dict[str, object]:
     rows, outputs = scores.values.shape
     head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
     if not scores.complete:
         head["known"] = np.packbits(scores.known).tobytes().hex()
-    return json.dumps(head).encode() + b"\n" + scores.values[scores.known].astype("<f4").tobytes()
+    return head
 
 
-def unpacked(content: bytes, rows: int, digest: str) -> Scores | None:
-    """What `packed` made of the scores of so many texts with this digest; None for anything else."""
+def unpacked(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
+    """By scoring, what `packed` made of so many rows; None for other texts, and for anything else that is stored there."""
+    found: list[Scores | None] = [None] * len(digests)
     try:
-        head, _, body = content.partition(b"\n")
-        fields = json.loads(head)
-        if (fields["texts"], fields["rows"]) != (digest, rows):
-            return None
-        known = np.ones(rows, dtype=np.bool_)
-        if "known" in fields:
-            bits = np.frombuffer(bytes.fromhex(fields["known"]), dtype=np.uint8)
-            known = np.unpackbits(bits, count=rows).astype(np.bool_)
-        values = np.full((rows, fields["outputs"]), np.nan, dtype=np.float32)
-        values[known] = np.frombuffer(body, dtype="<f4").reshape(int(known.sum()), fields["outputs"])
-        errors = {int(row): str(reason) for row, reason in fields["errors"].items()}
+        line, _, body = content.partition(b"\n")
+        heads, logits = json.loads(line), np.frombuffer(body, dtype="<f4")
+        if len(heads) != len(digests):
+            return found
+        for place, (head, digest) in enumerate(zip(heads, digests, strict=True)):
+            scores, logits = _read(head, logits)
+            if (head["texts"], head["rows"]) == (digest, rows):
+                found[place] = scores
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known))
+        return [None] * len(digests)
+    return [None] * len(digests) if len(logits) else found
+
+
+def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
+    """The scores that an entry describes, and the logits of the entries after it."""
+    known = np.ones(head["rows"], dtype=np.bool_)
+    if "known" in head:
+        bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)
+        known = np.unpackbits(bits, count=head["rows"]).astype(np.bool_)
+    values = np.full((head["rows"], head["outputs"]), np.nan, dtype=np.float32)
+    end = int(known.sum()) * head["outputs"]
+    values[known] = logits[:end].reshape(int(known.sum()), head["outputs"])
+    errors = {int(row): str(reason) for row, reason in head["errors"].items()}
+    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known)), logits[end:]

@@ -1,65 +1,83 @@
 """Who scored a shard, how, and how near to the model's own scores that is."""
 
 import time
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.columns import added_fields
+from fleet.columns import scoring_fields
 from fleet.disclosure import disclosed_worker
 from fleet.errors import UsageError
 from fleet.filter import Filter
 from fleet.ledger.records import Claim
-from fleet.receipt import Parity, Provenance
+from fleet.receipt import Parity, Provenance, ScoringReceipt
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec
-from worker.scoring import Scores
-from worker.shard.writer import score_columns
+from worker.scoring import Scorer, Scores
+from worker.scoring.parity_trial import ParityTrial
+from worker.shard.writer import RowCounts, score_columns
 
-if TYPE_CHECKING:
-    from worker.scoring import Scorer
-
-Logits = npt.NDArray[np.float32]  # shape (rows, outputs)
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
-def provenance(claim: Claim, scorer: "Scorer", *, worker: str, started_at: float) -> Provenance:
+def provenance(claim: Claim, scorers: Sequence[Scorer[Any]], *, worker: str, started_at: float) -> Provenance:
     """`started_at` in Unix seconds; the shard is finished now."""
     return Provenance(
         worker=disclosed_worker(claim.spec, worker),
         attempt=claim.attempt,
-        device=scorer.device_name,
-        dtype=scorer.dtype,
-        backend=scorer.backend.name,
-        max_batch_tokens=scorer.max_batch_tokens,
-        parity=_parity(scorer, claim.spec),
-        versions={package: version(package) for package in _VERSIONS_OF},
+        device=scorers[0].info.device,
+        versions={package: found for package in _VERSIONS_OF if (found := _version(package))},
         started_at=started_at,
         finished_at=time.time(),
     )
 
 
-def _parity(scorer: "Scorer", spec: RunSpec) -> Parity | None:
-    found = scorer.parity
-    if found is None:
-        return None
-    return Parity(
-        rows=found.rows,
-        max_error=found.max_error,
-        p999_error=found.p999_error,
-        flipped_share=_flipped_share(found.reference, found.fast, spec),
+def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts) -> tuple[ScoringReceipt, ...]:
+    """What each scoring of the run did to a shard."""
+    return tuple(
+        ScoringReceipt(
+            score_column=scoring.score_column,
+            dtype=scorer.info.dtype,
+            backend=scorer.info.backend,
+            max_batch_tokens=scorer.info.max_batch_tokens,
+            parity=_parity(scorer.info.parity, scoring, spec),
+            histogram=counts.histograms[scoring.score_column],
+        )
+        for scoring, scorer in zip(spec.scorings, scorers, strict=True)
     )
 
 
-def _flipped_share(reference: Logits, fast: Logits, spec: RunSpec) -> float | None:
-    """The share of the sample's rows that the run's filter keeps by the one logits and not by the other."""
+def _version(package: str) -> str | None:
+    """None if the package is not installed: a worker that loads no model has no torch."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _parity(trial: ParityTrial | None, scoring: Scoring, spec: RunSpec) -> Parity | None:
+    if trial is None:
+        return None
+    return Parity(
+        rows=trial.rows,
+        max_error=trial.max_error,
+        p999_error=trial.p999_error,
+        flipped_share=_flipped_share(trial, scoring, spec),
+    )
+
+
+def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
+    """The share of the sample's rows that the run's filter keeps by one of the two logits and not by the other."""
     if spec.where is None:
         return 0.0
     try:
-        keep = Filter(spec.where, pa.schema(added_fields(spec)))
-    except UsageError:  # it reads columns of the input, which the sample has not
+        keep = Filter(spec.where, pa.schema(scoring_fields(scoring)))
+    except UsageError:  # it reads other columns, which the sample does not have
         return None
-    by_reference, by_fast = (keep.keep(score_columns(Scores(values=logits), spec)) for logits in (reference, fast))
-    return len(np.setxor1d(by_reference, by_fast)) / len(reference)
+    by_reference, by_fast = (
+        keep.keep(score_columns(Scores(values=logits), {}, scoring)) for logits in (trial.reference, trial.fast)
+    )
+    return len(np.setxor1d(by_reference, by_fast)) / trial.rows

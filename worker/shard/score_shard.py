@@ -1,12 +1,11 @@
 """The life of one shard, from its claim to its receipt. A worker may die between any two lines, and all may run twice."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,31 +17,26 @@ from fleet.disclosure import disclosed_source
 from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.ledger.records import Claim
-from fleet.receipt import OutputFile, Provenance, Receipt
+from fleet.receipt import OutputFile, Provenance, Receipt, ScoringReceipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.identity import unchanged
 from fleet.storage.opening import open_parquet
 from fleet.storage.output import Output
-from worker.scoring import EncodedRows, Scores
-from worker.scoring.tokenizing.texts import plain_texts
-from worker.shard.blank import encode_visible
+from worker.scoring import Scorer, Scores
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import in_background, prefetched
 from worker.shard.progress import Progress
-from worker.shard.provenance import provenance
+from worker.shard.provenance import provenance, scoring_receipts
 from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
-from worker.shard.text_digest import text_digest
-from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, with_scores
-
-if TYPE_CHECKING:
-    from worker.scoring import Scorer
+from worker.shard.window_scoring import WindowScoring
+from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, with_scores
 
 
 def score_shard(
     claim: Claim,
-    scorer: "Scorer",
+    scorers: Sequence[Scorer[Any]],
     progress: Progress,
     checkpoint: Checkpoint,
     output: Output,
@@ -50,7 +44,7 @@ def score_shard(
     worker: str,
     scratch_dir: Path | None,
 ) -> Receipt:
-    """Read, score, filter, write, stage; the receipt is all that is left to record.
+    """Read, score, filter, write, stage; the receipt is all that is left to record. Each scoring of the run has a scorer.
 
     Raises ShardError, TransientError, LeaseLost or Stopped.
     """
@@ -59,11 +53,12 @@ def score_shard(
     with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
         with unchanged(shard), open_parquet(shard.uri) as parquet:
             writer = ShardWriter(scratch, parquet.schema_arrow, shard, spec)
-            _write_windows(parquet, writer, claim, scorer, progress, checkpoint)
+            _write_windows(parquet, writer, claim, scorers, progress, checkpoint)
         files = writer.close()
         progress.check()
-        made = provenance(claim, scorer, worker=worker, started_at=started_at)
-        receipt = _staged(output, claim, files, writer.counts, made, progress)
+        made = provenance(claim, scorers, worker=worker, started_at=started_at)
+        scorings = scoring_receipts(spec, scorers, writer.counts)
+        receipt = _staged(output, claim, files, writer.counts, scorings, made, progress)
     output.store_receipt(receipt)
     return receipt
 
@@ -72,32 +67,23 @@ def _write_windows(
     parquet: pq.ParquetFile,
     writer: ShardWriter,
     claim: Claim,
-    scorer: "Scorer",
+    scorers: Sequence[Scorer[Any]],
     progress: Progress,
     checkpoint: Checkpoint,
 ) -> None:
     spec = claim.spec
     keep = _filter(spec, parquet.schema_arrow)
+    scoring = WindowScoring(claim.shard.name, spec.scorings, scorers, checkpoint)
     with (
         prefetched(read_windows(parquet, claim.shard, spec), "reader") as windows,
-        prefetched(_prepared(windows, scorer, checkpoint, spec), "tokenizer") as prepared_windows,
+        prefetched(scoring.prepared(windows), "tokenizer") as prepared_windows,
         in_background(partial(_write, writer, keep, claim), "writer") as write,
     ):
         for prepared in prepared_windows:
-            scores = _scored(prepared, scorer, progress, checkpoint)
+            scores = scoring.scores(prepared, progress)
             progress.check()
             write(prepared.window, scores)
             progress.on_window()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Prepared:
-    """A window on its way to the device: its tokens, unless an earlier attempt left all of its scores."""
-
-    window: Window
-    digest: str  # of its texts
-    earlier: Scores | None
-    encoded: EncodedRows | None
 
 
 @contextmanager
@@ -109,44 +95,20 @@ def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
         raise ShardError(f"Shard {shard.name}: {error}") from error
 
 
-def _prepared(
-    windows: Iterator[Window], scorer: "Scorer", checkpoint: Checkpoint, spec: RunSpec
-) -> Iterator[_Prepared]:
-    for window in windows:
-        texts = plain_texts(window.rows.column(spec.text_column))
-        digest = text_digest(texts)
-        earlier = checkpoint.scores_of(window.first_row, len(texts), digest)
-        if earlier is not None and earlier.complete:
-            encoded = None
-        else:
-            encoded = scorer.encode(texts) if spec.score_blank else encode_visible(scorer, texts)
-        yield _Prepared(window=window, digest=digest, earlier=earlier, encoded=encoded)
-
-
-def _scored(prepared: _Prepared, scorer: "Scorer", progress: Progress, checkpoint: Checkpoint) -> Scores:
-    """The window's scores; not all of them where the work is to end here, and then what there is, is kept."""
-    if prepared.encoded is None and prepared.earlier is not None:
-        progress.on_batch(len(prepared.window.rows))
-        return prepared.earlier
-    assert prepared.encoded is not None
-    scores = scorer.score_encoded(prepared.encoded, progress.on_batch, prepared.earlier)
-    checkpoint.store(prepared.window.first_row, scores, prepared.digest)
-    return scores
-
-
 def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
     return Filter(spec.where, kept_schema(input_schema, spec)) if spec.where else None
 
 
-def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Window, scores: Scores) -> None:
-    scored = with_scores(window, scores, claim.shard, claim.spec)
-    writer.write(scored, _kept_rows(keep, scored, scores), window, scores)
+def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Window, scores: tuple[Scores, ...]) -> None:
+    errors = row_errors(scores, claim.spec)
+    scored = with_scores(window, scores, errors, claim.shard, claim.spec)
+    writer.write(scored, _kept_rows(keep, scored, errors), window, scores, errors)
 
 
-def _kept_rows(keep: Filter | None, scored: pa.Table, scores: Scores) -> npt.NDArray[np.int64]:
-    """Rows that pass the filter; a row without a score is never kept."""
+def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
+    """Rows that pass the filter; an errored row is never kept."""
     passed = keep.keep(scored) if keep else np.arange(len(scored), dtype=np.int64)
-    return np.setdiff1d(passed, np.array(list(scores.errors), dtype=np.int64))
+    return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
 
 
 def _staged(
@@ -154,6 +116,7 @@ def _staged(
     claim: Claim,
     files: tuple[WrittenFile, WrittenFile],
     counts: RowCounts,
+    scorings: tuple[ScoringReceipt, ...],
     made: Provenance,
     progress: Progress,
 ) -> Receipt:
@@ -174,7 +137,7 @@ def _staged(
         rows_dropped=counts.rows_dropped,
         rows_errored=counts.rows_errored,
         errors=counts.errors,
-        score_histogram=counts.score_histogram,
+        scorings=scorings,
         provenance=made,
     )
 

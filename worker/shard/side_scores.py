@@ -1,7 +1,6 @@
 """The scores in a shard's own side file, used again when the shard's stored files were lost or damaged in part.
 
-The side file holds raw logits, which is what a checkpoint holds, except for a model with one output whose scores went through
-a sigmoid: then only the result is stored, and the shard is scored again.
+It holds the raw logits, as a checkpoint does.
 """
 
 import hashlib
@@ -19,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, LOGITS, ROW
+from fleet.columns import ERROR, ROW
 from fleet.errors import ShardsiftError
 from fleet.ledger.records import Claim
 from fleet.receipt import OutputFile, Receipt
+from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.storage.output import Output
 from worker.scoring import Scores
@@ -35,14 +35,13 @@ class SideScores:
 
     def __init__(self, parquet: pq.ParquetFile, spec: RunSpec) -> None:
         self._parquet = parquet
-        self._outputs = len(spec.model.labels)
-        self._column = _logits_column(spec)
+        self._scorings = spec.scorings
         groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
         self._starts = [0, *accumulate(groups)]
         self._group: tuple[int, pa.Table] | None = None
 
-    def scores_of(self, first_row: int, rows: int) -> Scores | None:
-        """The scores of so many rows of the shard, all of them; None if the file does not have them."""
+    def scores_of(self, first_row: int, rows: int) -> tuple[Scores, ...] | None:
+        """By scoring, the scores of so many rows of the shard, all of them; None if the file does not have them."""
         if first_row + rows > self._starts[-1]:
             return None
         lines = self._lines(first_row, first_row + rows)
@@ -50,15 +49,10 @@ class SideScores:
             return None
         reasons = lines.column(ERROR.name).to_pylist()
         errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
-        return Scores(values=self._values(lines.column(self._column)), errors=errors)
-
-    def _values(self, column: pa.ChunkedArray) -> npt.NDArray[np.float32]:
-        values = np.full((len(column), self._outputs), np.nan, dtype=np.float32)
-        known = column.is_valid().to_numpy()
-        plain = column.drop_null().combine_chunks()
-        flat = plain.flatten() if pa.types.is_list(plain.type) else plain
-        values[known] = flat.to_numpy(zero_copy_only=False).reshape(-1, self._outputs)
-        return values
+        return tuple(
+            Scores(values=_values(lines.column(_column(scoring)), scoring.outputs), errors=errors)
+            for scoring in self._scorings
+        )
 
     def _lines(self, start: int, end: int) -> pa.Table:
         parts = []
@@ -71,16 +65,30 @@ class SideScores:
 
     def _row_group(self, number: int) -> pa.Table:
         if self._group is None or self._group[0] != number:
-            columns = [ROW.name, ERROR.name, self._column]
+            columns = [ROW.name, ERROR.name, *map(_column, self._scorings)]
             self._group = (number, self._parquet.read_row_group(number, columns=columns))
         return self._group[1]
+
+
+def _column(scoring: Scoring) -> str:
+    """The column of the raw logits."""
+    return scoring.logits_column if scoring.has_logits_column else scoring.score_column
+
+
+def _values(column: pa.ChunkedArray, outputs: int) -> npt.NDArray[np.float32]:
+    """Logits of shape (rows, outputs), NaN for null."""
+    values = np.full((len(column), outputs), np.nan, dtype=np.float32)
+    plain = column.drop_null().combine_chunks()
+    flat = plain.flatten() if pa.types.is_list(plain.type) else plain
+    values[column.is_valid().to_numpy()] = flat.to_numpy(zero_copy_only=False).reshape(-1, outputs)
+    return values
 
 
 @contextmanager
 def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None]:
     """The scores that an earlier attempt at the shard stored; None unless they are of the same bytes and undamaged."""
     previous = claim.previous
-    if previous is None or not _is_of_same_input(claim, previous) or _keeps_no_logits(claim.spec):
+    if previous is None or not _is_of_same_input(claim, previous):
         yield None
         return
     with tempfile.TemporaryFile() as copy:
@@ -94,14 +102,6 @@ def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None
 
 def _is_of_same_input(claim: Claim, previous: Receipt) -> bool:
     return previous.source_identity == claim.shard.identity
-
-
-def _keeps_no_logits(spec: RunSpec) -> bool:
-    return len(spec.model.labels) == 1 and spec.function_to_apply != "none"
-
-
-def _logits_column(spec: RunSpec) -> str:
-    return LOGITS.name if len(spec.model.labels) > 1 else spec.score_column
 
 
 def _copied(output: Output, file: OutputFile, copy: BinaryIO) -> bool:

@@ -4,6 +4,7 @@ The bytes depend on rows and spec alone: nothing about who wrote them, or when, 
 """
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, LOGITS, ROW, SHARD, added_fields, kept_schema, row_fields, scores_schema
+from fleet.columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from fleet.histogram import Histogram, empty_histogram, with_values
+from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
@@ -37,7 +39,7 @@ class WrittenFile:
 class RowCounts:
     """How many rows met which fate, why the errored ones did, and how the scores of the others are spread."""
 
-    score_histogram: Histogram
+    histograms: dict[str, Histogram]  # by score column
     rows_in: int = 0
     rows_kept: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -91,22 +93,31 @@ class ShardWriter:
     """Both output files of a shard, window by window."""
 
     def __init__(self, folder: Path, input_schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:
-        self.counts = RowCounts(score_histogram=empty_histogram(spec.function_to_apply))
+        self.counts = RowCounts(
+            histograms={scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in spec.scorings}
+        )
         self._shard = shard
         self._spec = spec
         self._schema = kept_schema(input_schema, spec)
         self._kept = ParquetFileWriter(folder / "data.parquet", self._schema)
         self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
 
-    def write(self, scored: pa.Table, kept: npt.NDArray[np.int64], window: Window, scores: Scores) -> None:
+    def write(
+        self,
+        scored: pa.Table,
+        kept: npt.NDArray[np.int64],
+        window: Window,
+        scores: Sequence[Scores],
+        errors: Mapping[int, str],
+    ) -> None:
         """`scored` is the window's rows with their added columns, `kept` the indices of those to keep, ascending."""
         self._kept.write(scored.cast(self._schema).take(pa.array(kept)))
-        self._scores.write(_score_lines(scored, window, scores, self._shard, self._spec))
+        self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
-        values = scored[self._spec.score_column].drop_null().to_numpy()
-        self.counts.score_histogram = with_values(self.counts.score_histogram, values)
-        for reason in scores.errors.values():
+        for column, histogram in self.counts.histograms.items():
+            self.counts.histograms[column] = with_values(histogram, scored[column].drop_null().to_numpy())
+        for reason in errors.values():
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
@@ -114,14 +125,28 @@ class ShardWriter:
         return self._kept.close(), self._scores.close()
 
 
-def with_scores(window: Window, scores: Scores, shard: Shard, spec: RunSpec) -> pa.Table:
-    """The rows with where they are from and their scores; null in those of a row that could not be scored."""
+def row_errors(scores: Sequence[Scores], spec: RunSpec) -> dict[int, str]:
+    """Why rows are errored: a row that one scoring could not score has no scores at all."""
+    if len(scores) == 1:
+        return scores[0].errors
+    reasons: dict[int, list[str]] = {}
+    for scoring, found in zip(spec.scorings, scores, strict=True):
+        for row, reason in found.errors.items():
+            reasons.setdefault(row, []).append(f"{scoring.score_column}: {reason}")
+    return {row: "; ".join(reasons[row]) for row in sorted(reasons)}
+
+
+def with_scores(
+    window: Window, scores: Sequence[Scores], errors: Mapping[int, str], shard: Shard, spec: RunSpec
+) -> pa.Table:
+    """The rows with where they are from and their scores; an errored row has null in the columns of the scores."""
     rows = window.rows
     for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=False):
         rows = rows.append_column(added, values)
-    columns = score_columns(scores, spec)
-    for added in columns.schema:
-        rows = rows.append_column(added, columns.column(added.name))
+    for scoring, found in zip(spec.scorings, scores, strict=True):
+        columns = score_columns(found, errors, scoring)
+        for added in columns.schema:
+            rows = rows.append_column(added, columns.column(added.name))
     return rows
 
 
@@ -131,30 +156,37 @@ def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
     return pa.repeat(shard.name, rows), pa.array(np.arange(window.first_row, window.first_row + rows))
 
 
-def score_columns(scores: Scores, spec: RunSpec) -> pa.Table:
-    """The added columns by themselves."""
-    errored = np.isin(np.arange(len(scores.values)), list(scores.errors))
-    values = apply(spec.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
+def score_columns(scores: Scores, errors: Mapping[int, str], scoring: Scoring) -> pa.Table:
+    """The columns that a scoring adds, by themselves."""
+    errored = np.isin(np.arange(len(scores.values)), list(errors))
+    values = apply(scoring.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
     top = values.max(axis=1)
     columns = {
-        spec.score_column: top,
-        spec.int_score_column: np.round(np.clip(top, 0, 5)).astype(np.int64),
-        spec.label_column: np.array(spec.model.labels)[values.argmax(axis=1)],
+        scoring.score_column: top,
+        scoring.int_score_column: np.round(np.clip(top, 0, 5)).astype(np.int64),
+        scoring.label_column: np.array(scoring.model.labels)[values.argmax(axis=1)],
     }
-    fields = added_fields(spec)
+    fields = scoring_fields(scoring)
     return pa.table([pa.array(columns[field.name], field.type, mask=errored) for field in fields], pa.schema(fields))
 
 
-def _score_lines(scored: pa.Table, window: Window, scores: Scores, shard: Shard, spec: RunSpec) -> pa.Table:
+def _score_lines(
+    scored: pa.Table,
+    window: Window,
+    scores: Sequence[Scores],
+    errors: Mapping[int, str],
+    shard: Shard,
+    spec: RunSpec,
+) -> pa.Table:
     schema = scores_schema(spec)
     columns = {name: scored.column(name) for name in spec.added_columns}
     columns[SHARD.name], columns[ROW.name] = _row_columns(window, shard)
-    columns[ERROR.name] = pa.array([scores.errors.get(row) for row in range(len(scored))], ERROR.type)
-    if LOGITS.name in schema.names:
-        columns[LOGITS.name] = _logits(scores)
+    columns[ERROR.name] = pa.array([errors.get(row) for row in range(len(scored))], ERROR.type)
+    for scoring, found in zip(spec.scorings, scores, strict=True):
+        if scoring.has_logits_column:
+            columns[scoring.logits_column] = _logits(found, errors, schema.field(scoring.logits_column).type)
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _logits(scores: Scores) -> pa.Array:
-    errored = set(scores.errors)
-    return pa.array([None if row in errored else values for row, values in enumerate(scores.values)], LOGITS.type)
+def _logits(scores: Scores, errors: Mapping[int, str], data_type: pa.DataType) -> pa.Array:
+    return pa.array([None if row in errors else values for row, values in enumerate(scores.values)], data_type)

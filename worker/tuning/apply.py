@@ -4,15 +4,15 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.model_resolution import revision_of_folder
+from fleet.sequence_classifier import revision_of_folder
 from fleet.settings import Settings
-from worker.scoring import Scorer
+from worker.scoring import SequenceClassifier
 from worker.tuning.store import find_tuned, key_of
 
 logger = logging.getLogger(__name__)
 
 
-def with_tuned_budget(scorer: Scorer, settings: Settings) -> Scorer:
+def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> SequenceClassifier:
     """Where the settings leave the token budget open: what `worker tune` found best for this scorer on this device.
 
     For a model that is pinned: a folder, or a Hub model at a commit.

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from worker.scoring import EncodedRows, Scorer
+from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.forward import is_lack_of_memory
@@ -12,13 +12,15 @@ from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
 
-def budget_candidates(scorer: Scorer, windows: list[EncodedRows], budgets: tuple[int, ...]) -> list[Candidate]:
+def budget_candidates(
+    scorer: SequenceClassifier, windows: list[EncodedRows], budgets: tuple[int, ...]
+) -> list[Candidate]:
     """One a budget; each scores window after window, as a worker does."""
     strict = replace(scorer, backend=_Strict(backend=scorer.backend))
     return [_candidate(replace(strict, max_batch_tokens=budget), windows) for budget in budgets]
 
 
-def _candidate(scorer: Scorer, windows: list[EncodedRows]) -> Candidate:
+def _candidate(scorer: SequenceClassifier, windows: list[EncodedRows]) -> Candidate:
     def run() -> None:
         for window in windows:
             scorer.score_encoded(window)
@@ -28,7 +30,7 @@ def _candidate(scorer: Scorer, windows: list[EncodedRows]) -> Candidate:
     )
 
 
-def _waste(scorer: Scorer, windows: list[EncodedRows]) -> float:
+def _waste(scorer: SequenceClassifier, windows: list[EncodedRows]) -> float:
     if scorer.backend.name.startswith("packed"):
         return 0.0
     sent = tokens = 0

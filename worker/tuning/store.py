@@ -9,7 +9,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import UsageError
-from worker.scoring import Scorer
+from worker.scoring import SequenceClassifier
 from worker.tuning.trials import Figures
 
 logger = logging.getLogger(__name__)
@@ -42,11 +42,11 @@ class Tuned:
 _TUNED = TypeAdapter(list[Tuned])
 
 
-def key_of(scorer: Scorer, model: str, revision: str) -> Key:
+def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
     return Key(
         model=model,
         revision=revision,
-        device=scorer.device_name,
+        device=scorer.info.device,
         dtype=scorer.dtype,
         backend=scorer.backend.name,
     )

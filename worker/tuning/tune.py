@@ -15,11 +15,11 @@ from transformers import AutoConfig
 
 from fleet.errors import UsageError
 from fleet.model import Model
-from fleet.model_resolution import resolve_model
+from fleet.sequence_classifier import resolve_classifier
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
 from worker.loading import load_model
-from worker.scoring import EncodedRows, ModelError, Scorer
+from worker.scoring import EncodedRows, ModelError, SequenceClassifier
 from worker.tuning.budgets import budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.flops import Shape, flops
@@ -136,10 +136,10 @@ class _Bench:
 
 
 def _resolved(settings: Settings) -> Model:
-    return resolve_model(settings.model, settings.model_revision)
+    return resolve_classifier(settings.model, settings.model_revision)
 
 
-def _loaded(settings: Settings, model: Model) -> Scorer:
+def _loaded(settings: Settings, model: Model) -> SequenceClassifier:
     pinned = settings.model_copy(update={"model": model.name, "model_revision": _commit(model)})
     try:
         return load_model(pinned)
@@ -159,7 +159,7 @@ def _shape(model: Model) -> Shape | None:
         return None
 
 
-def _encoded(scorer: Scorer, texts: pa.LargeStringArray) -> tuple[list[EncodedRows], float]:
+def _encoded(scorer: SequenceClassifier, texts: pa.LargeStringArray) -> tuple[list[EncodedRows], float]:
     """The windows of a worker, and the seconds that tokenizing took. Raises UsageError where no text has a token."""
     start = time.perf_counter()
     windows = [scorer.encode(texts[first : first + WINDOW_ROWS]) for first in range(0, len(texts), WINDOW_ROWS)]
@@ -173,7 +173,7 @@ def _lengths(windows: list[EncodedRows]) -> Lengths:
     return np.concatenate([window.tokens.lengths for window in windows])
 
 
-def _tuned(scorer: Scorer, model: Model, best: Trial, rows: int) -> Tuned:
+def _tuned(scorer: SequenceClassifier, model: Model, best: Trial, rows: int) -> Tuned:
     assert best.figures
     return Tuned(
         key=key_of(scorer, model.name, model.revision),

@@ -1,6 +1,6 @@
-"""Find a model and pin its revision, without loading it: the light side must not need torch.
+"""The light half of the scorer `sequence-classifier`: find a model and pin its revision, without loading it.
 
-Both sides ask here, so that the queue a run is sent to and the queue a worker serves are named by the same revision.
+Producers and workers both ask here, so that the queue of a run and the queue of a worker are named by the same revision.
 """
 
 import hashlib
@@ -21,12 +21,13 @@ from huggingface_hub.errors import (
 
 from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.model import Model, folder_revision, is_folder_revision, short_revision
+from fleet.scorers import ScorerKind
 from fleet.storage.errors import translated
 
 _DEFAULT_LABELS = 2  # transformers' default where a config names no labels
 
 
-def resolve_model(name: str, revision: str | None) -> Model:
+def resolve_classifier(name: str, revision: str | None) -> Model:
     """The sequence classifier of that name, at one commit. Raises UsageError where there is none."""
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -153,3 +154,6 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     if "id2label" in config:
         return tuple(label for _, label in sorted((int(i), label) for i, label in config["id2label"].items()))
     return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))
+
+
+KIND = ScorerKind(resolve=resolve_classifier, loader="worker.service.serving:load_served_model")

@@ -1,0 +1,60 @@
+"""The kinds of scorers that are installed.
+
+A kind is an entry point of the group `shardsift.scorers`: its name is what `--scorer` takes, its value a `ScorerKind`. It has
+two halves. `resolve` is light: producers call it, and it must import no torch. `loader` names a function that only a worker's
+scoring process imports.
+
+    [project.entry-points."shardsift.scorers"]
+    word-count = "word_count:KIND"
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from fleet.errors import UsageError
+from fleet.model import Model
+
+_GROUP = "shardsift.scorers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerKind:
+    """How a kind of scorer is found and loaded.
+
+    `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision` is None
+    if the user named none. It raises UsageError if there is no such model. `loader` is `package.module:function`; the function
+    is called with the model and the worker's Settings, and returns a `worker.scoring.Scorer`.
+    """
+
+    resolve: Callable[[str, str | None], Model]
+    loader: str
+
+
+def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
+    """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
+    return replace(_kind(scorer).resolve(name, revision), scorer=scorer)
+
+
+def load_scorer(model: Model, settings: Any) -> Any:
+    """The loaded scorer of a model. Raises what its loader raises."""
+    module, _, function = _kind(model.scorer).loader.partition(":")
+    return getattr(import_module(module), function)(model, settings)
+
+
+def _kind(scorer: str) -> ScorerKind:
+    found = {point.name: point for point in entry_points(group=_GROUP)}
+    if scorer not in found:
+        raise UsageError(
+            f"There is no scorer {scorer!r} here. Installed: {', '.join(sorted(found)) or 'none'}. "
+            "Install its package for the producer and for the workers."
+        )
+    try:
+        kind = found[scorer].load()
+    except Exception as error:  # another package's module may fail in any way
+        raise UsageError(f"The scorer {scorer!r} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(kind, ScorerKind):
+        raise UsageError(f"The scorer {scorer!r} is {found[scorer].value}, which is not a ScorerKind.")
+    return kind

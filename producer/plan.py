@@ -1,0 +1,204 @@
+"""From the user's options to a checked run. Nothing is written yet."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
+from fleet.errors import ShardsiftError, UsageError
+from fleet.filter import Filter
+from fleet.model import Model
+from fleet.redact import redacted
+from fleet.scorers import resolve_model
+from fleet.scoring import Scoring
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.opening import open_parquet
+from producer.destination import with_output
+from producer.options import RunOptions
+from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
+from producer.sources.inputs import Input, crawl_input, limited, list_input
+
+_EDU_CLASSIFIER = "fineweb-edu-classifier"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A checked run that is not enqueued yet."""
+
+    spec: RunSpec
+    shards: tuple[Shard, ...]
+    public: bool = False  # whether a repository that is created is public; the published bytes are the same
+
+
+def plan_run(options: RunOptions) -> Plan:
+    """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
+    _check_input_is_named(options)
+    options = with_output(options)
+    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
+        _refuse_secrets(option, uri)
+    check_places(options)
+    _check_output_is_apart(options)
+    check_hub_has_places(options)
+    source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
+    check_hub_has_model(options)
+    model = resolve_model(options.scorer, options.model, options.model_revision)
+    schema = _schema(source.shards[0])
+    _check_text_column(schema, options.text_column, source.shards[0])
+    spec = RunSpec(
+        input_uris=source.uris,
+        input_revision=source.revision,
+        crawl=source.crawl,
+        columns=describe_columns(schema),
+        scorings=(_scoring(options, model),),
+        where=_condition(options),
+        output_uri=absolute_uri(options.output_uri),
+        row_columns=_row_columns(options),
+        limit_shards=options.limit_shards,
+        limit_rows=options.limit_rows,
+        publish_paths=options.publish_paths,
+    )
+    check_filter(spec, schema)
+    return Plan(spec=spec, shards=source.shards, public=options.public)
+
+
+def _scoring(options: RunOptions, model: Model) -> Scoring:
+    _check_function(options.function_to_apply, outputs=len(model.labels))
+    return Scoring(
+        model=model,
+        dtype=options.dtype,
+        text_column=options.text_column,
+        score_column=options.score_column,
+        function_to_apply=options.function_to_apply,
+        int_score=_wants_int_score(options, outputs=len(model.labels)),
+        score_blank=options.score_blank,
+    )
+
+
+def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
+    """Raises UsageError if the filter does not fit an input with this schema, or names of columns collide."""
+    kept = kept_schema(schema, spec)
+    if spec.where:
+        Filter(spec.where, kept)
+
+
+def absolute_uri(uri: str) -> str:
+    """Workers run in other folders: a local path must not depend on this one."""
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _refuse_secrets(option: str, uri: str) -> None:
+    """The spec is stored in Redis, sent to workers and published."""
+    if redacted(uri) != uri:
+        raise UsageError(
+            f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "
+            "Give the address alone and the credentials in the environment of producer, workers and finalizer: HF_TOKEN, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your storage's fsspec library reads (FSSPEC_<PROTOCOL>_…)."
+        )
+
+
+def _check_input_is_named(options: RunOptions) -> None:
+    if (options.crawl is None) == (not options.input_uris):
+        raise UsageError("Say what to read: either --crawl CC-MAIN-2024-10 or --input PATH.")
+
+
+def _input(options: RunOptions) -> Input:
+    if options.crawl is not None:
+        return crawl_input(options.crawl, options.dataset)
+    return list_input(*options.input_uris)
+
+
+def _check_output_is_apart(options: RunOptions) -> None:
+    """A folder is read with all folders below it: an output there would be the next run's input."""
+    output = _real_path(options.output_uri)
+    for uri in options.input_uris:
+        source = _real_path(uri.partition("**")[0])
+        if output and source and source.is_dir() and output.is_relative_to(source):
+            raise UsageError(
+                f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
+            )
+
+
+def _real_path(uri: str) -> Path | None:
+    """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
+    path = uri.removeprefix("file://")
+    return None if "://" in path else Path(path).expanduser().resolve()
+
+
+def _schema(shard: Shard) -> pa.Schema:
+    try:
+        with open_parquet(shard.uri) as parquet:
+            return parquet.schema_arrow
+    except ShardsiftError as error:
+        raise UsageError(f"The first shard cannot be read. {error}") from error
+
+
+def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
+    if repeated := repeated_column(schema):
+        raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
+    if name not in schema.names:
+        raise UsageError(
+            f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
+        )
+    data_type = schema.field(name).type
+    if not is_text(data_type):
+        raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column with --text-column.')
+
+
+def _check_function(function: str, *, outputs: int) -> None:
+    if function == "softmax" and outputs == 1:
+        raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
+
+
+def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
+    is_raw = options.function_to_apply == "none"
+    if options.int_score is None:
+        return is_raw and outputs == 1 and Path(options.model).name.lower() == _EDU_CLASSIFIER
+    if options.int_score and not is_raw:
+        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
+    if options.int_score and outputs != 1:
+        raise UsageError(f"--int-score rounds a single score, but the model has {outputs} outputs. Leave it out.")
+    return options.int_score
+
+
+def _row_columns(options: RunOptions) -> tuple[str, str] | None:
+    if options.no_row_columns:
+        return None
+    names = tuple(name.strip() for name in options.row_columns.split(","))
+    if len(names) != 2 or len(set(names)) != 2 or not all(names):
+        raise UsageError(f"--row-columns takes two names, like shard,row; it was {options.row_columns!r}.")
+    return names
+
+
+def _condition(options: RunOptions) -> str | None:
+    choice = Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
+    if choice.is_default and options.function_to_apply != "none":
+        raise UsageError("Say which scores to keep: --min-score. Its default of 3 is for raw scores.")
+    return choice.condition(options.score_column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which rows to keep, as the user says it."""
+
+    min_score: float | None
+    where: str | None
+    keep_all: bool
+
+    @property
+    def is_default(self) -> bool:
+        return self.min_score is None and self.where is None and not self.keep_all
+
+    def condition(self, score_column: str) -> str | None:
+        """As SQL; None keeps every row. Raises UsageError for an empty condition, and for more than one."""
+        if sum([self.min_score is not None, self.where is not None, self.keep_all]) > 1:
+            raise UsageError("Use only one of --min-score, --where and --keep-all.")
+        if self.where is not None and not self.where.strip():
+            raise UsageError("--where is empty: is a shell variable unset? To keep every row, say --keep-all.")
+        if self.keep_all:
+            return None
+        if self.where is not None:
+            return self.where
+        quoted = score_column.replace('"', '""')
+        return f'"{quoted}" >= {3.0 if self.min_score is None else self.min_score}'

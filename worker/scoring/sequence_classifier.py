@@ -1,0 +1,96 @@
+"""The scorer that a transformers sequence classifier is."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from worker.scoring.backends import Backend
+from worker.scoring.device import device_name
+from worker.scoring.forward import Known, forward
+from worker.scoring.parity_trial import ParityTrial
+from worker.scoring.rows import EncodedRows, GoOn, Scores, always
+from worker.scoring.scorer import Place, ScorerInfo
+from worker.scoring.tokenizing.texts import Texts, plain_texts
+from worker.scoring.tokenizing.tokenize import TextTokenizer
+from worker.scoring.tokenizing.tokens import Tokens
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SequenceClassifier:
+    """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
+
+    model: str  # a Hub name or a folder
+    revision: str | None  # of a Hub model, if it is known
+    backend: Backend
+    tokenizer: TextTokenizer
+    device: torch.device
+    dtype: str
+    outputs: int
+    max_batch_tokens: int
+    parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
+
+    def __repr__(self) -> str:
+        """In one line: that of a dataclass would print the whole network."""
+        named = {
+            "revision": self.revision,
+            "dtype": self.dtype,
+            "device": str(self.device),
+            "backend": self.backend.name,
+        }
+        told = "".join(f", {name}={value!r}" for name, value in named.items() if value)
+        return f"SequenceClassifier({self.model!r}{told})"
+
+    @property
+    def info(self) -> ScorerInfo:
+        return ScorerInfo(
+            device=device_name(self.device),
+            device_type=self.device.type,
+            dtype=self.dtype,
+            backend=self.backend.name,
+            max_batch_tokens=self.max_batch_tokens,
+            parity=self.parity,
+        )
+
+    def score(self, texts: Texts, go_on: GoOn = always) -> Scores:
+        """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
+
+        `go_on` is asked after each batch; where it says no, the rows left are `missing`.
+        """
+        return self.score_encoded(self.encode(texts), go_on)
+
+    def encode(self, texts: Texts, place: Place | None = None) -> EncodedRows:
+        column = plain_texts(texts)
+        present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        tokens = self.tokenizer.encode(column.drop_null())
+        errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
+        if not tokens.lengths.all():
+            errors |= dict.fromkeys(present[tokens.lengths == 0].tolist(), "no token in the text")
+            filled = np.flatnonzero(tokens.lengths)
+            tokens, present = tokens.take(filled), present[filled]
+        return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
+
+    def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
+        """As `score`. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again."""
+        known = None if earlier is None else earlier.known[encoded.row_of_text]
+        texts = self.forward(encoded.tokens, go_on, known)
+        row_of = encoded.row_of_text
+        values = np.full((encoded.rows, self.outputs), np.nan, dtype=np.float32)
+        values[row_of] = texts.values
+        errors = encoded.errors | {int(row_of[text]): reason for text, reason in texts.errors.items()}
+        scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=row_of[texts.missing])
+        return scores if earlier is None else scores.filled_from(earlier)
+
+    def forward(self, tokens: Tokens, go_on: GoOn = always, known: Known | None = None) -> Scores:
+        """The logits of tokenised texts, in their order; `missing` are those not reached, and batches all `known`."""
+        return forward(
+            self.backend,
+            tokens,
+            outputs=self.outputs,
+            max_batch_tokens=self.max_batch_tokens,
+            go_on=go_on,
+            known=known,
+        )
+
+    def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
+        return replace(self, parity=parity)

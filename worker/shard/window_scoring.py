@@ -1,0 +1,101 @@
+"""The scores of a window, by every scoring of the run: taken from the checkpoint, or computed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fleet.scoring import Scoring
+from worker.scoring import Place, Scorer, Scores
+from worker.scoring.tokenizing.texts import plain_texts
+from worker.shard.blank import blank_rows, with_blank_errors, without
+from worker.shard.checkpoint import Checkpoint
+from worker.shard.progress import Progress
+from worker.shard.reader import Window
+from worker.shard.text_digest import text_digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedWindow:
+    """A window on its way to the device, with its texts for each scoring."""
+
+    window: Window
+    texts: tuple["_PreparedTexts", ...]
+
+    @property
+    def digests(self) -> list[str]:
+        return [texts.digest for texts in self.texts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PreparedTexts:
+    digest: str
+    earlier: Scores | None  # of an earlier attempt; maybe not of all rows
+    blank: list[int]
+    encoded: Any  # None if an earlier attempt left all scores
+
+
+class WindowScoring:
+    """Scores the windows of one shard. `scorers` has one for each scoring of the run, in the same order."""
+
+    def __init__(
+        self, shard: str, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]], checkpoint: Checkpoint
+    ) -> None:
+        self._shard = shard
+        self._scorings = scorings
+        self._scorers = scorers
+        self._checkpoint = checkpoint
+
+    def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
+        """Look into the checkpoint, and encode what is not in it."""
+        for window in windows:
+            columns = [plain_texts(window.rows.column(scoring.text_column)) for scoring in self._scorings]
+            digests = [text_digest(column) for column in columns]
+            found = self._checkpoint.scores_of(window.first_row, len(window.rows), digests)
+            place = Place(shard=self._shard, first_row=window.first_row)
+            texts = tuple(
+                map(self._prepared, self._scorings, self._scorers, columns, digests, found, [place] * len(found))
+            )
+            yield PreparedWindow(window=window, texts=texts)
+
+    def _prepared(
+        self,
+        scoring: Scoring,
+        scorer: Scorer[Any],
+        column: pa.LargeStringArray,
+        digest: str,
+        earlier: Scores | None,
+        place: Place,
+    ) -> _PreparedTexts:
+        blank = [] if scoring.score_blank else blank_rows(column)
+        is_known = earlier is not None and earlier.complete
+        encoded = None if is_known else scorer.encode(without(column, blank), place)
+        return _PreparedTexts(digest=digest, earlier=earlier, blank=blank, encoded=encoded)
+
+    def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
+        """The scores by each scoring. If the work is to end here they are not complete; all that there are is stored."""
+        rows = len(prepared.window.rows)
+        if all(texts.encoded is None for texts in prepared.texts):
+            progress.on_batch(rows)
+            return tuple(texts.earlier for texts in prepared.texts if texts.earlier)
+        all_scores: list[Scores] = []
+        for scoring, scorer, texts in zip(self._scorings, self._scorers, prepared.texts, strict=True):
+            is_to_end = any(not scores.complete for scores in all_scores)
+            all_scores.append(self._scores(texts, scorer, progress, _nothing(rows, scoring), is_to_end=is_to_end))
+        self._checkpoint.store(prepared.window.first_row, all_scores, prepared.digests)
+        return tuple(all_scores)
+
+    def _scores(
+        self, texts: _PreparedTexts, scorer: Scorer[Any], progress: Progress, nothing: Scores, *, is_to_end: bool
+    ) -> Scores:
+        if texts.encoded is None or is_to_end:
+            return texts.earlier or nothing
+        scores = scorer.score_encoded(texts.encoded, progress.on_batch, texts.earlier)
+        return with_blank_errors(scores, texts.blank)
+
+
+def _nothing(rows: int, scoring: Scoring) -> Scores:
+    values = np.full((rows, scoring.outputs), np.nan, dtype=np.float32)
+    return Scores(values=values, missing=np.arange(rows))
