@@ -40,7 +40,7 @@ class Attempts:
 
 @dataclass
 class ShardState:
-    """`at`: of a waiting shard, when it is due; of a sent one, when it was sent; of a running one, when its lease ends; else 0."""
+    """`at` is when a waiting shard is due, when a sent one was sent, when the lease of a running one ends; else 0."""
 
     record: Shard
     place: str = "waiting"  # or sent, running, failed, done
