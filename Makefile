@@ -38,7 +38,7 @@ faults: install               ## run after run in a storm of kills: make faults 
 power-loss: install           ## run after run, in each of which the power of Redis fails: ten minutes
 	PYTHONPATH=tests:tests/inject:. $(BIN)/python -m chaos.power_loss --trials $(TRIALS) --seed $(SEED) $(CHAOS)
 
-ledger-model: install         ## random calls to the ledger and to a model of it, which must agree; two minutes
+ledger-model: install         ## random calls to the ledger and to a model of it, which must agree; six minutes
 	PYTHONPATH=tests:. $(BIN)/python -m support.ledger_machine --steps $(STEPS) --seed $(SEED)
 
 check: install                ## form, types, layers, generated docs, deployment files
