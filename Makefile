@@ -6,13 +6,15 @@ BIN := .venv/bin
 SECONDS := 60
 SEED := 1
 TRIALS := 300
+# of `make ledger-model`
+STEPS := 100000
 
 # of `make test-light`: the tests that need no torch
-LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py \
-  $(addprefix tests/integration/test_,dispatch.py finalizer.py folder_output.py inputs.py ledger.py status.py workers.py) \
+LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
+  $(addprefix tests/integration/test_,dispatch.py finalizer.py folder_output.py inputs.py status.py workers.py) \
   $(addprefix tests/unit/test_,demo_data.py destination.py filter.py message.py settings.py shard.py spec.py storage_errors.py)
 
-.PHONY: install demo test test-light test-faults test-slow faults power-loss check format docs bench bench-ledger
+.PHONY: install demo test test-light test-faults test-slow faults power-loss ledger-model check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
@@ -35,6 +37,9 @@ faults: install               ## run after run in a storm of kills: make faults 
 
 power-loss: install           ## run after run, in each of which the power of Redis fails: ten minutes
 	PYTHONPATH=tests:tests/inject:. $(BIN)/python -m chaos.power_loss --trials $(TRIALS) --seed $(SEED) $(CHAOS)
+
+ledger-model: install         ## random calls to the ledger and to a model of it, which must agree; six minutes
+	PYTHONPATH=tests:. $(BIN)/python -m support.ledger_machine --steps $(STEPS) --seed $(SEED)
 
 check: install                ## form, types, layers, generated docs, deployment files
 	$(BIN)/ruff format --check .

@@ -2,8 +2,12 @@
 -- A shard is in one place at a time: waiting, sent, running, failed, or in receipts, which is done.
 local run, shards, waiting, sent, running, failed, receipts, attempts, scores, refused = unpack(KEYS)
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- The clock, in milliseconds. Time enters the scripts here alone.
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local now = now_ms()
 
 local NEVER_TRIED = 0 -- the place in `waiting` of a shard that nobody began; others stand by when they are due
 

@@ -1,0 +1,96 @@
+"""Connecting to Redis: every error says what to do, and none shows the password."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from producer.local.processes import running
+from producer.local.redis_server import find_redis_server
+from support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def locked_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a Redis whose password is `correct horse/1@2`."""
+    folder = tmp_path_factory.mktemp("r")
+    path = folder / "s"
+    password = "correct horse/1@2"
+    command = [find_redis_server(), "--port", "0", "--unixsocket", str(path), "--requirepass", password]
+    with running([*command, "--dir", str(folder), "--save", ""], log=folder / "log", stop_seconds=10):
+        wait_until(lambda: listens(path), description="Redis listens", seconds=10)
+        yield path
+
+
+def listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+class TestConnecting:
+    def test_no_redis_named_says_how_to_name_one(self) -> None:
+        with pytest.raises(UsageError, match="Set REDIS_URL"):
+            Ledger.connect(Settings(redis_url=None))
+
+    @pytest.mark.parametrize(
+        ("url", "address"),
+        [
+            ("redis://:s3cret@127.0.0.1:1/0", "127.0.0.1:1"),
+            ("redis://user:s3cret@127.0.0.1:1/0", "127.0.0.1:1"),
+            ("redis://:s3cret%40x@127.0.0.1:1/0", "127.0.0.1:1"),
+            ("redis://127.0.0.1:1/0?password=s3cret", "127.0.0.1:1"),
+            ("rediss://:s3cret@127.0.0.1:1/0", "127.0.0.1:1"),
+            ("unix://:s3cret@/nowhere/redis.sock", "/nowhere/redis.sock"),
+            ("unix:///nowhere/redis.sock?password=s3cret", "/nowhere/redis.sock"),
+            ("redis://:s3cret@no-such-host.invalid:6379/0", "no-such-host.invalid:6379"),
+        ],
+    )
+    def test_a_redis_that_does_not_answer_is_named_without_its_password(self, url: str, address: str) -> None:
+        with pytest.raises(UsageError) as refused:
+            Ledger.connect(Settings(redis_url=url))
+
+        message = str(refused.value)
+        assert f"No Redis answers at {address}" in message
+        assert "s3cret" not in message
+        assert "\n" not in message
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://:s3cret@host:1",
+            "host:6379",
+            "redis://:s3cret/x@host:6379/0",
+            "redis://:s3cret",
+            "redis://:s3cret@host:port",
+            "s3cret",
+        ],
+    )
+    def test_what_is_no_url_of_a_redis_is_refused_without_its_password(self, url: str) -> None:
+        with pytest.raises(UsageError, match="REDIS_URL") as refused:
+            Ledger.connect(Settings(redis_url=url))
+
+        assert "s3cret" not in str(refused.value)
+
+    @pytest.mark.parametrize("url", ["unix://{}", "unix://:wr0ng@{}"])
+    def test_a_wrong_or_missing_password_is_told_without_it(self, locked_socket: Path, url: str) -> None:
+        with pytest.raises(UsageError, match="refuses the password") as refused:
+            Ledger.connect(Settings(redis_url=url.format(locked_socket)))
+
+        assert str(locked_socket) in str(refused.value)
+        assert "wr0ng" not in str(refused.value)
+
+    def test_the_password_file_opens_it(self, locked_socket: Path, tmp_path: Path) -> None:
+        (tmp_path / "password").write_text("correct horse/1@2\n")
+        settings = Settings(redis_url=f"unix://{locked_socket}", redis_password_file=tmp_path / "password")
+
+        assert Ledger.connect(settings).run_ids() == []
+
+    def test_a_missing_password_file_is_named(self, tmp_path: Path) -> None:
+        settings = Settings(redis_url="redis://127.0.0.1:1", redis_password_file=tmp_path / "absent")
+
+        with pytest.raises(UsageError, match="absent"):
+            Ledger.connect(settings)

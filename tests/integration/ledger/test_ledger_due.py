@@ -1,0 +1,182 @@
+"""Which shards need a message, and which leases have run out."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from fleet.errors import LeaseLost
+from fleet.ledger import Ledger, Refusal
+from fleet.settings import Settings
+from fleet.spec import RunSpec
+from support.ledger_states import (
+    LEASE_SECONDS,
+    OUTAGE_SECONDS,
+    A,
+    B,
+    C,
+    again,
+    age_messages,
+    claimed,
+    end_back_off,
+    end_lease,
+    fresh,
+    nobody_looked_for,
+    redis_ms,
+    resent,
+)
+from support.records import a_receipt, a_shard
+
+
+class TestDue:
+    def test_fresh_shards_are_due_once_as_far_as_there_is_room(self, ledger: Ledger, run: str) -> None:
+        assert fresh(ledger, run, room=0) == []
+        assert fresh(ledger, run, room=2) == [A.name, B.name]
+        assert fresh(ledger, run) == [C.name]
+        assert fresh(ledger, run) == []
+
+    def test_shards_that_were_begun_are_due_whatever_room_there_is(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        ledger.release(claimed(ledger, run, A))
+        claimed(ledger, run, B)
+        end_lease(client, run, B)
+        ledger.retry_later(claimed(ledger, run, C), "network", "")
+        end_back_off(client, run, C)
+
+        due = ledger.take_due(run, room=0)
+
+        assert sorted(due.again) == [A.name, B.name, C.name]
+        assert (due.fresh, len(due)) == ([], 3)
+        assert ledger.counts(run).running == 0
+
+    def test_a_sent_shard_can_be_claimed(self, ledger: Ledger, run: str) -> None:
+        fresh(ledger, run)
+
+        assert claimed(ledger, run).attempt == 1
+
+    def test_a_running_shard_is_not_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        fresh(ledger, run)
+        claimed(ledger, run)
+        age_messages(client, run)
+
+        assert sorted(resent(ledger, run)) == [B.name, C.name]
+        assert ledger.counts(run).running == 1
+
+    def test_a_shard_that_was_claimed_or_sent_again_meanwhile_is_not_lost(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        fresh(ledger, run)
+        age_messages(client, run)
+        lost = ledger.sent_before(run, seconds=60)
+        claimed(ledger, run, A)
+        ledger.queue_again(run, [B.name], seconds=60)
+        again(ledger, run)
+
+        assert sorted(lost) == [A.name, B.name, C.name]
+        assert ledger.queue_again(run, lost, seconds=60) == 1
+        assert again(ledger, run) == [C.name]
+
+    def test_a_young_message_is_not_sent_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        fresh(ledger, run)
+        age_messages(client, run, seconds=50)
+
+        assert resent(ledger, run, resend_seconds=60) == []
+
+    def test_done_and_failed_shards_are_never_due(self, ledger: Ledger, run: str) -> None:
+        ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
+        ledger.fail(claimed(ledger, run, B), "broken", "")
+
+        due = ledger.take_due(run, room=10)
+
+        assert (due.again, due.fresh) == ([], [C.name])
+
+    def test_sweeps_at_once_share_the_shards(self, redis_url: str, spec: RunSpec) -> None:
+        ledger = Ledger.connect(Settings(redis_url=redis_url))
+        shards = [a_shard(f"{number:04}") for number in range(2_500)]
+        ledger.create_run(spec, shards, now=1.0)
+        for shard in shards[:500]:
+            ledger.release(claimed(ledger, spec.run_id, shard))
+
+        def sweep(_: int) -> list[str]:
+            due = ledger.take_due(spec.run_id, room=1_000)
+            return due.again + due.fresh
+
+        with ThreadPoolExecutor(6) as threads:
+            taken = [name for names in threads.map(sweep, range(6)) for name in names]
+
+        assert len(taken) == len(set(taken)) == 2_500
+
+    def test_forgotten_messages_and_leases_are_due_at_once(self, ledger: Ledger, run: str) -> None:
+        fresh(ledger, run)
+        ledger.release(claimed(ledger, run, B))
+        assert again(ledger, run) == [B.name]
+        claim = claimed(ledger, run)
+
+        ledger.forget_messages(run)
+
+        due = ledger.take_due(run, room=10)
+        assert (sorted(due.again), due.fresh) == ([A.name, B.name], [C.name])
+        with pytest.raises(LeaseLost):
+            ledger.complete(claim, a_receipt(run, A))
+
+
+class TestOutages:
+    """Nobody could look for longer than three sweeps: Redis was away, and no worker could renew."""
+
+    def test_leases_that_ran_out_meanwhile_get_one_more(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        end_lease(client, run, seconds_ago=10)
+        nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+
+        assert again(ledger, run) == []
+
+        lease_end = client.zscore(f"shardsift:run:{run}:running", A.name)
+        assert (lease_end - redis_ms(client)) / 1000 == pytest.approx(LEASE_SECONDS, abs=2)
+        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
+        ledger.renew(claim, rows=1)
+
+    def test_but_only_one_however_seldom_anybody_looks(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claimed(ledger, run)
+        outcomes = []
+        for _ in (1, 2):
+            end_lease(client, run, seconds_ago=10)
+            nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+            outcomes.append(again(ledger, run))
+
+        assert outcomes == [[], [A.name]]
+
+    def test_whoever_renewed_since_is_spared_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        for _ in (1, 2):
+            end_lease(client, run, seconds_ago=10)
+            nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+            assert again(ledger, run) == []
+            ledger.renew(claim, rows=1)
+
+    def test_leases_that_had_run_out_before_are_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claimed(ledger, run)
+        end_lease(client, run, seconds_ago=OUTAGE_SECONDS + 10)
+        nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+
+        assert again(ledger, run) == [A.name]
+
+    def test_a_pause_between_sweeps_is_no_outage(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claimed(ledger, run)
+        end_lease(client, run, seconds_ago=10)
+        nobody_looked_for(client, run, OUTAGE_SECONDS - 5)
+
+        assert again(ledger, run) == [A.name]
+
+    def test_the_workers_of_a_large_fleet_are_all_spared(
+        self, ledger: Ledger, client: redis.Redis, spec: RunSpec
+    ) -> None:
+        shards = [a_shard(f"{number:04}") for number in range(1_100)]
+        ledger.create_run(spec, shards, now=1.0)
+        for shard in shards:
+            claimed(ledger, spec.run_id, shard, owner=f"w{shard.name}")
+            end_lease(client, spec.run_id, shard, seconds_ago=10)
+        nobody_looked_for(client, spec.run_id, OUTAGE_SECONDS + 5)
+
+        assert [again(ledger, spec.run_id), again(ledger, spec.run_id)] == [[], []]
+        assert ledger.counts(spec.run_id).running == 1_100

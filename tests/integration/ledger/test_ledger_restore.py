@@ -1,0 +1,73 @@
+"""Receipts beside the outputs rebuild a lost ledger."""
+
+import redis
+
+from fleet.ledger import Ledger, Refusal
+from fleet.spec import RunSpec
+from support.ledger_states import A, B, C, checkpoint_bytes, claimed, fresh
+from support.records import a_receipt, a_shard
+
+
+class TestRestore:
+    """Receipts lie beside the outputs; a Redis that lost all takes them back."""
+
+    def test_shards_with_a_receipt_are_done(self, ledger: Ledger, run: str) -> None:
+        assert ledger.restore(run, [a_receipt(run, A), a_receipt(run, C)]) == 2
+
+        counts = ledger.counts(run)
+        assert (counts.queued, counts.done, counts.shards) == (1, 2, 3)
+        assert (counts.rows_in, counts.rows_kept, counts.rows_dropped, counts.rows_errored) == (20, 12, 6, 2)
+        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
+        assert fresh(ledger, run) == [B.name]
+        assert list(ledger.receipts(run)) == [a_receipt(run, A), a_receipt(run, C)]
+
+    def test_restoring_twice_does_nothing_more(self, ledger: Ledger, run: str) -> None:
+        again = [ledger.restore(run, [a_receipt(run, A)]) for _ in range(2)]
+
+        assert again == [1, 0]
+        assert ledger.counts(run).rows_in == 10
+
+    def test_shards_that_are_held_done_failed_or_unheard_of_are_left_alone(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run, A)
+        ledger.complete(claimed(ledger, run, B, owner="w2"), a_receipt(run, B))
+        ledger.fail(claimed(ledger, run, C, owner="w3"), "corrupt", "")
+        others = a_receipt(run, B, rows_kept=5, rows_dropped=4)
+
+        assert ledger.restore(run, [a_receipt(run, A), others, a_receipt(run, C), a_receipt(run, a_shard("x"))]) == 0
+
+        counts = ledger.counts(run)
+        assert (counts.running, counts.done, counts.failed, counts.rows_kept) == (1, 1, 1, 6)
+        ledger.renew(claim, rows=1)
+
+    def test_a_sent_shard_is_taken_too_and_its_message_finds_it_done(self, ledger: Ledger, run: str) -> None:
+        fresh(ledger, run)
+
+        assert ledger.restore(run, [a_receipt(run, A)]) == 1
+
+        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
+        assert ledger.counts(run).open == 2
+
+    def test_its_checkpoint_is_freed(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.save_scores(claim, 0, b"scores")
+        ledger.release(claim)
+
+        ledger.restore(run, [a_receipt(run, A)])
+
+        assert client.keys(f"shardsift:run:{run}:*:{A.name}") == []
+        assert checkpoint_bytes(client, run) == 0
+
+    def test_a_worker_that_recorded_the_same_receipt_hears_that_it_counts(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.release(claim)
+        ledger.restore(run, [a_receipt(run, A)])
+
+        assert ledger.complete(claim, a_receipt(run, A)) == 2
+        assert ledger.counts(run).rows_in == 10
+
+    def test_more_receipts_than_fit_in_one_call_are_all_taken(self, ledger: Ledger, spec: RunSpec) -> None:
+        shards = [a_shard(f"{number:05}") for number in range(1_234)]
+        ledger.create_run(spec, shards, now=1.0)
+
+        assert ledger.restore(spec.run_id, (a_receipt(spec.run_id, shard) for shard in shards)) == 1_234
+        assert ledger.counts(spec.run_id).open == 0

@@ -1,0 +1,121 @@
+"""Writing a run, listing runs, and counting shards and rows."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.ledger import Claim, Ledger
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from support.ledger_states import A, B, C, claimed, fresh
+from support.records import a_receipt, a_shard, a_spec
+from support.waiting import wait_until
+
+
+class TestRuns:
+    def test_shards_written_twice_are_there_once(self, ledger: Ledger, spec: RunSpec) -> None:
+        added = [ledger.create_run(spec, [A, B], now=1.0), ledger.create_run(spec, [A, B, C], now=2.0)]
+
+        assert added == [2, 1]
+        assert ledger.counts(spec.run_id).shards == ledger.counts(spec.run_id).queued == 3
+
+    def test_writing_it_again_leaves_states_alone(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.complete(claimed(ledger, run, B), a_receipt(run, B))
+
+        ledger.create_run(spec, [A, B, C], now=time.time())
+
+        ledger.renew(claim, rows=1)
+        counts = ledger.counts(run)
+        assert (counts.queued, counts.running, counts.done) == (1, 1, 1)
+
+    def test_more_shards_than_fit_in_one_call_are_all_written(self, ledger: Ledger, spec: RunSpec) -> None:
+        shards = [a_shard(f"{number:05}") for number in range(2_345)]
+
+        assert ledger.create_run(spec, shards, now=1.0) == 2_345
+        taken = [fresh(ledger, spec.run_id) for _ in range(4)]
+        assert [len(names) for names in taken] == [1000, 1000, 345, 0]
+        assert sorted(name for names in taken for name in names) == [shard.name for shard in shards]
+
+    def test_a_run_whose_producer_died_midway_is_not_complete_until_written_again(
+        self, ledger: Ledger, spec: RunSpec
+    ) -> None:
+        def listing_that_breaks_off() -> Iterator[Shard]:
+            yield from (a_shard(f"{number:05}") for number in range(1_500))
+            raise ConnectionError("the listing broke off")
+
+        with pytest.raises(ConnectionError):
+            ledger.create_run(spec, listing_that_breaks_off(), now=1.0)
+        midway, was_complete = ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)
+        ledger.create_run(spec, (a_shard(f"{number:05}") for number in range(1_600)), now=1.0)
+
+        assert 0 < midway <= 1_500
+        assert not was_complete
+        assert (ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)) == (1_600, True)
+
+    def test_no_run_is_not_a_complete_one(self, ledger: Ledger) -> None:
+        assert not ledger.is_enqueued("nope")
+
+    def test_the_spec_comes_back_as_it_was(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
+        assert ledger.spec(run) == spec
+
+    def test_an_unknown_run_is_told_with_those_there_are(self, ledger: Ledger, run: str) -> None:
+        with pytest.raises(UsageError, match=f"no run 'nope'.*{run}"):
+            ledger.spec("nope")
+
+    def test_runs_are_listed_newest_first(self, ledger: Ledger) -> None:
+        old, new = a_spec(input_revision="old"), a_spec(input_revision="new")
+        ledger.create_run(new, [A], now=3e9)
+        ledger.create_run(old, [A], now=2e9)
+        ledger.create_run(old, [A], now=4e9)
+
+        assert ledger.run_ids()[:2] == [new.run_id, old.run_id]
+
+    def test_runs_do_not_see_each_others_shards(self, ledger: Ledger, run: str) -> None:
+        other = a_spec(input_revision=f"other of {run}")
+        ledger.create_run(other, [A], now=1.0)
+
+        ledger.complete(claimed(ledger, run), a_receipt(run, A))
+
+        assert ledger.counts(other.run_id).done == 0
+        assert isinstance(ledger.claim(other.run_id, A.name, "w2"), Claim)
+
+
+class TestCounts:
+    def test_a_new_run_is_all_queued(self, ledger: Ledger, run: str) -> None:
+        counts = ledger.counts(run)
+
+        assert (counts.shards, counts.queued, counts.open, counts.done, counts.seconds) == (3, 3, 3, 0, 0.0)
+
+    def test_rows_of_running_shards_are_seen_and_not_counted_twice(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run)
+        ledger.renew(claim, rows=7)
+        ledger.renew(claimed(ledger, run, B), rows=4)
+        before = ledger.counts(run)
+
+        ledger.complete(claim, a_receipt(run, A))
+
+        assert (before.rows_running, before.rows_scored) == (11, 11)
+        after = ledger.counts(run)
+        assert (after.rows_running, after.rows_in, after.rows_scored) == (4, 10, 14)
+
+    def test_rows_of_a_dead_attempt_do_not_stay(self, ledger: Ledger, run: str) -> None:
+        ledger.renew(claimed(ledger, run), rows=7)
+
+        claimed(ledger, run)
+
+        assert ledger.counts(run).rows_running == 0
+
+    def test_time_stands_still_when_nothing_is_open(self, ledger: Ledger, run: str) -> None:
+        for shard in (A, B, C):
+            ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
+        seconds, now = ledger.counts(run).seconds, time.monotonic()
+
+        wait_until(lambda: time.monotonic() > now + 0.02, description="some time passes")
+
+        assert ledger.counts(run).seconds == seconds
+
+    def test_no_counts_are_those_of_no_run(self, ledger: Ledger) -> None:
+        assert ledger.counts("nope").shards == 0

@@ -1,0 +1,402 @@
+"""The ledger as plain Python: what each method of `fleet.ledger.Ledger` must return or raise, and the state that it must leave.
+
+It has the methods of `Ledger` with their parameters, for a single run. `now` is the clock in milliseconds; the caller moves it.
+"""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fleet.errors import LeaseLost, RunUnknown, UsageError
+from fleet.ledger import Claim, Publication, Refusal
+from fleet.ledger.records import Due
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+
+LEASE, OUTAGE, BACKOFF, MAX_BACKOFF = 60_000, 45_000, 5_000, 600_000  # ms
+MAX_CRASHES, MAX_ERRORS, MAX_DAMAGED = 3, 3, 3
+CHECKPOINT_BYTES = 100
+NEVER_TRIED = 0
+
+
+@dataclass
+class Attempts:
+    """What is known of the attempts at a shard that is not done."""
+
+    attempts: int = 0
+    crashes: int = 0
+    errors: int = 0
+    token: str | None = None
+    owner: str | None = None
+    error: str = ""
+    previous: Receipt | None = None
+    spilled: bool = False
+    spared: bool = False
+    rows: int = 0
+    scores: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class ShardState:
+    """`at` is when a waiting shard is due, when a sent one was sent, when the lease of a running one ends; else 0."""
+
+    record: Shard
+    place: str = "waiting"  # or sent, running, failed, done
+    at: int = NEVER_TRIED
+    receipt: Receipt | None = None
+    attempts: Attempts | None = None  # None: never begun, or done
+
+
+@dataclass
+class RunState:
+    shards: dict[str, ShardState] = field(default_factory=dict)
+    enqueued: bool = False
+    cancelled: bool = False
+    publication: Publication | None = None
+    publishing: bool = False
+    receipts_version: int = 0
+    damaged: dict[str, int] = field(default_factory=dict)
+    refused_outputs: int = 0
+    refused_files: int = 0
+
+
+class LedgerModel:
+    def __init__(self, spec: RunSpec, now: int) -> None:
+        self.spec = spec
+        self.now = now
+        self.lose_all()
+
+    # --- Redis itself ---
+
+    def lose_all(self) -> None:
+        self.state = RunState()
+        self.fence = 0
+        self.looked: int | None = None
+
+    def saved(self) -> Any:
+        return deepcopy((self.state, self.fence, self.looked))
+
+    def put_back(self, saved: Any) -> None:
+        self.state, self.fence, self.looked = deepcopy(saved)
+
+    # --- the run ---
+
+    def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
+        new = [shard for shard in shards if shard.name not in self.state.shards]
+        self.state.shards |= {shard.name: ShardState(shard) for shard in new}
+        self.state.cancelled = False
+        if new:
+            self.state.publication = None
+        return len(new)
+
+    def mark_enqueued(self, run_id: str) -> None:
+        self.state.enqueued = True
+
+    def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
+        known = [(self.state.shards[shard.name], shard) for shard in shards if shard.name in self.state.shards]
+        changed = [(state, shard) for state, shard in known if state.place != "done" and state.record != shard]
+        for state, shard in changed:
+            state.record = shard
+        return len(changed)
+
+    def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
+        return sum(self._done(state, receipt) for state, receipt in self._queued(receipts))
+
+    def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
+        noted = 0
+        for state, receipt in self._queued(receipts):
+            known = self._begun(state)
+            noted += known.previous is None
+            known.previous = known.previous or receipt
+        return noted
+
+    def cancel(self, run_id: str) -> None:
+        if self.state.publication and not self._open():
+            raise UsageError
+        self.state.cancelled = True
+
+    def retry(self, run_id: str, *, done_too: bool) -> int:
+        self.state.cancelled = False
+        self.state.damaged.clear()
+        chosen = self._in("failed", "done") if done_too else self._in("failed")
+        for _, state in chosen:
+            self._undone(state)
+            state.place, state.at = "waiting", NEVER_TRIED
+            if state.attempts:
+                state.attempts = replace(state.attempts, crashes=0, errors=0, error="", token=None)
+        return len(chosen)
+
+    def requeue(self, run_id: str, damaged: dict[str, str], *, of: list[Receipt]) -> int:
+        staged = {receipt.shard: receipt.data.staged_path for receipt in of}
+        requeued = 0
+        for name, reason in damaged.items():
+            state = self.state.shards.get(name)
+            if state is None or state.receipt is None:
+                continue
+            if name in staged and state.receipt.data.staged_path != staged[name]:
+                continue
+            times = self.state.damaged[name] = self.state.damaged.get(name, 0) + 1
+            failed = times >= MAX_DAMAGED
+            error = f"{reason} (found so {times} times)" if failed else reason
+            state.attempts = Attempts(previous=state.receipt, error=error)
+            self._undone(state)
+            state.place, state.at = ("failed", 0) if failed else ("waiting", self.now)
+            self.state.refused_files += 1
+            requeued += 1
+        return requeued
+
+    # --- messages ---
+
+    def take_due(self, run_id: str, *, room: int) -> Due:
+        looked, self.looked = self.looked or self.now, self.now
+        if self.state.cancelled or not self.state.enqueued:
+            return Due(again=[], fresh=[], more=False)
+        for _, state in self._in("running"):
+            if state.at <= self.now:
+                self._expire(state, was_away=self.now - looked > OUTAGE, looked=looked)
+        waiting = sorted((state.at, name) for name, state in self._in("waiting") if state.at <= self.now)
+        again = [name for at, name in waiting if at > NEVER_TRIED]
+        fresh = [name for at, name in waiting if at == NEVER_TRIED][:room]
+        for name in again + fresh:
+            self.state.shards[name].place, self.state.shards[name].at = "sent", self.now
+        return Due(again=again, fresh=fresh, more=False)
+
+    def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
+        sent = sorted((state.at, name) for name, state in self._in("sent"))
+        return [name for at, name in sent if at <= self.now - seconds * 1000]
+
+    def queue_again(self, run_id: str, names: list[str], *, seconds: float) -> int:
+        lost = [name for name in self.sent_before(run_id, seconds=seconds) if name in names]
+        for name in lost:
+            self._wait(self.state.shards[name])
+        return len(lost)
+
+    def forget_messages(self, run_id: str) -> None:
+        for _, state in self._in("running"):
+            self._end_token(state)
+            self._count(state, attempts=-1, crashes=-1)
+            self._wait(state)
+        for _, state in self._in("sent"):
+            state.place, state.at = "waiting", self.now if state.attempts else NEVER_TRIED
+
+    # --- one shard ---
+
+    def claim(self, run_id: str, name: str, owner: str, *, nonce: str) -> Claim | Refusal:
+        state = self.state.shards.get(name)
+        if state is None:
+            return Refusal.UNKNOWN
+        if self.state.cancelled:
+            return Refusal.CANCELLED
+        if state.place in ("done", "failed"):
+            return Refusal(state.place)
+        if state.place == "running":
+            known = self._begun(state)
+            if known.token and known.token.endswith(nonce):
+                return self._claim(state)
+            if state.at > self.now and known.owner != owner:
+                return Refusal.RUNNING
+            self._crash(state, "The process that scored it ended without a word.")
+        if state.place == "waiting" and state.at > self.now:
+            return Refusal.WAITING
+        known = self._begun(state)
+        if known.crashes >= MAX_CRASHES:
+            self._give_up(state)
+            return Refusal.FAILED
+        self.fence += 1
+        known.token, known.owner, known.rows, known.spared = f"{self.fence}-{nonce}", owner, 0, False
+        self._count(state, attempts=1, crashes=1)
+        self._run(state)
+        return self._claim(state)
+
+    def renew(self, claim: Claim, *, rows: int) -> None:
+        state = self._writable(claim, unknown=RunUnknown)
+        if self.state.cancelled:
+            raise LeaseLost
+        known = self._begun(state)
+        if known.token != claim.token:
+            known.token, known.owner = claim.token, None
+            self._count(state, attempts=1, crashes=1)
+        known.rows, known.spared = rows, False
+        self._run(state)
+
+    def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
+        known = self._begun(self._writable(claim, unknown=LeaseLost))
+        others = self.checkpoint_bytes() - len(known.scores.get(window, b""))
+        if others + len(scores) > CHECKPOINT_BYTES:
+            known.spilled = True
+            return False
+        known.scores[window] = scores
+        return True
+
+    def saved_scores(self, claim: Claim) -> dict[int, bytes]:
+        state = self.state.shards.get(claim.shard.name)
+        return state.attempts.scores if state and state.attempts else {}
+
+    def complete(self, claim: Claim, receipt: Receipt) -> int:
+        state = self.state.shards.get(claim.shard.name)
+        if state is None or state.receipt != receipt:
+            try:
+                self._done(self._writable(claim, unknown=RunUnknown), receipt)
+            except LeaseLost:
+                self.state.refused_outputs += 1
+                raise
+        return self._open()
+
+    def release(self, claim: Claim) -> None:
+        if state := self._ours(claim):
+            self._count(state, attempts=-1, crashes=-1)
+            self._wait(state)
+
+    def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: int) -> int:
+        if state := self._ours(claim, error):
+            self._count(state, crashes=-1, errors=1)
+            self._fail_or_wait(state, self._begun(state).errors, MAX_ERRORS, least=after_seconds * 1000)
+        return self._open()
+
+    def record_crash(self, claim: Claim, error: str, traceback: str) -> int:
+        if state := self._ours(claim, error):
+            self._fail_or_wait(state, self._begun(state).crashes, MAX_CRASHES)
+        return self._open()
+
+    def fail(self, claim: Claim, error: str, traceback: str) -> int:
+        if state := self._ours(claim, error):
+            self._give_up(state)
+        return self._open()
+
+    def report_crash(self, run_id: str, name: str, owner: str, error: str) -> int:
+        state = self.state.shards.get(name)
+        if state and state.attempts and state.attempts.owner == owner:
+            state.attempts.error = error
+            if state.place == "running":
+                self._end_token(state)
+                self._fail_or_wait(state, state.attempts.crashes, MAX_CRASHES, backoff=0)
+        return self._open()
+
+    # --- publication ---
+
+    def begin_publishing(self, run_id: str) -> int | None:
+        if self.state.cancelled:
+            return None
+        self.state.publishing = True
+        return self.state.receipts_version
+
+    def record_publication(self, run_id: str, publication: Publication, *, version: int | None) -> bool:
+        self.state.publishing = False
+        is_current = version in (None, self.state.receipts_version)
+        self.state.publication = publication if is_current else None
+        if is_current:
+            self.state.cancelled = False
+        return is_current
+
+    def withdraw_publication(self, run_id: str) -> None:
+        self.state.publication = None
+
+    # --- what the methods share ---
+
+    def checkpoint_bytes(self) -> int:
+        known = [state.attempts for state in self.state.shards.values() if state.attempts]
+        return sum(len(scores) for attempts in known for scores in attempts.scores.values())
+
+    def _in(self, *places: str) -> list[tuple[str, ShardState]]:
+        return [(name, state) for name, state in self.state.shards.items() if state.place in places]
+
+    def _open(self) -> int:
+        return len(self._in("waiting", "sent", "running"))
+
+    def _queued(self, receipts: Iterable[Receipt]) -> list[tuple[ShardState, Receipt]]:
+        queued = dict(self._in("waiting", "sent"))
+        return [(queued[receipt.shard], receipt) for receipt in receipts if receipt.shard in queued]
+
+    def _writable(self, claim: Claim, *, unknown: type[Exception]) -> ShardState:
+        """The shard, if the claim's token is its newest, or newer than all that the ledger knows while no worker holds it."""
+        state = self.state.shards.get(claim.shard.name)
+        if state is None:
+            raise unknown
+        newest = state.attempts.token if state.attempts else None
+        is_forgotten = int(claim.token.partition("-")[0]) > self.fence
+        if state.place in ("done", "failed") or newest == f"ended {claim.token}":
+            raise LeaseLost
+        if newest != claim.token and (not is_forgotten or state.place == "running"):
+            raise LeaseLost
+        return state
+
+    def _ours(self, claim: Claim, error: str = "") -> ShardState | None:
+        """The shard, if its newest attempt is this claim's, which ends here."""
+        state = self.state.shards.get(claim.shard.name)
+        if state is None or state.attempts is None or state.attempts.token != claim.token:
+            return None
+        state.attempts.error = error or state.attempts.error
+        if state.place == "failed":
+            return None
+        self._end_token(state)
+        return state
+
+    def _claim(self, state: ShardState) -> Claim:
+        known = self._begun(state)
+        return Claim(
+            run_id=self.spec.run_id,
+            shard=state.record,
+            spec=self.spec,
+            token=str(known.token),
+            attempt=known.attempts,
+            spilled=known.spilled,
+            previous=known.previous,
+        )
+
+    def _begun(self, state: ShardState) -> Attempts:
+        state.attempts = state.attempts or Attempts()
+        return state.attempts
+
+    def _count(self, state: ShardState, *, attempts: int = 0, crashes: int = 0, errors: int = 0) -> None:
+        known = self._begun(state)
+        known.attempts, known.crashes = known.attempts + attempts, known.crashes + crashes
+        known.errors += errors
+
+    def _crash(self, state: ShardState, error: str) -> None:
+        known = self._begun(state)
+        known.error, known.rows, known.spared = error, 0, False
+
+    def _end_token(self, state: ShardState) -> None:
+        known = self._begun(state)
+        known.token, known.rows, known.spared = f"ended {known.token}", 0, False
+
+    def _expire(self, state: ShardState, *, was_away: bool, looked: int) -> None:
+        known = self._begun(state)
+        if was_away and state.at > looked and not known.spared:
+            known.spared = True
+            self._run(state)
+            return
+        self._crash(state, "Its worker vanished: no word for as long as a lease lasts.")
+        if known.crashes >= MAX_CRASHES:
+            self._give_up(state)
+        else:
+            self._wait(state)
+
+    def _fail_or_wait(
+        self, state: ShardState, tries: int, limit: int, *, backoff: int = BACKOFF, least: int = 0
+    ) -> None:
+        if tries >= limit:
+            self._give_up(state)
+        else:
+            self._wait(state, max(least, min(MAX_BACKOFF, backoff * 4 ** max(0, tries - 1))))
+
+    def _run(self, state: ShardState) -> None:
+        state.place, state.at = "running", self.now + LEASE
+
+    def _wait(self, state: ShardState, ms: int = 0) -> None:
+        state.place, state.at = "waiting", self.now + ms
+
+    def _give_up(self, state: ShardState) -> None:
+        state.place, state.at = "failed", 0
+
+    def _done(self, state: ShardState, receipt: Receipt) -> int:
+        state.place, state.at, state.receipt, state.attempts = "done", 0, receipt, None
+        self.state.receipts_version += 1
+        return 1
+
+    def _undone(self, state: ShardState) -> None:
+        if state.receipt:
+            state.receipt = self.state.publication = None
+            self.state.receipts_version += 1
