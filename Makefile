@@ -9,8 +9,8 @@ TRIALS := 300
 
 # of `make test-light`: the tests that need no torch
 LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py \
-  $(addprefix tests/integration/test_,dispatch.py finalizer.py folder_output.py inputs.py ledger.py status.py workers.py) \
-  $(addprefix tests/unit/test_,demo_data.py destination.py filter.py message.py settings.py shard.py spec.py storage_errors.py)
+  $(addprefix tests/integration/test_,dispatch.py filter.py finalizer.py folder_output.py inputs.py ledger.py status.py workers.py) \
+  $(addprefix tests/unit/test_,demo_data.py destination.py message.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo test test-light test-faults test-slow faults power-loss check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
@@ -18,8 +18,8 @@ install: .venv/dev.installed  ## everything a developer needs, into .venv
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
-test: install                 ## all tests, two at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+test: install                 ## the everyday tests, three at a time: much of their time is waiting for processes
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)

@@ -862,43 +862,6 @@ def done_on_the_hub(ledger: Ledger, spec: RunSpec, number: int) -> None:
     ledger.complete(claimed(ledger, spec, shard), a_receipt(spec.run_id, shard))
 
 
-class TestWaveRule:
-    RULE = WaveRule(shards=100, seconds=3600)
-    NOW = 1_000_000.0
-
-    @pytest.mark.parametrize(
-        ("ages", "is_due"),
-        [
-            ([], False),
-            ([0.0] * 99, False),
-            ([0.0] * 100, True),
-            ([3599.0, 0.0], False),
-            ([3600.0, 0.0], True),
-            ([-7200.0], False),  # by a clock that is ahead of ours
-        ],
-    )
-    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], is_due: bool) -> None:
-        unsaved = [aged(self.NOW - age) for age in ages]
-
-        assert self.RULE.is_due(unsaved, now=self.NOW) == is_due
-
-    @pytest.mark.parametrize(
-        ("shards", "sizes"),
-        [(1, [1]), (100, [100]), (107, [107]), (199, [199]), (200, [100, 100]), (301, [101, 101, 99])],
-    )
-    def test_waves_are_of_about_equal_size(self, shards: int, sizes: list[int]) -> None:
-        unsaved = [aged(float(number)) for number in range(shards)]
-
-        waves = self.RULE.waves(unsaved)
-
-        assert [len(wave) for wave in waves] == sizes
-        assert [receipt for wave in waves for receipt in wave] == unsaved
-
-
-def aged(finished_at: float) -> Receipt:
-    return scored_by(A, finished_at=finished_at)
-
-
 def answers(folder: Path) -> bool:
     with redis.Redis(unix_socket_path=f"{folder}/s") as client:
         try:
