@@ -36,7 +36,6 @@ from producer.finalizer.app import finalize_run_task
 from producer.finalizer.card import dataset_card
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
-from producer.finalizer.waves import WaveRule
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis, find_redis_server
 from producer.progress import progress_line
