@@ -15,10 +15,10 @@ import pytest
 from fleet.dispatch import queue_length
 from fleet.workers import list_workers
 from producer.local.processes import Child
-from support.fault_runs import child_of
-from support.faults import Faults
+from support.disturbed_runs import child_of
 from support.fleet import Fleet
 from support.models import overflowing_classifier
+from support.orders import Faults
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until

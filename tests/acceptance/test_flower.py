@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.faults import Faults
 from support.fleet import Fleet
+from support.orders import Faults
 from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until

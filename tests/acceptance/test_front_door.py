@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from hubserver import HubServer
-from support.faults import Faults
 from support.fleet import Fleet
+from support.orders import Faults
 from support.processes import BIN, call_command, run_command
 
 

@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 from chaos.campaign import CampaignPlan, campaign
-from chaos.faults import KILLS, Kind
+from chaos.kinds import KILLS, Kind
 from chaos.report import figures_of
 from chaos.server import RedisServer
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
 from support.fleet import Fleet
+from support.orders import Faults
 from support.waiting import wait_until
 
 SEED, MOST_SECONDS = 7, 120

@@ -12,8 +12,8 @@ from fleet.settings import Settings
 from producer.enqueue import Plan, enqueue, plan_run
 from producer.local.processes import Child, running
 from producer.options import RunOptions
-from support.faults import Faults
 from support.fleet import Fleet
+from support.orders import Faults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
 from support.waiting import wait_until
