@@ -11,17 +11,18 @@ STEPS := 100000
 
 # of `make test-light`: the tests that need no torch
 LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
-  $(addprefix tests/integration/test_,dispatch.py finalizer.py folder_output.py inputs.py status.py workers.py) \
-  $(addprefix tests/unit/test_,demo_data.py destination.py filter.py message.py settings.py shard.py spec.py storage_errors.py)
+  $(addprefix tests/integration/test_,dispatch.py filter.py finalizer.py folder_output.py inputs.py status.py workers.py) \
+  $(addprefix tests/unit/test_,demo_data.py destination.py message.py settings.py shard.py spec.py storage_errors.py)
 
-.PHONY: install demo test test-light test-faults test-slow faults power-loss ledger-model check format docs bench bench-ledger
+.PHONY: install demo test test-light test-faults test-slow test-lowest release-check coverage faults power-loss ledger-model \
+  check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
-test: install                 ## all tests, two at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+test: install                 ## the everyday tests, three at a time: much of their time is waiting for processes
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
@@ -29,8 +30,18 @@ test-light: .venv-light/installed  ## the control side, without torch, on any Py
 test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
 	$(BIN)/python -m pytest --numprocesses 2 -m faults
 
-test-slow: install            ## what is too long for every day: each family of models on 2,000 texts, a compiled model
+test-slow: install            ## what is too long for every day: the demo, each family of models on 2,000 texts, a compiled model
 	$(BIN)/python -m pytest -m slow --timeout 1200
+
+release-check: check test test-slow test-faults  ## all tests, before a release: about an hour
+
+test-lowest: .venv-lowest/installed  ## unit and integration tests with the lowest versions that pyproject.toml allows
+	.venv-lowest/bin/python -m pytest -p no:cacheprovider -m "not slow and not faults" tests/unit tests/integration
+
+coverage: install             ## which branches of the product the everyday tests take; processes that they start count too
+	$(BIN)/coverage run -m pytest -m "not slow and not faults"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --sort=cover
 
 faults: install               ## run after run in a storm of kills: make faults SECONDS=2700 SEED=2 CHAOS='--min-faults 300'
 	PYTHONPATH=tests:. $(BIN)/python -m chaos --seconds $(SECONDS) --seed $(SEED) $(CHAOS)
@@ -66,6 +77,12 @@ docs: install                 ## write docs/cli.md and docs/settings.md anew
 .venv-light/installed: pyproject.toml constraints.txt
 	test -x .venv-light/bin/python || $(PYTHON) -m venv .venv-light
 	.venv-light/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[light-dev]'
+	touch $@
+
+.venv-lowest/installed: pyproject.toml constraints.txt tests/support/lowest_versions.py
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python tests/support/lowest_versions.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable '.[dev]'
 	touch $@
 
 .venv/%.installed: pyproject.toml constraints.txt

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from chaos.campaign import CampaignPlan, campaign
-from chaos.faults import Kind
+from chaos.kinds import Kind
 from chaos.report import report_of, text_of, write_report
 
 _RESULTS = Path(__file__).parent / "results"

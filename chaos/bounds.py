@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from chaos.faults import NOTICES, Kind
 from chaos.fleet import FleetPlan
+from chaos.kinds import NOTICES, Kind
 from chaos.promises import Broken, Promise
 from chaos.recovery import Recovery
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chaos.faults import NOTICES, Kind
 from chaos.fleet import FleetPlan
+from chaos.kinds import NOTICES, Kind
 from chaos.place import Place, prepare
 from chaos.storm import Outcome, StormPlan, storm
 from chaos.undisturbed import undisturbed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chaos.faults import Fault, Kind, Planned
+from chaos.kinds import Fault, Kind, Planned
 
 _WHOLE_OUTPUTS = 0.25  # of the damages to outputs delete all of it
 _FLIP = 0x40

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from chaos.events import Event
-from chaos.faults import Fault
+from chaos.kinds import Fault
 from chaos.place import Variant
 from chaos.power import Disk
 from chaos.promises import Broken, Promise
@@ -25,7 +25,7 @@ from chaos.service import Service
 from chaos.victims import Finalizer, RedisVictim, Worker
 from fleet.ledger import Ledger
 from hubserver import HubServer
-from support.faults import Faults
+from support.orders import Faults
 from support.processes import BIN
 
 _COPY_SECONDS = 2.0  # between two copies of Redis' data

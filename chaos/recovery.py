@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from chaos.events import Event
-from chaos.faults import Fault, Kind
+from chaos.kinds import Fault, Kind
 
 _HOLDERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.FREEZE)
 _OUTAGES = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)

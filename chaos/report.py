@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.ledger.machine import _commit, _cpu, _server
 from chaos.bounds import broken_bounds
-from chaos.faults import KILLS, Kind
+from chaos.kinds import KILLS, Kind
 from chaos.promises import Promise
 from chaos.recovery import History, Recovery, recoveries
 from chaos.redone import work

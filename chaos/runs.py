@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.events import Event
-from chaos.faults import Fault, Kind, Planned
 from chaos.files import FileVictim
+from chaos.kinds import Fault, Kind, Planned
 from chaos.place import Variant
 from chaos.service import Service
 from support.processes import BIN

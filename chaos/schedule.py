@@ -6,7 +6,7 @@ A victim is hit some time after it is seen at work, so the faults come as fast a
 import random
 from collections.abc import Collection, Iterator
 
-from chaos.faults import Kind, Planned
+from chaos.kinds import Kind, Planned
 
 _WORKER_DECK = {
     Kind.CHILD: 5,

@@ -12,10 +12,10 @@ from pathlib import Path
 import redis
 
 from chaos.events import Event, EventLog
-from chaos.faults import KILLS, OF_FILES, Fault, Kind
 from chaos.files import FileVictim
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
+from chaos.kinds import KILLS, OF_FILES, Fault, Kind
 from chaos.place import Place, Variant
 from chaos.promises import Broken, Promise
 from chaos.runs import Run

@@ -13,7 +13,7 @@ from contextlib import suppress
 import psutil
 
 from chaos.events import Event
-from chaos.faults import Fault, Kind, Planned
+from chaos.kinds import Fault, Kind, Planned
 from chaos.power import Disk
 from chaos.proxy import Proxy
 from chaos.server import RedisServer

@@ -8,8 +8,8 @@ import pytest
 
 from fleet.errors import UsageError
 from producer.demo.shards import write_shards
-from support.faults import Faults
 from support.fleet import Fleet, new_fleet
+from support.orders import Faults
 from support.redis_servers import version_found
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads of two test processes wait longer than they work

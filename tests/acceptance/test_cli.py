@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.fleet import Fleet
-from support.processes import run_command
+from support.processes import call_command, run_command
 
 HEAVY = (
     "torch",
@@ -100,7 +100,7 @@ def test_the_producer_commands_work_without_torch(
 def test_a_dry_run_touches_nothing(fleet: Fleet, shards: Path, tiny_model: Path) -> None:
     output = fleet.folder / "out"
 
-    done = fleet.producer("enqueue", "--input", shards, "--model", tiny_model, "--output", output, "--dry-run")
+    done = fleet.call_producer("enqueue", "--input", shards, "--model", tiny_model, "--output", output, "--dry-run")
 
     assert done.returncode == 0
     assert "tasks: 8" in done.stdout
@@ -111,7 +111,7 @@ def test_a_dry_run_touches_nothing(fleet: Fleet, shards: Path, tiny_model: Path)
 def test_the_shards_of_several_inputs_are_one_run(fleet: Fleet, shards: Path, tiny_model: Path) -> None:
     inputs = [part for name in ("000_00002", "000_00005") for part in ("--input", shards / f"{name}.parquet")]
 
-    done = fleet.producer(
+    done = fleet.call_producer(
         *("enqueue", *inputs, "--model", tiny_model, "--output", fleet.folder / "out", "--dry-run", "--json")
     )
 
@@ -133,7 +133,7 @@ def test_the_shards_of_several_inputs_are_one_run(fleet: Fleet, shards: Path, ti
     ],
 )
 def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, ...], said: str, fleet: Fleet) -> None:
-    done = fleet.producer(*arguments)
+    done = fleet.call_producer(*arguments)
 
     assert done.returncode == 2
     assert done.stderr.startswith("producer: ")
@@ -156,7 +156,7 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, .
 def test_a_folder_and_a_run_are_told_apart(arguments: tuple[str, ...], said: str, fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
 
-    done = run_command("producer", *arguments, environment=fleet.environment, folder=tmp_path)
+    done = call_command("producer", *arguments, environment=fleet.environment, folder=tmp_path)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
@@ -166,7 +166,7 @@ def test_a_folder_and_a_run_are_told_apart(arguments: tuple[str, ...], said: str
 def test_without_a_redis_a_name_that_is_no_folder_is_told_so_too(tmp_path: Path) -> None:
     nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(tmp_path / "state")}
 
-    done = run_command("producer", "verify", "nope", environment=nothing, folder=tmp_path)
+    done = call_command("producer", "verify", "nope", environment=nothing, folder=tmp_path)
 
     assert done.returncode == 2
     assert "Set REDIS_URL. There is no folder 'nope' here either." in done.stderr
@@ -176,7 +176,7 @@ def test_without_a_redis_a_name_that_is_no_folder_is_told_so_too(tmp_path: Path)
 def test_without_a_redis_every_command_says_so(command: str, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     options = ("--input", shards, "--model", tiny_model, "--output", tmp_path / "out") if command == "enqueue" else ()
 
-    done = run_command(
+    done = call_command(
         "producer", command, *options, environment={"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(tmp_path)}
     )
 
@@ -212,7 +212,7 @@ def test_a_wrong_setting_is_named(command: tuple[str, ...]) -> None:
 
 
 def test_worker_help_names_its_commands() -> None:
-    answer = run_command("worker", "--help", environment={})
+    answer = call_command("worker", "--help", environment={})
 
     assert answer.returncode == 0
     assert "start" in answer.stdout

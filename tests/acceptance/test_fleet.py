@@ -15,10 +15,10 @@ import pytest
 from fleet.dispatch import queue_length
 from fleet.workers import list_workers
 from producer.local.processes import Child
-from support.fault_runs import child_of
-from support.faults import Faults
+from support.disturbed_runs import child_of
 from support.fleet import Fleet
 from support.models import overflowing_classifier
+from support.orders import Faults
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
@@ -36,7 +36,7 @@ def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
 def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
     """The run id."""
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
-    done = fleet.producer("enqueue", *arguments)
+    done = fleet.call_producer("enqueue", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -73,12 +73,12 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out")
-    running = fleet.producer("status", run_id)
+    running = fleet.call_producer("status", run_id)
     assert running.returncode == 3
     assert f"Start one: worker start --model {tiny_model} --dtype float32" in running.stdout
 
     with fleet.finalizer(), fleet.worker(tiny_model, environment={"SHARDSIFT_DTYPE": "float32"}):
-        waited = fleet.producer(
+        waited = fleet.call_producer(
             "enqueue",
             "--input",
             shards,
@@ -93,10 +93,10 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
 
     assert waited.returncode == 0, waited.stderr
     assert "0 shards new" in waited.stderr
-    status = fleet.producer("status", "--json")
+    status = fleet.call_producer("status", "--json")
     assert status.returncode == 0
     assert json.loads(status.stdout)["state"] == "published"
-    assert run_id in fleet.producer("runs").stdout
+    assert run_id in fleet.call_producer("runs").stdout
     assert len(published_rows(tmp_path / "out", "scores")) == 96
     assert len(manifest_lines(tmp_path / "out")) == 8
 
@@ -165,13 +165,13 @@ def test_a_cancelled_run_stops_and_is_taken_up_again(
     with fleet.finalizer(), fleet.worker(tiny_model) as worker:
         wait_for_first_shard(fleet, run_id)
         with frozen_at_work(fleet, run_id, worker):
-            assert fleet.producer("cancel", run_id).returncode == 0
+            assert fleet.call_producer("cancel", run_id).returncode == 0
         wait_until(
             lambda: not fleet.ledger.counts(run_id).running, description="the worker drops its shard", seconds=30
         )
         done_when_cancelled = fleet.ledger.counts(run_id).done
-        assert "cancelled" in fleet.producer("status", run_id).stdout
-        assert fleet.producer("retry", run_id).returncode == 0
+        assert "cancelled" in fleet.call_producer("status", run_id).stdout
+        assert fleet.call_producer("retry", run_id).returncode == 0
         wait_until_published(fleet, run_id)
 
     assert done_when_cancelled < 4
@@ -192,9 +192,9 @@ def test_failed_shards_are_retried_when_asked(
     with fleet.finalizer(), fleet.worker(tiny_model):
         wait_until(lambda: fleet.ledger.counts(run_id).failed, description="the missing shard fails", seconds=120)
         wait_until(lambda: not fleet.ledger.counts(run_id).open, description="the other is done")
-        status = fleet.producer("status", run_id)
+        status = fleet.call_producer("status", run_id)
         (tmp_path / "away").rename(missing / "000_00001.parquet")
-        assert fleet.producer("retry", run_id).returncode == 0
+        assert fleet.call_producer("retry", run_id).returncode == 0
         wait_until_published(fleet, run_id)
 
     assert status.returncode == 1

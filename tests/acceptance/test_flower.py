@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.faults import Faults
 from support.fleet import Fleet
+from support.orders import Faults
 from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until
@@ -46,6 +46,11 @@ def get(path: str, *, auth: str | None = AUTH) -> Any:
     return json.loads(text) if text.startswith(("{", "[")) else text
 
 
+def worker_name() -> str | None:
+    """None as long as Flower has not heard the worker's answer."""
+    return next((name for name in get("/api/workers?refresh=1") if name.startswith("w1@")), None)
+
+
 def tasks(state: str) -> list[dict[str, Any]]:
     return [task for task in get("/api/tasks").values() if task["state"] == state]
 
@@ -58,13 +63,13 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
         (folder / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
     arguments = ("--input", folder, "--model", tiny_model, "--output", tmp_path / "out")
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
-    run_id = flower.producer("enqueue", *arguments).stdout.strip()
+    run_id = flower.call_producer("enqueue", *arguments).stdout.strip()
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
         get("/api/workers", auth=None)
     with flower.finalizer(), flower.worker(tiny_model, environment={"SHARDSIFT_PROGRESS_SECONDS": "0.2"}):
         running = wait_until(lambda: tasks("PROGRESS"), description="progress shows while a shard runs", seconds=120)
-        worker = next(name for name in get("/api/workers?refresh=1") if name.startswith("w1@"))
+        worker = wait_until(worker_name, description="Flower knows the worker")
         online_while_busy = get("/api/workers?status=1")[worker]
         failed = wait_until(lambda: tasks("FAILURE"), description="the broken shard shows as failed", seconds=120)
         wait_until(lambda: len(tasks("SUCCESS")) >= 2, description="the other shards show as done", seconds=120)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hubserver import HubServer
-from support.faults import Faults
 from support.fleet import Fleet
-from support.processes import BIN, run_command
+from support.orders import Faults
+from support.processes import BIN, call_command, run_command
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def hub(running_hub: HubServer, fleet: Fleet, tmp_path: Path) -> HubServer:
 class TestTheCommandsThemselves:
     @pytest.mark.parametrize("program", ["producer", "worker"])
     def test_they_tell_their_version_and_answer_to_short_help(self, program: str) -> None:
-        version = run_command(program, "--version", environment={})
-        short, long = (run_command(program, option, environment={}) for option in ("-h", "--help"))
+        version = call_command(program, "--version", environment={})
+        short, long = (call_command(program, option, environment={}) for option in ("-h", "--help"))
 
         assert version.stdout.startswith("shardsift 0.")
         assert (version.returncode, short.returncode) == (0, 0)
@@ -90,7 +90,7 @@ class TestChoices:
         environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "COLUMNS": "200"}
 
         started = time.monotonic()
-        done = run_command(*command, environment=environment)
+        done = call_command(*command, environment=environment)
 
         assert done.returncode == 2
         assert said in done.stderr
@@ -98,7 +98,7 @@ class TestChoices:
         assert time.monotonic() - started < 5
 
     def test_a_wrong_one_in_the_environment_is_refused_too(self) -> None:
-        done = run_command("worker", "start", environment={"SHARDSIFT_DTYPE": "bf16"})
+        done = call_command("worker", "start", environment={"SHARDSIFT_DTYPE": "bf16"})
 
         assert done.returncode == 2
         assert "SHARDSIFT_DTYPE has a wrong value: Input should be 'auto', 'float32'" in done.stderr
@@ -107,10 +107,10 @@ class TestChoices:
 class TestScoringEverythingAgain:
     def test_it_is_not_done_without_confirmation(self, fleet: Fleet, shards: Path, tiny_model: Path) -> None:
         options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
-        run_id = fleet.producer("enqueue", *options).stdout.strip()
+        run_id = fleet.call_producer("enqueue", *options).stdout.strip()
 
-        unconfirmed = fleet.producer("retry", run_id, "--all")
-        confirmed = fleet.producer("retry", run_id, "--all", "--yes")
+        unconfirmed = fleet.call_producer("retry", run_id, "--all")
+        confirmed = fleet.call_producer("retry", run_id, "--all", "--yes")
 
         assert (unconfirmed.returncode, confirmed.returncode) == (2, 0)
         assert "Confirm with --yes" in unconfirmed.stderr
@@ -221,7 +221,7 @@ class TestPlaces:
     ) -> None:
         source = () if "--input" in options else ("--input", str(shards))
 
-        done = run_command(
+        done = call_command(
             *("producer", "enqueue", "--dry-run", "--model", tiny_model, *source, *options),
             environment={"HF_HUB_OFFLINE": "1"},
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hubserver import HubServer
-from support.faults import Faults
 from support.fleet import Fleet
+from support.orders import Faults
 from support.processes import run_command
 from support.waiting import wait_until
 

@@ -15,9 +15,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from support.faults import Faults
+from support.orders import Faults
 from support.outputs import data_digests, manifest_lines, published_rows
-from support.processes import BIN, run_command
+from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
 from support.waiting import wait_until
 
@@ -33,7 +33,7 @@ def machine(tmp_path: Path) -> dict[str, str]:
 def new_machine(state: Path) -> dict[str, str]:
     return {
         "SHARDSIFT_STATE_DIR": str(state),
-        "SHARDSIFT_PARITY_ROWS": "4",  # fewer than by default: each start takes seconds
+        "SHARDSIFT_PARITY_ROWS": "0",  # seconds a start; the gate has tests of its own
         "HF_HUB_OFFLINE": "1",
         "REDIS_URL": "",
     }
@@ -126,7 +126,7 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
 
     whole = data_digests(tmp_path / "out")
     (tmp_path / "out/data/000_00001.parquet").unlink()
-    damaged = run_command("producer", "status", environment=machine)
+    damaged = call_command("producer", "status", environment=machine)
     mended = run_job(machine, shards, tiny_model, tmp_path / "out")
 
     assert (damaged.returncode, mended.returncode) == (1, 0), mended.stderr
@@ -190,7 +190,7 @@ def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
     assert "7 of 8 done" in done.stdout
     assert not (tmp_path / "out/manifest.parquet").exists()
     run_id = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("run "))
-    finalized = run_command("producer", "finalize", run_id, environment=quick_machine)
+    finalized = call_command("producer", "finalize", run_id, environment=quick_machine)
     assert finalized.returncode == 1
     assert len(manifest_lines(tmp_path / "out")) == 7
 

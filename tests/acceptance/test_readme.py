@@ -69,6 +69,7 @@ def test_every_make_target_of_the_docs_exists() -> None:
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
 
 
+@pytest.mark.slow  # it loads torch five times
 def test_the_demo_runs_and_says_where_everything_is(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
 

@@ -43,6 +43,18 @@ def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_unit_tests_need_no_torch() -> None:
+    """What they must not start is refused by `tests/unit/conftest.py`."""
+    code = (
+        "import sys, pytest; code = pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider', 'tests/unit']); "
+        "sys.exit(code or ', '.join(sorted({'torch', 'transformers'} & set(sys.modules))) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_file_says_what_it_is(package: str) -> None:
     files = sorted((ROOT / package).rglob("*.py"))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from producer.demo.shards import write_shards
-from support.fault_runs import FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns
 from support.fleet import Fleet
+from support.orders import Faults
 
 SHARDS, ROWS = 6, 24
 

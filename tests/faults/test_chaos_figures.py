@@ -4,7 +4,7 @@ from itertools import islice
 from pathlib import Path
 
 from chaos.events import Event
-from chaos.faults import Fault, Kind
+from chaos.kinds import Fault, Kind
 from chaos.recovery import History, recoveries
 from chaos.redone import work
 from chaos.schedule import Schedule

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.faults import Kind, Planned
 from chaos.files import FileVictim
+from chaos.kinds import Kind, Planned
 from producer.demo.shards import write_shards
 
 SHARDS, BEFORE, DURING, AFTER = 4, 0.0, 1.0, 10.0

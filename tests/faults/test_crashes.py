@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
+from support.orders import Faults
 from support.waiting import wait_until
 from worker.service.ipc import EXIT_NO_MODEL
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from support.fault_runs import FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns
 from support.fleet import new_fleet
+from support.orders import Faults
 from support.waiting import wait_until
 
 PUBLISH = "fleet.storage.folder:FolderOutput.publish"

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from support.fault_runs import FaultRuns
+from support.disturbed_runs import FaultRuns
 from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until

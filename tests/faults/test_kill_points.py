@@ -2,8 +2,8 @@
 
 import pytest
 
-from support.fault_runs import FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns
+from support.orders import Faults
 
 CLAIM = "fleet.ledger.ledger:Ledger.claim"
 SAVE = "fleet.ledger.ledger:Ledger.save_scores"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from producer.local.processes import Child
-from support.faults import Faults
 from support.leftovers import processes_with
+from support.orders import Faults
 from support.processes import started
 from support.waiting import wait_until
 

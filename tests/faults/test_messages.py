@@ -16,7 +16,7 @@ from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
 from fleet.settings import Settings
 from producer.demo.shards import write_shards
 from producer.local.processes import Child
-from support.fault_runs import FaultRuns, child_of
+from support.disturbed_runs import FaultRuns, child_of
 from support.waiting import wait_until
 
 ALL_ROWS = 6 * 24

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fault_runs import FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns
 from support.fleet import Fleet
+from support.orders import Faults
 from support.proxy import Proxy, proxied
 from support.redis_servers import RedisServer, moved, redis_server
 from support.waiting import wait_until

@@ -29,6 +29,7 @@ def client(server: RedisServer) -> Iterator[redis.Redis]:
         yield client
 
 
+@pytest.mark.faults
 def test_runs_during_which_the_power_of_redis_fails_are_published_whole(tmp_path: Path) -> None:
     figures = power_losses(tmp_path, seed=SEED, count=TRIALS, arenas=1)
 

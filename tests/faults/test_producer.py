@@ -13,8 +13,8 @@ import pytest
 
 from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.demo.shards import write_shards
-from support.fault_runs import FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns
+from support.orders import Faults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN, run_command, started
 from support.waiting import wait_until

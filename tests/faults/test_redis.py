@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fault_runs import WINDOW_ROWS, FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import WINDOW_ROWS, FaultRuns
 from support.fleet import Fleet
+from support.orders import Faults
 from support.outputs import data_digests
 from support.redis_servers import RedisServer, moved, redis_server
 from support.waiting import wait_until

@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from producer.demo.shards import write_shards
-from support.fault_runs import FaultRuns
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns
 from support.fleet import Fleet
+from support.orders import Faults
 from support.ports import unused_port
 from support.processes import run_command, started
 from support.proxy import proxied

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from fleet.workers import WorkerState, list_workers
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
 from support.fleet import Fleet
 from support.leftovers import processes_with
+from support.orders import Faults
 from support.processes import BIN
 from support.waiting import wait_until
 

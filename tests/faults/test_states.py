@@ -3,8 +3,8 @@
 import pytest
 
 from producer.status import run_status, what_next
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
+from support.orders import Faults
 from support.waiting import wait_until
 
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from producer.local.processes import Child
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
+from support.orders import Faults
 from support.waiting import wait_until
 
 ROWS_A_BATCH = 4

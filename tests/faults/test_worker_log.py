@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
 from support.fleet import Fleet
+from support.orders import Faults
 from support.waiting import wait_until
 
 

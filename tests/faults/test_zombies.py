@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from producer.local.processes import Child
-from support.fault_runs import FaultRuns, child_of
-from support.faults import Faults
+from support.disturbed_runs import FaultRuns, child_of
+from support.orders import Faults
 from support.waiting import wait_until
 
 ALL_ROWS, SHARD_ROWS = 6 * 24, 24

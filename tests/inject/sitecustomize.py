@@ -1,6 +1,6 @@
 """Python itself runs this at the start of every process whose PYTHONPATH has this folder: faults are put in by order.
 
-`support.faults.Faults` writes the orders. Nothing of the product knows of them.
+`support.orders.Faults` writes the orders. Nothing of the product knows of them.
 """
 
 import os

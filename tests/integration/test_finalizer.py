@@ -36,7 +36,6 @@ from producer.finalizer.app import finalize_run_task
 from producer.finalizer.card import dataset_card
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.finalizer.sweep import Sweeper
-from producer.finalizer.waves import WaveRule
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis, find_redis_server
 from producer.progress import progress_line
@@ -863,44 +862,6 @@ def on_the_hub(ledger: Ledger, *, shards: int) -> RunSpec:
 def done_on_the_hub(ledger: Ledger, spec: RunSpec, number: int) -> None:
     shard = a_shard(f"hub/{number}")
     ledger.complete(claimed(ledger, spec, shard), a_receipt(spec.run_id, shard))
-
-
-class TestWaveRule:
-    RULE = WaveRule(shards=100, seconds=3600)
-    NOW = 1_000_000.0
-
-    @pytest.mark.parametrize(
-        ("ages", "is_due"),
-        [
-            ([], False),
-            ([0.0] * 99, False),
-            ([0.0] * 100, True),
-            ([3599.0, 0.0], False),
-            ([3600.0, 0.0], True),
-            ([-7200.0], False),  # by a clock that is ahead of ours
-        ],
-    )
-    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], is_due: bool) -> None:
-        unsaved = [aged(self.NOW - age) for age in ages]
-
-        assert self.RULE.is_due(unsaved, now=self.NOW) == is_due
-
-    @pytest.mark.parametrize(
-        ("shards", "sizes"),
-        [(1, [1]), (100, [100]), (107, [107]), (199, [199]), (200, [100, 100]), (301, [101, 101, 99])],
-    )
-    def test_waves_are_of_about_equal_size(self, shards: int, sizes: list[int]) -> None:
-        unsaved = [aged(float(number)) for number in range(shards)]
-
-        waves = self.RULE.waves(unsaved)
-
-        assert [len(wave) for wave in waves] == sizes
-        assert [receipt for wave in waves for receipt in wave] == unsaved
-
-
-def aged(finished_at: float) -> Receipt:
-    receipt = a_receipt("r", A)
-    return replace(receipt, provenance=replace(receipt.provenance, finished_at=finished_at))
 
 
 def answers(folder: Path) -> bool:

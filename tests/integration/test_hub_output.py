@@ -368,12 +368,18 @@ class TestReserving:
 
         worker.call(reserve, spec)
 
+        assert RunSpec.from_json(spec_on_branch(hub, repo, spec)) == spec
+        assert outputs(hub, repo) == {"README.md"}
+
     def test_a_published_run_may_be_reserved_again(
-        self, spec: RunSpec, staged: dict[str, bytes], finalizer: Client, redis_url: str
+        self, hub: HubServer, repo: str, spec: RunSpec, staged: dict[str, bytes], finalizer: Client, redis_url: str
     ) -> None:
         finalizer.call(finalize, redis_url, spec.run_id)
+        files, commits = outputs(hub, repo), titles(hub, repo)
 
         finalizer.call(reserve, spec)
+
+        assert (outputs(hub, repo), titles(hub, repo)) == (files, commits)
 
     def test_a_hub_in_trouble_is_one_line(self, hub: HubServer, spec: RunSpec, worker: Client) -> None:
         hub.fault("/api/datasets/", status=500)

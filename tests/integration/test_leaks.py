@@ -40,7 +40,7 @@ def claim(ledger: Ledger) -> Claim:
     return claim
 
 
-@pytest.mark.parametrize("end", [Ledger.fail, Ledger.retry_later, Ledger.crashed])
+@pytest.mark.parametrize("end", [Ledger.fail, Ledger.retry_later, Ledger.record_crash])
 def test_a_failed_attempt_is_stored_without_it(ledger: Ledger, claim: Claim, trace: str, end: Any) -> None:
     end(ledger, claim, f"Reading {SIGNED}", trace)
 

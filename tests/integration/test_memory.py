@@ -16,6 +16,7 @@ from producer.demo.shards import write_shard_of_size
 
 LARGER = 10
 ALL_ROWS = 1_000_000
+SMALL_MEGABYTES = 50
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc"
@@ -67,22 +68,19 @@ print(receipt.rows_in, peak.split()[1])
 
 
 @pytest.fixture(scope="module")
-def shard_files(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], Path]:
-    """A shard and one of ten times its rows, each in row groups of 1,000 rows as FineWeb has them, and in one."""
-    folder = tmp_path_factory.mktemp("sizes")
-    source = folder / "source.parquet"
-    write_shard_of_size(source, megabytes=50, seed=1)
-    files = {}
-    for times in (1, LARGER):
-        for row_group_rows in (1000, ALL_ROWS):
-            files[times, row_group_rows] = folder / f"{times}-{row_group_rows}.parquet"
-            write_repeated(source, files[times, row_group_rows], times=times, row_group_rows=row_group_rows)
-    return files
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("sizes") / "source.parquet"
+    write_shard_of_size(file, megabytes=SMALL_MEGABYTES, seed=1)
+    return file
 
 
-def write_repeated(source: Path, target: Path, *, times: int, row_group_rows: int) -> None:
-    rows = pa.concat_tables([pq.read_table(source)] * times)
-    pq.write_table(rows, target, row_group_size=row_group_rows, use_dictionary=False)
+def small_and_large(source: Path, folder: Path, *, row_group_rows: int) -> tuple[Path, Path]:
+    """A shard, and one of ten times its rows."""
+    small, large = folder / "small.parquet", folder / "large.parquet"
+    for file, times in ((small, 1), (large, LARGER)):
+        rows = pa.concat_tables([pq.read_table(source)] * times)
+        pq.write_table(rows, file, row_group_size=row_group_rows, use_dictionary=False)
+    return small, large
 
 
 def peak_megabytes(source: Path, output: Path) -> float:
@@ -101,20 +99,20 @@ def peak_megabytes(source: Path, output: Path) -> float:
     return int(kilobytes) / 1000
 
 
-@pytest.mark.parametrize("row_group_rows", [1000, pytest.param(ALL_ROWS, marks=pytest.mark.slow)])
-def test_peak_memory_does_not_grow_with_the_shard(
-    shard_files: dict[tuple[int, int], Path], tmp_path: Path, row_group_rows: int
-) -> None:
-    sizes = [shard_files[times, row_group_rows] for times in (1, LARGER)]
-    small, large = (peak_megabytes(file, tmp_path / file.stem) for file in sizes)
-    grown = (sizes[1].stat().st_size - sizes[0].stat().st_size) / 1e6
+@pytest.mark.parametrize(
+    "row_group_rows",
+    [
+        pytest.param(1000, id="row groups as FineWeb has them"),
+        pytest.param(ALL_ROWS, id="one row group", marks=pytest.mark.slow),
+    ],
+)
+def test_peak_memory_does_not_grow_with_the_shard(source: Path, tmp_path: Path, row_group_rows: int) -> None:
+    files = small_and_large(source, tmp_path, row_group_rows=row_group_rows)
 
+    small, large = (peak_megabytes(file, tmp_path / file.stem) for file in files)
+
+    grown = (files[1].stat().st_size - files[0].stat().st_size) / 1e6
     assert grown > 50
     assert large - small < grown / 4
-
-
-def test_one_row_group_is_what_it_says(shard_files: dict[tuple[int, int], Path]) -> None:
-    groups = {key: pq.read_metadata(file).num_row_groups for key, file in shard_files.items()}
-
-    assert groups[LARGER, ALL_ROWS] == groups[1, ALL_ROWS] == 1
-    assert groups[LARGER, 1000] > 200
+    groups = [pq.read_metadata(file).num_row_groups for file in files]
+    assert groups == [1, 1] if row_group_rows == ALL_ROWS else groups[1] > 200

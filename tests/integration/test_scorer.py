@@ -111,7 +111,7 @@ def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClas
 
 
 def test_bfloat16_scores_are_near_those_of_float32(minilm_model: Path) -> None:
-    texts = [text[:400] for text in real_texts(60)]
+    texts = [text[:400] for text in real_texts(16)]
 
     exact, rounded = (load_scorer(str(minilm_model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
 

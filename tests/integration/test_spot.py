@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from fleet.settings import Settings
-from support.processes import run_command
+from support.processes import call_command
 from support.waiting import wait_until
 from worker.service.spot.notice import Notice
 from worker.service.spot.watch import SpotWatch, start_watching, watch_for_notice
@@ -531,7 +531,7 @@ class TestSettings:
         assert gcp.asked == []
 
     def test_a_cloud_that_is_not_known_is_a_mistake_told_in_one_line(self) -> None:
-        done = run_command("worker", "start", environment={"SHARDSIFT_SPOT_NOTICE": "oracle"})
+        done = call_command("worker", "start", environment={"SHARDSIFT_SPOT_NOTICE": "oracle"})
 
         assert done.returncode == 2
         assert done.stderr.startswith("worker: The environment variable SHARDSIFT_SPOT_NOTICE has a wrong value")

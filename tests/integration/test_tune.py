@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fleet.settings import Settings
-from support.processes import run_command
+from support.processes import call_command, run_command
 from worker.cli import main
 from worker.loading import load_model
 from worker.tuning.apply import with_tuned_budget
@@ -41,12 +41,12 @@ def _own_environment_and_one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tuned(tiny_model: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """The command as a user runs it, once."""
+def tuned(one_thread: None, tiny_model: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """The command, once."""
     folder = tmp_path_factory.mktemp("tuned")
     options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png", "--reference")
     environment = {"SHARDSIFT_STATE_DIR": str(folder)}
-    return Tuned(run_command("worker", "tune", "--model", tiny_model, *options, environment=environment), folder)
+    return Tuned(call_command("worker", "tune", "--model", tiny_model, *options, environment=environment), folder)
 
 
 def settings_for(model: Path, state_dir: Path, **changes: object) -> Settings:

@@ -28,7 +28,7 @@ from producer.options import RunOptions
 from producer.verify.report import Verification
 from producer.verify.verify import verify
 from support.outputs import file_sha256
-from support.processes import run_command
+from support.processes import call_command, run_command
 from support.small_run import publish
 from worker.scoring import SequenceClassifier, load_scorer
 
@@ -179,7 +179,7 @@ class TestASoundDataset:
 
 class TestTheCommand:
     def test_a_sound_dataset_exits_with_0(self, original: Dataset) -> None:
-        answer = run_command(
+        answer = call_command(
             "producer", "verify", str(original.output), "--source", str(original.source), "--json", environment={}
         )
 
@@ -190,7 +190,7 @@ class TestTheCommand:
         path = a_file(dataset)
         (dataset.output / path).unlink()
 
-        answer = run_command("producer", "verify", str(dataset.output), environment={})
+        answer = call_command("producer", "verify", str(dataset.output), environment={})
 
         assert answer.returncode == 1, answer.stderr
         *_, fault, remedy, verdict = answer.stdout.splitlines()
@@ -198,7 +198,7 @@ class TestTheCommand:
         assert "--verify" in remedy
 
     def test_a_place_where_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
-        answer = run_command("producer", "verify", str(tmp_path), environment={})
+        answer = call_command("producer", "verify", str(tmp_path), environment={})
 
         assert (answer.returncode, answer.stdout) == (2, "")
         assert len(answer.stderr.splitlines()) == 1
@@ -210,7 +210,7 @@ class TestTheCommand:
     ) -> None:
         damage(dataset.output / MANIFEST_PATH)
 
-        answer = run_command("producer", "verify", str(dataset.output), "--json", environment={})
+        answer = call_command("producer", "verify", str(dataset.output), "--json", environment={})
 
         assert answer.returncode == 1, answer.stderr
         found = json.loads(answer.stdout)
@@ -219,7 +219,7 @@ class TestTheCommand:
     def test_a_folder_is_taken_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
         nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(dataset.output / "nowhere")}
 
-        answer = run_command("producer", "verify", "out", environment=nothing, folder=dataset.output.parent)
+        answer = call_command("producer", "verify", "out", environment=nothing, folder=dataset.output.parent)
 
         assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "sound"), answer.stderr
 

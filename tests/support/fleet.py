@@ -10,7 +10,7 @@ from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.local.processes import Child
 from producer.local.redis_server import embedded_redis
-from support.processes import run_command, started
+from support.processes import call_command, run_command, started
 
 
 @dataclass
@@ -27,6 +27,10 @@ class Fleet:
 
     def producer(self, *arguments: str | Path) -> CompletedProcess[str]:
         return run_command("producer", *arguments, environment=self.environment)
+
+    def call_producer(self, *arguments: str | Path) -> CompletedProcess[str]:
+        """The same in this process; see `call_command`."""
+        return call_command("producer", *arguments, environment=self.environment)
 
     def worker(
         self, model: Path | str, *, name: str = "w1", environment: dict[str, str] | None = None

@@ -2,7 +2,7 @@
 
 import psutil
 
-from support.faults import Faults
+from support.orders import Faults
 
 
 def processes_with(faults: Faults) -> list[psutil.Process]:

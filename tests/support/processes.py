@@ -1,15 +1,22 @@
-"""Real processes of the product, started as a user would, and stopped for certain."""
+"""The commands of the product, as processes or within this one. Processes are stopped at the end of their block."""
 
+import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import huggingface_hub.constants  # noqa: F401  read here, so that no command's environment decides what later tests get
+import pytest
+
+import producer.cli
+import worker.cli
 from producer.local.processes import Child, running
 
 BIN = Path(sys.executable).parent
+_MAIN: dict[str, Callable[[], None]] = {"producer": producer.cli.main, "worker": worker.cli.main}
 
 
 def run_command(
@@ -26,6 +33,37 @@ def run_command(
         timeout=seconds,
         check=False,
     )
+
+
+def call_command(
+    *command: str | Path, environment: Mapping[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`producer` or `worker` in this process, without the second that its start takes.
+
+    For tests of what a command says and does. Commands that load a model, run until they are stopped or ask the Hub, whose
+    client reads its environment once, need a process.
+    """
+    name, *arguments = map(str, command)
+    stdout, stderr = io.StringIO(), io.StringIO()
+    before = dict(os.environ)  # the command puts its options into it
+    with redirect_stdout(stdout), redirect_stderr(stderr), chdir(folder or "."):
+        os.environ.update(environment)
+        try:
+            exit_code = _exit_code(name, arguments)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+    return subprocess.CompletedProcess([name, *arguments], exit_code, stdout.getvalue(), stderr.getvalue())
+
+
+def _exit_code(name: str, arguments: list[str]) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *arguments])
+        try:
+            _MAIN[name]()
+        except SystemExit as end:
+            return int(end.code or 0)
+    return 0
 
 
 @contextmanager

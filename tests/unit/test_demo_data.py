@@ -1,8 +1,6 @@
 """The demo's texts and shards: FineWeb's shape, the same for a seed, and training texts apart from what is scored."""
 
 import re
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 
@@ -66,19 +64,6 @@ def test_one_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -
 
     assert first == again
     assert not set(first) & set(other)
-
-
-def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
-    (here,) = write_shards(tmp_path / "here", shards=1, rows=20, seed=1)
-    script = (
-        "import sys, pathlib; from producer.demo.shards import write_shards;"
-        "write_shards(pathlib.Path(sys.argv[1]), shards=1, rows=20, seed=1);"
-        "assert not {'torch', 'transformers', 'sklearn', 'sentence_transformers'} & set(sys.modules)"
-    )
-
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "there")], check=True, timeout=60)
-
-    assert (tmp_path / "there" / here.name).read_bytes() == here.read_bytes()
 
 
 def test_more_shards_leave_the_first_ones_as_they_were(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from producer.enqueue import enqueue
 from producer.local.processes import Child, running
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
-from support.faults import Faults
 from support.fleet import Fleet
+from support.orders import Faults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
 from support.waiting import wait_until

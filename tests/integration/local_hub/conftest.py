@@ -1,0 +1,5 @@
+"""The local Hub, by LFS and by xet, and its client."""
+
+from support.hub_client import api, connect, home, hub
+
+__all__ = ["api", "connect", "home", "hub"]

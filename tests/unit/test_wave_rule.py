@@ -1,0 +1,47 @@
+"""When the finalizer saves finished shards on the Hub, and in commits of which size."""
+
+from dataclasses import replace
+
+import pytest
+
+from fleet.receipt import Receipt
+from producer.finalizer.waves import WaveRule
+from support.records import a_receipt, a_shard
+
+
+class TestWaveRule:
+    RULE = WaveRule(shards=100, seconds=3600)
+    NOW = 1_000_000.0
+
+    @pytest.mark.parametrize(
+        ("ages", "is_due"),
+        [
+            ([], False),
+            ([0.0] * 99, False),
+            ([0.0] * 100, True),
+            ([3599.0, 0.0], False),
+            ([3600.0, 0.0], True),
+            ([-7200.0], False),  # by a clock that is ahead of ours
+        ],
+    )
+    def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], is_due: bool) -> None:
+        unsaved = [aged(self.NOW - age) for age in ages]
+
+        assert self.RULE.is_due(unsaved, now=self.NOW) == is_due
+
+    @pytest.mark.parametrize(
+        ("shards", "sizes"),
+        [(1, [1]), (100, [100]), (107, [107]), (199, [199]), (200, [100, 100]), (301, [101, 101, 99])],
+    )
+    def test_waves_are_of_about_equal_size(self, shards: int, sizes: list[int]) -> None:
+        unsaved = [aged(float(number)) for number in range(shards)]
+
+        waves = self.RULE.waves(unsaved)
+
+        assert [len(wave) for wave in waves] == sizes
+        assert [receipt for wave in waves for receipt in wave] == unsaved
+
+
+def aged(finished_at: float) -> Receipt:
+    receipt = a_receipt("r", a_shard("crawl/a"))
+    return replace(receipt, provenance=replace(receipt.provenance, finished_at=finished_at))
