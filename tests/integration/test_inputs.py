@@ -194,7 +194,7 @@ class TestRefusals:
             list_input(f"{tmp_path}/{path}")
 
     def test_a_bucket_without_the_path_says_that_it_is_not_there(self) -> None:
-        with pytest.raises(UsageError, match="the file is not there"):
+        with pytest.raises(UsageError, match="the file does not exist"):
             list_input("memory://nowhere/a.parquet")
 
     @pytest.mark.parametrize("uri", ["nosuch://bucket/x", "s3a4://bucket"])

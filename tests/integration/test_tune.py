@@ -213,6 +213,6 @@ def test_without_matplotlib_the_user_is_told_so_before_the_sweep(
 
     assert code == 2
     assert capsys.readouterr().err == (
-        "worker: Drawing the curve needs matplotlib. "
-        "Install it with: pip install 'shardsift[tune]', or give --no-chart.\n"
+        "worker: Drawing the chart needs matplotlib. "
+        "Install it with: pip install 'shardsift[tune]', or pass --no-chart.\n"
     )

@@ -102,7 +102,7 @@ def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:
 
 
 def test_where_no_budget_fits_the_user_is_told_to_try_smaller_ones() -> None:
-    with pytest.raises(UsageError, match=r"batches of 8,192 tokens.* --budgets"):
+    with pytest.raises(UsageError, match=r"Batches of 8,192 tokens.* --budgets"):
         best_of((a_trial(8192, None), a_trial(16384, None)))
 
 
