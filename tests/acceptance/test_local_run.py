@@ -132,7 +132,7 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
     assert (damaged.returncode, mended.returncode) == (1, 0), mended.stderr
     assert "data/000_00001.parquet is missing" in damaged.stdout
     assert "data/000_00001.parquet is missing" in mended.stderr
-    assert "Shards that are scored again: 1." in mended.stderr
+    assert "Shards to score again: 1." in mended.stderr
     assert data_digests(tmp_path / "out") == whole
 
 

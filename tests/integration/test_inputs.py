@@ -181,7 +181,7 @@ class TestSeveralInputs:
             list_input(str(folder), str(other.parent))
 
     def test_so_is_one_that_was_named_twice(self, folder: Path) -> None:
-        with pytest.raises(UsageError, match="Two files would be the shard a"):
+        with pytest.raises(UsageError, match="Two files would become shard a"):
             list_input(str(folder), f"{folder}/a.parquet")
 
 

@@ -175,7 +175,7 @@ def test_a_full_disk_passes_and_is_told_with_what_to_do(code: str) -> None:
     ours = raised(OSError(getattr(errno, code), "full"))
 
     assert isinstance(ours, TransientError)
-    assert "set SHARDSIFT_SCRATCH_DIR to a larger disk" in str(ours)
+    assert "point SHARDSIFT_SCRATCH_DIR to a larger disk" in str(ours)
 
 
 @pytest.mark.parametrize(
