@@ -1,1 +1,1 @@
-"""What ours is measured against, and how. No service imports it."""
+"""Benchmarks: compare shardsift with what it replaces. No service imports this package."""

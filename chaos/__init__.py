@@ -1,4 +1,4 @@
-"""Chaos: a fleet of real processes does run after run while faults are put in, as fast as it can still make progress.
+"""Chaos tests: a fleet of real processes does run after run while faults are injected as fast as it can still progress.
 
     make faults SECONDS=60 SEED=1
     make power-loss TRIALS=300 SEED=1

@@ -1,4 +1,4 @@
-"""The command `python -m chaos`: storms, and a report of what they did. Exits with 1 where a promise was broken."""
+"""The command `python -m chaos`: run storms and report the results. Exits with 1 if a promise was broken."""
 
 import argparse
 import os
@@ -18,7 +18,9 @@ _RESULTS = Path(__file__).parent / "results"
 
 def main() -> int:
     options = _parser().parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of all `with` blocks, so that no process is left
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(1)
+    )  # unwinds all `with` blocks, so that no process is left behind
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     plan = CampaignPlan(
         seed=options.seed,

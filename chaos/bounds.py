@@ -1,4 +1,4 @@
-"""What a fault may cost at most, in time and in work. Pure."""
+"""The limits on what a fault may cost, in time and in work. Pure functions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,14 +7,14 @@ from chaos.kinds import NOTICES, Kind
 from chaos.promises import Broken, Promise
 from chaos.recovery import Recovery
 
-_CHILD_SECONDS = 5.0  # beside the load of the model: the parent waits a second for a dead child's last word
-_BUSY_SECONDS = 1.0  # that processes of this machine may wait for a core, on the way through three of them
+_CHILD_SECONDS = 5.0  # besides loading the model: the parent waits a second for a dead child's last message
+_BUSY_SECONDS = 1.0  # for three processes in a row that wait for a core
 _KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP)
 _VANISHED = (Kind.PARENT, Kind.GROUP, Kind.FREEZE)
 
 
 def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load_seconds: float) -> Iterator[Broken]:
-    """Of recoveries in calm alone: while Redis is away nobody can claim, and no checkpoint is stored."""
+    """Applies to recoveries in calm only: while Redis is down, no worker can claim a shard or store a checkpoint."""
     for recovery, rows in lost:
         if recovery.is_calm:
             for what in (*_too_slow(recovery, plan, load_seconds), *_too_much_lost(recovery, rows, plan)):
@@ -22,7 +22,7 @@ def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load
 
 
 def longest_wait(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> float | None:
-    """From the fault until the shard is sent anew, at most; for a killed child, until it is claimed."""
+    """Longest time from the fault until the shard is sent again or, for a killed child, until it is claimed."""
     if recovery.kind == Kind.CHILD:
         return load_seconds + _CHILD_SECONDS
     if recovery.kind in _VANISHED:
@@ -32,7 +32,7 @@ def longest_wait(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> fl
 
 
 def most_rows(kind: Kind, plan: FleetPlan) -> int | None:
-    """That are scored again: for a kill those of one window, for a notice those of one batch."""
+    """Most rows that may be scored again: one window for a kill, one batch for a notice."""
     if kind in _KILLS_OF_WORKERS:
         return plan.window_rows
     return plan.rows_a_batch if kind in NOTICES else None

@@ -1,4 +1,4 @@
-"""The storms of one call: the main one, one with poison shards, one with a real model."""
+"""The storms of one command: the main one, one with poison shards, and one with a real model."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from chaos.undisturbed import undisturbed
 from hubserver import HubServer
 
 _ROWS = 48
-_POISON_ATTEMPTS = 3  # so that these runs must not have faults that count as crashes of healthy shards
+_POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 120.0, 6, 16
@@ -32,7 +32,7 @@ class CampaignPlan:
 
 
 def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> list[Outcome]:
-    """One storm after the other, each held against runs without faults."""
+    """Run the storms one after another, and compare each with runs without faults."""
     place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=False) as hub:
         say("What runs without faults give")
@@ -68,7 +68,7 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
 
 
 def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[[str], None]) -> Outcome:
-    """The real MiniLM in float32: its bytes, too, are those of a run without faults."""
+    """A storm with the real MiniLM in float32, whose bytes must also equal those of a run without faults."""
     from support.models import minilm_classifier  # not above: it imports torch, which no other storm needs
 
     few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)

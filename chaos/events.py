@@ -1,4 +1,4 @@
-"""What the processes of the fleet noted while they worked: `tests/inject/noted.py` writes it, here it is read."""
+"""Read the events that the processes of the fleet recorded. `tests/inject/noted.py` writes them."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Event:
 
 
 class EventLog:
-    """All that was noted so far; `news` reads on."""
+    """All events so far. `news` reads the new ones."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The fleet of a storm: a Redis that may be killed, workers behind a proxy each, and finalizers."""
+"""The fleet of a storm: a Redis that may be killed, workers with a proxy each, and finalizers."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _MARK = "SHARDSIFT_CHAOS"  # in the environment of every process of a storm, and
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """Leases are short, and a shard may crash often: at this rate of kills every shard would be failed by the third."""
+    """Leases are short, and many crashes are allowed: at this rate of kills, a limit of three would fail every shard."""
 
     workers: int = 4
     finalizers: int = 2
@@ -111,7 +111,7 @@ class ChaosFleet:
 
     @property
     def unasked_ends(self) -> Counter[str]:
-        """How often what ended with which exit code, and no fault was the cause."""
+        """Counts of unexpected process exits, by command and exit code."""
         workers = [f"worker with {code}" for worker in self.workers for _, code in worker.unasked_ends]
         return Counter(
             [*workers, *(f"finalizer with {code}" for one in self.finalizers for _, code in one.unasked_ends)]

@@ -1,4 +1,4 @@
-"""What must hold of every run, and of the fleet at the end. Each function gives what does not."""
+"""The invariants of every run, and of the fleet at the end. Each function returns the violations."""
 
 import hashlib
 import io

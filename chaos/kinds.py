@@ -1,28 +1,28 @@
-"""The kinds of faults, and the record of each that was put in. What is done to whom is in `victims.py`."""
+"""The kinds of faults, and the record of each injected fault. `victims.py` injects them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What is done to one process of the fleet, or to the network before it."""
+    """A fault of one process, of its network, or of a run's files."""
 
     CHILD = "child"  # SIGKILL of the process that scores
-    PARENT = "parent"  # SIGKILL of a worker's main process; its child goes with it, a moment later
+    PARENT = "parent"  # SIGKILL of a worker's main process; its child ends a moment later
     GROUP = "group"  # SIGKILL of all of a worker's processes at once: the machine is gone
     FINALIZER = "finalizer"  # SIGKILL
-    REDIS = "redis"  # SIGKILL, and a start from its append-only file after a pause
-    POWER = "power"  # the same, and the last writes are missing, or an older copy of its data is put back
+    REDIS = "redis"  # SIGKILL, and a restart from its append-only file after a pause
+    POWER = "power"  # the same, but the last writes are lost or an older copy of its data is restored
     PRODUCER = "producer"  # SIGKILL of `producer enqueue`; the same command is run again
     NOTICE_PARENT = "notice-parent"  # SIGTERM, as by `docker stop`
     NOTICE_GROUP = "notice-group"  # SIGTERM to parent and child, as by Ctrl-C or a shutdown
     FREEZE = "freeze"  # SIGSTOP of a worker for longer than a lease, then SIGCONT: a zombie
     FREEZE_REDIS = "freeze-redis"  # SIGSTOP for a while
     CUT = "cut"  # all connections of a worker to Redis are reset
-    HALF_OPEN = "half-open"  # they swallow all that is sent, for a while, then are reset
-    DELAY = "delay"  # what they carry arrives late, for a while
-    STAGED = "staged"  # a finished file that is not yet published is changed, cut short, emptied or deleted
-    INPUT = "input"  # an input file is replaced by one with other rows, and put back after a while
+    HALF_OPEN = "half-open"  # for a while they drop everything that is sent; then they are reset
+    DELAY = "delay"  # for a while everything arrives late
+    STAGED = "staged"  # a staged file is changed, truncated, emptied or deleted
+    INPUT = "input"  # an input file is replaced by one with other rows, and restored after a while
     OUTPUT = (
         "output"  # a published file, or the whole output, is damaged or deleted; then the same command is run again
     )
@@ -40,7 +40,7 @@ OF_FILES = frozenset({Kind.STAGED, Kind.INPUT, Kind.OUTPUT})
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A fault to come. `after_seconds` from when its victim is seen at work; what does not last has 0 seconds."""
+    """A planned fault, `after_seconds` after its victim is seen working. `seconds` is 0 for faults without duration."""
 
     kind: Kind
     after_seconds: float
@@ -50,7 +50,7 @@ class Planned:
 
 @dataclass(kw_only=True)
 class Fault:
-    """A fault that was put in. Times are Unix seconds, which are Redis' own on this machine."""
+    """An injected fault. Times are Unix seconds; Redis uses the same clock."""
 
     kind: Kind
     at: float

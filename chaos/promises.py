@@ -1,11 +1,11 @@
-"""The promises that a storm is held against, and the record of one that was broken."""
+"""The promises that a storm checks, and the record of a broken one."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Promise(StrEnum):
-    """Named by how it is broken; a report counts each, and all must be 0."""
+    """Named after the violation. A report counts each, and all counts must be 0."""
 
     LOST = "shards lost"  # neither done nor failed, or not in the manifest
     DOUBLED = "shards doubled"  # recorded by two attempts, or listed twice

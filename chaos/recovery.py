@@ -1,4 +1,4 @@
-"""How long it took after each fault until the fleet went on. Pure: from what was put in and what was noted."""
+"""How long the fleet took to recover from each fault. Pure functions of the injected faults and the recorded events."""
 
 from bisect import bisect_right
 from collections import defaultdict

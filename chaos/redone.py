@@ -1,4 +1,4 @@
-"""Work that was done twice: which attempt lost it, and to which fault. Pure, from the logs of a storm."""
+"""Work that was repeated: which attempt lost it, and to which fault. Pure functions of a storm's logs."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict

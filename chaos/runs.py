@@ -1,4 +1,4 @@
-"""One run of a storm, from `producer enqueue` to its publication; the command may be killed, and is run again."""
+"""One run of a storm, from `producer enqueue` to its publication. If the command is killed, it is run again."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""A process of the fleet that is started again when it is gone, as a group of virtual machines would."""
+"""A process of the fleet that is restarted when it ends, as in a managed group of virtual machines."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A storm: run after run on a fleet that is killed, frozen, cut off and told to leave, until it was hit often enough."""
+"""A storm: run after run on a fleet that is killed, frozen, cut off and stopped, until it has had enough faults."""
 
 import random
 import shutil
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def storm(plan: StormPlan, place: Place, hub: HubServer, undisturbed: Digests, say: Callable[[str], None]) -> Outcome:
-    """Let it rage, let it end, look what is left."""
+    """Inject faults, let the runs finish, then check what is left."""
     with _Storm(plan, place, hub, undisturbed, say).raging() as one:
         one.rage()
         one.die_down()
@@ -117,7 +117,7 @@ class _Storm:
         self.outcome.seconds = time.time() - began
 
     def die_down(self) -> None:
-        """No more faults: what is under way must end, and then nothing may be left."""
+        """Stop injecting faults. The current runs must finish, and nothing may be left afterwards."""
         self._fleet.calm_down()
         while self._active and not self._is_hopeless:
             self._tick(begins_runs=False)
@@ -143,7 +143,7 @@ class _Storm:
 
     @property
     def _is_hopeless(self) -> bool:
-        """A storm outlives a few broken promises, to show how often they break; but not all."""
+        """A storm continues after a few broken promises, to show how often they break, but not after many."""
         return len(self.outcome.problems) >= _MOST_PROBLEMS
 
     def _tick(self, *, begins_runs: bool) -> None:
@@ -185,7 +185,7 @@ class _Storm:
             run.see(event)
 
     def _wants_run(self) -> bool:
-        """The next one begins when the last is nearly done, so that no worker waits for long."""
+        """The next run starts when the last is nearly done, so that no worker waits for long."""
         if self._plan.runs and len(self.outcome.runs) >= self._plan.runs:
             return False
         nearly_done = all(

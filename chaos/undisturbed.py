@@ -1,4 +1,4 @@
-"""What runs give into which no fault is put: the bytes that all others are held against."""
+"""Runs without faults. Their bytes are what all other runs must produce."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""What producer and worker must agree on. Knows neither side, and no torch."""
+"""The contract between producer and worker. Knows nothing of either side, and never imports torch."""

@@ -1,7 +1,7 @@
 """One Celery configuration for every process of the fleet: workers, finalizers, producers and Flower.
 
-Celery carries hints ("try this shard") and shows the fleet in Flower. It keeps no result and guarantees nothing:
-a message popped by a worker that dies at that moment is lost, and the ledger's sweep sends it anew.
+Celery carries hints ("try this shard") and feeds Flower. It stores no results and guarantees no delivery: a message
+popped by a worker that dies at that moment is lost. The sweep of the ledger then sends the shard again.
 """
 
 import logging
@@ -15,24 +15,24 @@ from celery.loaders.app import AppLoader
 from fleet.redact import all_redacted, redacted
 from fleet.settings import Settings
 
-FIRST, LATER = 0, 5  # priorities of messages: shards that were begun before overtake fresh ones
+FIRST, LATER = 0, 5  # message priorities: shards that were started before go ahead of new ones
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
-_VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard; a copy that comes back after it meets a finished claim
+_VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
-    """Celery puts the current folder first while it imports tasks; a user's own worker.py there must not stand in for ours."""
+    """Imports tasks without the current folder on the path, where Celery puts it: a worker.py there would shadow ours."""
 
     def import_from_cwd(self, module: str, imp: Any = None, package: str | None = None) -> Any:
         return self.import_module(module, package=package)
 
 
 def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
-    """A Celery app on the fleet's Redis; `overrides` are Celery settings of this kind of process.
+    """Create a Celery app on the fleet's Redis. `overrides` are the Celery settings of one kind of process.
 
-    Without a Redis it has no broker, so that it can still be imported and asked for help.
+    Without a Redis URL the app has no broker, so that it can still be imported and print its help.
     """
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client's: a line for every request
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
     app = Celery(name, broker=settings.broker_url, loader=InstalledModules)
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
@@ -41,7 +41,7 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_SECONDS,
             "priority_steps": [FIRST, LATER],
-            "socket_timeout": 10,  # after a silence of the network each connection takes as long to be given up, one by one
+            "socket_timeout": 10,  # a dead network costs this for each connection, one after another
             "socket_connect_timeout": 10,
             "socket_keepalive": True,
             "health_check_interval": 15,
@@ -49,20 +49,20 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
         broker_use_ssl=_tls(settings.broker_url),
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_channel_error_retry=True,  # a Redis that is full or a replica for now ends no process
+        broker_channel_error_retry=True,  # survive a Redis that is full, or a replica during a failover
         # JSON only: a message can name a task and its arguments, never carry code.
         accept_content=["json"],
         task_serializer="json",
         # The ledger holds results; Celery stores none.
         result_backend=None,
         task_ignore_result=True,
-        # A message stays with the broker until its task ends. A dead child's shard is sent anew by the ledger's word,
-        # which counts its crashes, and not by Celery, which would send it for ever.
+        # A message stays with the broker until its task ends. If a child dies, the ledger decides whether to send the
+        # shard again, because it counts crashes. Celery would send it again without limit.
         task_acks_late=True,
         task_reject_on_worker_lost=False,
         task_acks_on_failure=True,
-        # One message at a time, counted by the tasks at work: counted by messages not yet acknowledged, a worker whose
-        # acknowledgement was lost with its connection would wait for ever.
+        # Take one message at a time, limited by running tasks. A limit on unacknowledged messages would block a worker
+        # whose acknowledgement was lost with its connection.
         worker_prefetch_multiplier=0,
         worker_disable_prefetch=True,
         worker_cancel_long_running_tasks_on_connection_loss=False,  # a running shard outlives a restart of Redis
@@ -83,12 +83,12 @@ def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
 
 
 def queue_lists(queue: str) -> list[str]:
-    """The Redis lists that hold a queue's messages: one for each priority."""
+    """The Redis lists that hold a queue's messages, one per priority."""
     return [queue, f"{queue}{_PRIORITY_SEPARATOR}{LATER}"]
 
 
 class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
-    """What Flower shows and keeps, and anybody at the broker reads: among it errors with their tracebacks."""
+    """Removes secrets from events. Flower shows and stores them with tracebacks, and every broker client can read them."""
 
     def send(self, type: str, *arguments: Any, **fields: Any) -> Any:
         return super().send(type, *arguments, **all_redacted(fields))
@@ -98,7 +98,7 @@ class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
 
 
 class _RedactingFormatter(logging.Formatter):
-    """Around another, since a traceback is text only when that has formatted it."""
+    """Wraps another formatter, because a traceback becomes text only when it is formatted."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def _redact_log(logger: logging.Logger, **_: Any) -> None:
 
 
 def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:
-    """For rediss://, check the server's certificate, which kombu by itself would not, unless the URL says how."""
+    """Check the server's certificate for rediss://, unless the URL sets this. kombu does not check it by default."""
     if broker_url is None or not broker_url.startswith("rediss://") or "ssl_cert_reqs" in broker_url:
         return None
     return {"ssl_cert_reqs": ssl.CERT_REQUIRED}

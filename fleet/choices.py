@@ -1,4 +1,4 @@
-"""What may be chosen where a few values are possible. Imports nothing heavy: command lines, settings and specs share it."""
+"""The allowed values of options. Imports nothing heavy, because command lines, settings and specs share it."""
 
 import re
 from typing import Literal
@@ -12,5 +12,5 @@ DEVICES = "auto, cpu, mps, cuda or cuda:N"
 
 
 def is_device(name: str) -> bool:
-    """Whether this is one of DEVICES; not whether it is on this machine."""
+    """Whether the name is one of DEVICES. Does not check that this machine has the device."""
     return re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is not None

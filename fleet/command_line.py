@@ -1,6 +1,6 @@
-"""What the commands `producer` and `worker` share: how they begin, print and end.
+"""Shared by the commands `producer` and `worker`: how they start, print and exit.
 
-Imports next to nothing, so that help comes at once.
+Imports almost nothing, so that help appears at once.
 """
 
 import json
@@ -12,14 +12,14 @@ import typer
 
 from fleet.errors import ShardsiftError
 
-USAGE = 2  # exit code of a user's mistake, and of a Redis that is not there
-# Hundreds of Celery processes need not talk to each other.
+USAGE = 2  # exit code for a user's mistake or an unreachable Redis
+# Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
-_WIDE = 240  # columns of a table that a program reads
+_WIDE = 240  # characters per line if stdout is not a terminal
 
 
 def new_command_line(name: str, *, help: str) -> typer.Typer:
-    """A command with subcommands, `-h`, `--version` and shell completion."""
+    """Create a command with subcommands, `-h`, `--version` and shell completion."""
     cli = typer.Typer(
         name=name,
         help=help,
@@ -32,7 +32,7 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command. An error of ours, or of Redis, becomes one line on stderr and exit code 2, never a traceback."""
+    """Run a command. Errors of ours and of Redis become one line on stderr and exit code 2, without a traceback."""
     try:
         command()
     except ShardsiftError as error:
@@ -42,17 +42,17 @@ def run_command_line(name: str, command: Callable[[], None]) -> None:
             raise
         _end(
             f"{name}: The connection to Redis was lost ({' '.join(str(error).split())}). "
-            "Run the same command again when it is back."
+            "Run the same command again when Redis is back."
         )
 
 
 def own_command(program: str, *arguments: str) -> list[str]:
-    """The command line of `producer` or `worker` for a child process; -P keeps the current folder's modules out of it."""
+    """The command line that runs `producer` or `worker` as a child. -P keeps the current folder off the module path."""
     return [sys.executable, "-P", "-m", program, *arguments]
 
 
 def say(line: str) -> None:
-    """Print for people, on stderr beside the data on stdout."""
+    """Print a message for the user on stderr; stdout is for data."""
     typer.echo(line, err=True)
 
 
@@ -90,6 +90,6 @@ def _end(line: str) -> None:
 
 
 def _is_of_redis(error: Exception) -> bool:
-    """By name: a call for help should not have to import redis."""
+    """Compares class names, so that printing help need not import redis."""
     names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
     return bool(names & {"redis.exceptions.RedisError", "kombu.exceptions.OperationalError"})

@@ -1,4 +1,4 @@
-"""A number with what it counts: `1 shard`, `8 shards`."""
+"""Format a count with its noun: `1 shard`, `8 shards`."""
 
 
 def counted(number: int, what: str) -> str:

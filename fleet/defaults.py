@@ -1,4 +1,4 @@
-"""What is meant when nothing is said. Imports nothing, so that help texts can be printed at once."""
+"""Default dataset and model. Imports nothing, so that help appears at once."""
 
 DEFAULT_DATASET = "HuggingFaceFW/fineweb"
 DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"

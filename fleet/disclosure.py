@@ -1,7 +1,7 @@
-"""What a published output says of where it was made: no path, no host, no bucket, unless the run's `publish_paths` asks for it.
+"""What a published output reveals about where it was made: no path, host or bucket, unless the run sets `publish_paths`.
 
-Inputs are named below their root, a model folder by its last part, a worker by a hash that is the same throughout a run.
-Names on the Hub stay whole: without them a revision says nothing, and they tell nothing of a machine.
+Input files are named relative to their root, a model folder by its last part, and a worker by a hash that is constant
+within a run. Hub names stay complete: a revision means nothing without them, and they reveal nothing about a machine.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _HUB = "hf://"
 
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
-    """The spec to publish. Its `run_id` is not the run's, since the digest is of the whole one."""
+    """The spec to publish. Its `run_id` differs from the run's, which is a digest of the complete spec."""
     if spec.publish_paths:
         return spec
     return replace(
@@ -30,19 +30,19 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
-    """A Hub address as it is; of any other its last part, which is a file, a folder or a glob."""
+    """Hub URIs unchanged; of any other URI the last part, which is a file, a folder or a glob."""
     return spec.input_uris if spec.publish_paths else tuple(map(_last_part, spec.input_uris))
 
 
 def disclosed_source(spec: RunSpec, shard: Shard) -> str:
-    """A shard's file below the input's root: as long a path as the shard's name, which mirrors it."""
+    """The path of a shard's file relative to the input's root. It has as many segments as the shard's name."""
     if spec.publish_paths or shard.uri.startswith(_HUB):
         return shard.uri
     return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
 
 
 def disclosed_model(model: Model, spec: RunSpec) -> str:
-    """A Hub name as it is; of a folder its last part."""
+    """A Hub name unchanged; of a folder the last part."""
     return model.name if spec.publish_paths else _disclosed(model).name
 
 
@@ -64,7 +64,7 @@ def disclosed_worker(spec: RunSpec, worker: str) -> str:
 
 
 def _last_part(uri: str) -> str:
-    """Of a glob also the parts before it back to the first without a wildcard: `shards/**/*.parquet`."""
+    """The last part of a path. For a glob, starts one part before the first wildcard: `shards/**/*.parquet`."""
     if uri.startswith(_HUB):
         return uri
     parts = [part for part in uri.rstrip("/").split("/") if part] or [uri]

@@ -1,7 +1,8 @@
-"""From the ledger to the broker: send a message for every shard that is due one, a bounded number ahead of the workers.
+"""Send messages for due shards from the ledger to the broker, up to a limit per queue.
 
-Used wherever shards become due or messages were used up: by enqueue and retry, by a worker after each shard, and by the
-finalizer's sweep. Dying between the ledger and the broker loses a message, not a shard: it is sent again by a later sweep.
+Called whenever shards become due or messages were consumed: by enqueue and retry, by a worker after each shard, and by
+the finalizer's sweep. A process that dies between ledger and broker loses a message but no shard: a later sweep sends
+the shard again.
 """
 
 import json
@@ -16,13 +17,13 @@ from fleet.broker import FIRST, LATER, queue_lists
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD, FinalizeRun, ScoreShard
 
-_MESSAGES_AHEAD = 2_000  # in a queue: enough for a fleet between two sweeps, and 2 MB of Redis however many shards wait
+_MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis
 
 
 def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
-    """Send due shards of a run to its scorer's queue; returns how many. May run twice, in many places at once.
+    """Send the due shards of a run to its scorer's queue. Returns how many. Safe to call repeatedly and concurrently.
 
-    Shards that were begun before go all and first; fresh ones follow as far as the queue has room.
+    Shards that were started before are all sent, and first. New ones follow while the queue has room.
     """
     queue = ledger.spec(run_id).queue
     total = 0
@@ -34,15 +35,15 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
                 for name in names:
                     _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, priority)
         total += len(due)
-        if not due.more:  # and not: none is due, which in a busy fleet would never come
+        if not due.more:  # do not wait until no shard is due: in a busy fleet that may never happen
             return total
 
 
 def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
-    """Have shards wait anew whose message was sent so long ago and lies in no queue; returns how many. May run twice.
+    """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
-    Popped by a worker that died at that moment, or lost with Redis. One that a worker holds while its model loads looks
-    the same; the claim refuses the second.
+    Such a message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds
+    while its model loads looks the same; then the claim refuses the second one. May run twice.
     """
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:
@@ -52,19 +53,19 @@ def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> 
 
 
 def _shards_in(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
-    """The shards of a run that have a message in the queue, read from the messages' ids."""
+    """The shards of a run that have a message in the queue, from the ids of the messages."""
     for name in queue_lists(queue):
         for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
             try:
                 task_id = str(json.loads(message)["headers"]["id"])
-            except (ValueError, KeyError, TypeError):  # none of ours
+            except (ValueError, KeyError, TypeError):  # not one of our messages
                 continue
             if task_id.startswith(f"{run_id}:"):
                 yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
 
 
 def queue_length(client: redis.Redis, queue: str) -> int:
-    """Messages of a queue that no worker has taken yet."""
+    """The number of messages in a queue that no worker has taken."""
     pipeline = client.pipeline()
     for name in queue_lists(queue):
         pipeline.llen(name)
@@ -72,7 +73,7 @@ def queue_length(client: redis.Redis, queue: str) -> int:
 
 
 def send_finalize(app: Celery, run_id: str) -> None:
-    """Ask the finalizer to look at a run."""
+    """Ask the finalizer to check a run."""
     app.send_task(
         FINALIZE_RUN,
         kwargs=FinalizeRun(run_id=run_id).model_dump(),
@@ -85,7 +86,7 @@ def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, prio
     app.send_task(
         SCORE_SHARD,
         kwargs=message.model_dump(),
-        task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower; a task sent twice is two
+        task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower, and unique for each send
         queue=queue,
         priority=priority,
         producer=producer,

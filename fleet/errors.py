@@ -1,15 +1,15 @@
-"""Every error of shardsift, as one tree; a class stands where someone catches it.
+"""The errors that commands and workers act on, as one tree. A class exists only if some code catches it.
 
 ShardsiftError
-├── UsageError        the user can mend it      → one line on stderr, exit code 2
-├── ShardError        this shard cannot be done → recorded as failed; the worker goes on
-├── TransientError    it may pass by itself     → the shard is tried again, later
-├── LeaseLost         another worker has it now → the worker drops its output
-├── NewerVersion      a message of a newer fleet → left to workers that understand it
-├── RunUnknown        Redis came back empty     → the worker ends its shard; the receipt beside the output tells
-├── Stopped           the worker is to leave    → checkpoint, release, exit
-├── PublishConflict   the output moved under us → the finalizer looks again
-└── OutputDamaged     stored files are not as their receipts say → the finalizer queues those shards again
+├── UsageError        the user can fix it            → one line on stderr, exit code 2
+├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
+├── TransientError    may go away by itself          → the shard is tried again later
+├── LeaseLost         another worker has the shard   → the worker drops its output
+├── NewerVersion      message from a newer version   → left for workers that understand it
+├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
+├── Stopped           the worker must stop           → checkpoint, release, exit
+├── PublishConflict   the output changed meanwhile   → the finalizer looks again
+└── OutputDamaged     files do not match receipts    → the finalizer queues those shards again
 """
 
 from collections.abc import Mapping
@@ -22,18 +22,15 @@ class ShardsiftError(Exception):
 
 
 class UsageError(ShardsiftError):
-    """Something the user asked for cannot be; the message says what to do instead."""
+    """The user asked for something impossible. The message says what to do instead."""
 
 
 class ShardError(ShardsiftError):
-    """A shard that no further attempt can save: corrupt, of the wrong schema, not there."""
+    """No further attempt can score this shard: it is missing, corrupt or has the wrong schema."""
 
 
 class TransientError(ShardsiftError):
-    """A failure of network, disk or service that a later attempt may not meet.
-
-    `retry_after_seconds` is how long the service asks to wait, if it does.
-    """
+    """A failure of the network, a disk or a service that may go away. `retry_after_seconds` is what the service asks for."""
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -45,11 +42,11 @@ class LeaseLost(ShardsiftError):
 
 
 class NewerVersion(ShardsiftError):
-    """The sender is of a newer version than we are."""
+    """The sender of a message has a newer version than this process."""
 
 
 class RunUnknown(ShardsiftError):
-    """The ledger does not have the run any more."""
+    """The ledger no longer has the run."""
 
 
 class Stopped(ShardsiftError):
@@ -57,11 +54,11 @@ class Stopped(ShardsiftError):
 
 
 class PublishConflict(ShardsiftError):
-    """The output changed between our look at it and our commit."""
+    """The output changed after we inspected it and before our commit."""
 
 
 class OutputDamaged(ShardsiftError):
-    """Stored files are lost or damaged. `damaged` says by shard what is wrong; the other shards are safe."""
+    """Stored files are lost or damaged. `damaged` maps each shard to what is wrong. Other shards are intact."""
 
     def __init__(self, damaged: Mapping[str, str]) -> None:
         first = next(iter(damaged.values()), "")

@@ -1,9 +1,9 @@
 """The filter: one SQL condition over a row's columns and scores, run by DuckDB on Arrow.
 
-Both sides hold it: the producer checks a condition before anything is sent, the worker applies it. The condition sees one
-row at a time and nothing else: no file, no network, no other row, no clock and no dice, since what is kept must depend
-on the run and the shard alone. A condition that calls functions runs in a process of its own, under bounds on time and
-memory; one that only compares costs no more than its columns, and runs here.
+The producer checks a condition before it enqueues a run, and workers apply it. Which rows are kept must depend on the
+run and the shard alone, so a condition sees one row and nothing else: no files, network, other rows, clock or random
+numbers. A condition that calls functions runs in a separate process with limits on time and memory. A condition that
+only compares is cheap and runs in this process.
 """
 
 import json
@@ -19,7 +19,7 @@ from fleet.errors import UsageError
 from fleet.sql import TABLE, Sql
 from fleet.sql_process import SqlProcess
 
-# Functions that look at the clock or the installation, though DuckDB lists them as consistent, or as macros.
+# Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
 _UNMARKED = {
     "age",
     "ago",
@@ -30,7 +30,7 @@ _UNMARKED = {
     "pg_sleep",
     "version",
 }
-# Functions whose cost and result are about as large as what they get.
+# Functions whose cost and result size are proportional to their input.
 _FRUGAL = {
     *("+", "-", "*", "/", "%", "abs", "ceil", "floor", "round", "length", "len", "strlen", "lower", "upper"),
     *("contains", "starts_with", "prefix", "ends_with", "suffix", "list_contains", "array_contains", "list_value"),
@@ -39,9 +39,9 @@ _SAMPLE_TEXT = "A text of some words, as long as a paragraph may be. " * 20
 
 
 class Filter:
-    """A checked condition. Raises UsageError where it is no condition on a row of this schema.
+    """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
 
-    Not safe to share between threads; cheap to make.
+    Not thread-safe; cheap to create.
     """
 
     def __init__(self, where: str, schema: pa.Schema) -> None:
@@ -58,8 +58,10 @@ class Filter:
         return np.sort(rows.to_numpy().astype(np.int64))
 
     def _try_on(self, schema: pa.Schema) -> None:
-        """Refuse what only shows when it runs: on one row of nulls, since no rows would leave constants unlooked at; and
-        what exceeds its bounds already for one text, which a row of nulls would not show."""
+        """Refuse errors that only show at run time, by running the condition on one row of nulls.
+
+        Zero rows would not evaluate constants. A row of nulls does not show excessive cost, so a sample text is tried too.
+        """
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
         result_type = self._run(f"DESCRIBE SELECT ({self._condition}) FROM {TABLE}", row)["column_type"][0].as_py()
         if result_type != "BOOLEAN":
@@ -74,7 +76,7 @@ class Filter:
         except UsageError as refusal:
             if isinstance(refusal.__cause__, (duckdb.InterruptException, duckdb.OutOfMemoryException)):
                 raise
-            # Any other error is of this made-up row: `text::int` may suit the rows there are.
+            # Any other error is due to the made-up row: `text::int` may suit the real rows.
 
     def _run(self, query: str, table: pa.Table) -> pa.Table:
         numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
@@ -85,7 +87,7 @@ class Filter:
 
     @property
     def _condition(self) -> str:
-        # On its own line, so that a comment at its end does not swallow the bracket.
+        # The newline keeps a trailing comment from hiding the closing bracket.
         return f"{self.where}\n"
 
     @property
@@ -95,7 +97,7 @@ class Filter:
     def _checked(self) -> list[dict[str, Any]]:
         """The nodes of the condition's syntax tree."""
         statement = self._parsed(f"SELECT * {self._tail}", unbracketed=f"SELECT * FROM {TABLE} WHERE {self._condition}")
-        condition = statement["node"].pop("where_clause", None)  # a UNION has none of its own
+        condition = statement["node"].pop("where_clause", None)  # a UNION has no where clause
         plain = self._parsed(f"SELECT * FROM {TABLE}")
         plain["node"].pop("where_clause")
         if _without_places(statement) != _without_places(plain):
@@ -110,7 +112,7 @@ class Filter:
         return nodes
 
     def _parsed(self, query: str, *, unbracketed: str | None = None) -> dict[str, Any]:
-        """The query's syntax tree. An error is told as that of `unbracketed`, which has no bracket but the user's own."""
+        """The query's syntax tree. Errors are reported for `unbracketed`, which contains only the user's own brackets."""
         answer = self._serialized(query)
         if answer.get("error") and unbracketed:
             answer = {**answer, **self._serialized(unbracketed), "error": True}
@@ -156,7 +158,7 @@ def _functions(nodes: list[dict[str, Any]]) -> set[str]:
 
 
 def _sample(data_type: pa.DataType) -> pa.Array:
-    """One value such as a row may have; null for what has no obvious one."""
+    """A plausible value of this type; null if there is no obvious one."""
     if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
         return pa.array([_SAMPLE_TEXT], data_type)
     if pa.types.is_integer(data_type) or pa.types.is_floating(data_type):
@@ -165,7 +167,7 @@ def _sample(data_type: pa.DataType) -> pa.Array:
 
 
 def _row_name(columns: list[str]) -> str:
-    """A name for the row number that no named column has."""
+    """A name for the row number that differs from all column names."""
     name = "row"
     while name in {column.lower() for column in columns}:
         name += "_"
@@ -184,7 +186,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _without_places(tree: Any) -> Any:
-    """The tree without the places in the text where its parts stood."""
+    """The tree without the positions of its parts in the query text."""
     if isinstance(tree, dict):
         return {key: _without_places(value) for key, value in tree.items() if not key.startswith("query_location")}
     if isinstance(tree, list):

@@ -1,4 +1,4 @@
-"""How scores are spread: rows counted in bins of a fixed width, so that the histograms of shards can be added."""
+"""Histograms of scores. All bins have the same fixed width, so the histograms of shards can be added."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _BINS_PER_UNIT = {
     "sigmoid": 20,
     "softmax": 20,
 }  # logits are spread over several units, probabilities over one
-_LAST_BIN = 400  # on either side of zero; scores beyond it are counted in it, so that a receipt stays small
+_LAST_BIN = 400  # on either side of zero; it also counts all scores beyond it, so that a receipt stays small
 
 
 @dataclass(frozen=True, kw_only=True)

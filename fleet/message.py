@@ -1,7 +1,7 @@
-"""The task messages. They name a run and a shard; everything else stands in the ledger.
+"""The task messages. They name a run and a shard; everything else is in the ledger.
 
-A message is a hint: it can be lost, doubled or late, and nothing depends on it but speed. It carries no path and no
-code, so a forged one can at most ask for a shard that the ledger knows.
+A message is a hint. It may be lost, duplicated or late, which costs only time. It carries no path and no code, so a
+forged message can at most ask for a shard that the ledger already has.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -39,11 +39,11 @@ class _Message(BaseModel):
 
     @classmethod
     def understood(cls, fields: dict[str, Any]) -> Self:
-        """The message with these fields. Raises NewerVersion, or pydantic's ValidationError where it is none of ours."""
+        """Parse a message. Raises NewerVersion, or pydantic's ValidationError if it is not one of ours."""
         version = fields.get("version")
         if isinstance(version, int) and version > _VERSION:
             raise NewerVersion(
-                f"A message of version {version} came, and this process understands {_VERSION}. Update it."
+                f"A message has version {version}, but this process only understands version {_VERSION}. Update shardsift here."
             )
         return cls.model_validate(fields)
 
@@ -55,4 +55,4 @@ class ScoreShard(_Message):
 
 
 class FinalizeRun(_Message):
-    """Look whether this run can be published, and publish it."""
+    """Publish this run if it is ready."""

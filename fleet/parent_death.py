@@ -1,4 +1,4 @@
-"""End a process when the one that started it is gone, however that ended. The kernel sees to it on Linux, a thread elsewhere."""
+"""End a process when its parent ends for any reason, even SIGKILL. On Linux the kernel does this, elsewhere a thread."""
 
 import ctypes
 import os
@@ -12,10 +12,10 @@ _LOOK_SECONDS = 1.0
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
-    """Have this process sent the signal `number` when `parent` ends, or now if it has.
+    """Send this process the signal `number` when `parent` ends, or now if it already has.
 
-    `parent` is the pid that the parent itself has written down: by the time of this call another may have taken its place.
-    May be called between fork and exec, on Linux.
+    `parent` is the pid as the parent recorded it. `os.getppid()` would be wrong if the parent died before this call.
+    On Linux, this may be called between fork and exec.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

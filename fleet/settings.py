@@ -1,6 +1,6 @@
 """Settings of a machine or a process, read from the environment here and nowhere else.
 
-Nothing here may change what a run publishes: that is the RunSpec's.
+A setting must never change what a run publishes; that belongs in the RunSpec.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from fleet.model import SEQUENCE_CLASSIFIER
 
 
 class Settings(BaseSettings):
-    """Each field is the environment variable `SHARDSIFT_<FIELD>`, or the name its entry gives."""
+    """Each field is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
 
     model_config = SettingsConfigDict(
         env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True, env_ignore_empty=True
@@ -33,12 +33,12 @@ class Settings(BaseSettings):
     redis_password_file: Path | None = Field(
         None,
         validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
-        description="File with the password of Redis, for a REDIS_URL that has none.",
+        description="File with the Redis password, if REDIS_URL contains none.",
     )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     scorer: str = Field(SEQUENCE_CLASSIFIER, description="The kind of scorer that a worker loads.")
     model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
-    model_revision: str | None = Field(None, description="Branch, tag or commit of the model. Unset: current main.")
+    model_revision: str | None = Field(None, description="Branch, tag or commit of the model. Unset: the current main.")
     dtype: Dtype = Field(
         "auto",
         description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
@@ -46,27 +46,27 @@ class Settings(BaseSettings):
     )
     device: str = Field(
         "auto",
-        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. Whatever its first process "
-        "found, later ones keep to.",
+        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. A replaced process uses "
+        "the same device as the first.",
     )
     max_batch_tokens: int = Field(
         0,
         ge=0,
-        description="Tokens, padding included, that go through the model at once. "
-        "0: what `worker tune` found best here, else 32,768 on a GPU and 2,048 on a CPU.",
+        description="Tokens per batch, including padding. "
+        "0: the number that `worker tune` found best here, else 32,768 on a GPU and 2,048 on a CPU.",
     )
     backend: Backend = Field(
         "auto",
-        description="packed: no padding, for GPUs and models that can do it; padded: works for all; auto: the faster.",
+        description="packed: no padding, for GPUs and models that support it; padded: works for all; auto: the faster one.",
     )
-    compile: bool = Field(False, description="Use torch.compile: a slow start, then more rows per second.")
+    compile: bool = Field(False, description="Use torch.compile: starts more slowly, then scores more rows per second.")
     parity_rows: int | None = Field(
         None,
         ge=0,
         description="Sample texts that a worker also scores in float32 before it serves. "
         "Unset: 1,024 on a GPU, 16 on a CPU. 0: none.",
     )
-    threads: int = Field(0, ge=0, description="CPU threads of a worker's model. 0: torch chooses.")
+    threads: int = Field(0, ge=0, description="CPU threads for a worker's model. 0: torch decides.")
     spot_notice: SpotCloud | None = Field(
         None,
         description="Cloud whose spot notice a worker watches for: aws, gcp or azure. Unset: none.",
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
     )
     lease_seconds: float = Field(
-        60.0, gt=0, description="Time after which the shard of a silent worker goes to another."
+        60.0, gt=0, description="Time after which a shard goes to another worker if its own stops renewing the lease."
     )
     progress_seconds: float = Field(10.0, gt=0, description="Time between two progress reports of a shard to Flower.")
     sweep_seconds: float = Field(15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer.")
@@ -89,28 +89,30 @@ class Settings(BaseSettings):
         3600.0,
         gt=0,
         le=43_200,
-        description="Time after which it saves fewer. The Hub drops uncommitted files after about a day.",
+        description="Time after which the finalizer saves finished shards even if they are fewer than a full wave. "
+        "The Hub drops uncommitted files after about a day.",
     )
-    max_attempts: int = Field(3, gt=0, description="Crashes after which a shard is failed.")
+    max_attempts: int = Field(3, gt=0, description="Crashes after which a shard is marked failed.")
     max_errors: int = Field(
         8,
         gt=0,
-        description="Errors of network, disk or service after which a shard is failed. It is tried again after 5, 20, 80, … s.",
+        description="Errors of a network, disk or service after which a shard is marked failed. Until then it is tried again "
+        "after 5, 20, 80, … s.",
     )
     checkpoint_mib: int = Field(
         512,
         ge=0,
-        description="Limit of the checkpoints that a run stores in Redis; further ones go to the output's storage.",
+        description="Limit on the checkpoints that a run stores in Redis. Further ones go to the output's storage.",
     )
     stop_seconds: float = Field(
         8.0,
         gt=0,
-        description="Time that a worker has to finish its batch or upload after it was told to stop.",
+        description="Time that a worker has to finish its batch or upload after a signal to stop.",
     )
     stall_seconds: float = Field(
         900.0,
         gt=0,
-        description="Time without progress after which the process of a shard is replaced, since its device hangs.",
+        description="Time without progress after which a worker's process is replaced, because its device hangs.",
     )
     state_dir: Path = Field(
         Path(platformdirs.user_state_dir("shardsift")),
@@ -120,8 +122,10 @@ class Settings(BaseSettings):
     scratch_dir: Path | None = Field(
         None, description="Folder in which workers build output files. Unset: the system's temporary folder."
     )
-    flower_auth: str | None = Field(None, description="user:password of Flower. Unset: Flower makes one and prints it.")
-    flower_auth_file: Path | None = Field(None, description="File with user:password of Flower.")
+    flower_auth: str | None = Field(
+        None, description="user:password for Flower. Unset: generated and printed at the start."
+    )
+    flower_auth_file: Path | None = Field(None, description="File with user:password for Flower.")
 
     @field_validator("device")
     @classmethod
@@ -134,20 +138,20 @@ class Settings(BaseSettings):
 
     @property
     def ledger_url(self) -> str | None:
-        """The URL for redis-py, with the password from the file put in."""
+        """The URL for redis-py, including the password from the file."""
         if self.redis_url is None or self.redis_password_file is None:
             return self.redis_url
         return _with_password(self.redis_url, read_secret(self.redis_password_file))
 
     @property
     def broker_url(self) -> str | None:
-        """The same server in Celery's spelling, which says `redis+socket` for a unix socket."""
+        """The same server as Celery spells it: `redis+socket` for a unix socket."""
         url = self.ledger_url
         return url.replace("unix://", "redis+socket://", 1) if url else None
 
 
 def read_secret(file: Path) -> str:
-    """What a password file holds. Raises UsageError where it cannot be read."""
+    """The content of a password file. Raises UsageError if it cannot be read."""
     try:
         return file.read_text().strip()
     except OSError as error:
@@ -155,7 +159,7 @@ def read_secret(file: Path) -> str:
 
 
 def read_settings() -> Settings:
-    """The settings of this process' environment. Raises UsageError naming the variable that has a wrong value."""
+    """Read the settings from the environment. Raises UsageError that names the variable with an invalid value."""
     try:
         return Settings()
     except ValidationError as error:

@@ -13,10 +13,10 @@ class Shard:
 
     name: str
     uri: str
-    identity: str  # of the file's bytes, as `fleet.storage.identity` tells it
+    identity: str  # of the file's bytes, from `fleet.storage.identity`
     size_bytes: int | None = None
     row_limit: int | None = None  # score only the first rows; None: all of them
-    changed: bool = False  # the file changed after the run was enqueued, and `retry` took it as it is
+    changed: bool = False  # the file changed after the run was enqueued, and `retry` accepted the change
 
     def __post_init__(self) -> None:
         if not is_safe_name(self.name):
@@ -34,6 +34,6 @@ class Shard:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether a name stays inside the output: no empty, `.` or `..` segment, no control character."""
+    """Whether the name cannot leave the output: no empty, `.` or `..` segment, no control character."""
     segments = name.split("/")
     return len(name) <= _NAME_LIMIT_CHARS and bool(_NAME.fullmatch(name)) and not {"", ".", ".."} & set(segments)

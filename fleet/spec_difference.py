@@ -1,4 +1,4 @@
-"""What differs between two runs, in the words of the options that say it."""
+"""Describe the differences between two runs in terms of their options."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -43,7 +43,7 @@ def _option(name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
 
 
 def _revision(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
-    """Of the same files: of others it differs too, and says nothing."""
+    """Reported only if the inputs are the same; otherwise the revisions always differ."""
     if there.input_uris != here.input_uris:
         return
     if is_folder_revision(there.input_revision) and is_folder_revision(here.input_revision):

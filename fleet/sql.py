@@ -1,4 +1,4 @@
-"""DuckDB as the filter uses it: one query on one Arrow table, and nothing else within reach."""
+"""DuckDB for the filter: one query on one Arrow table, with no access to anything else."""
 
 import duckdb
 import pyarrow as pa
@@ -11,19 +11,19 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
     "threads": "1",
 }
-# Where a day begins must not depend on the machine; and what is set stays so.
+# The time zone must not depend on the machine. The lock keeps a condition from changing settings.
 _SETTLED = "SET TimeZone = 'UTC'; SET lock_configuration = true"
 
 
 class Sql:
-    """A database of one table. Not safe to share between threads; cheap to make."""
+    """A database with one table. Not thread-safe; cheap to create."""
 
     def __init__(self) -> None:
         self.connection = duckdb.connect(":memory:", config=_CLOSED)
         self.connection.execute(_SETTLED)
 
     def run(self, query: str, table: pa.Table) -> pa.Table:
-        """What the query gives on the table, which it calls `rows`. Raises duckdb.Error."""
+        """Run a query on the table, which the query calls `rows`. Raises duckdb.Error."""
         self.connection.register(TABLE, table)
         try:
             return self.connection.sql(query).to_arrow_table()

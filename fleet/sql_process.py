@@ -1,8 +1,8 @@
-"""Queries in a process of their own, under bounds on processor time and memory that hold whatever the query is.
+"""Run queries in a separate process, with limits on CPU time and memory that hold for any query.
 
-DuckDB can be interrupted between two vectors of rows only, and its memory limit does not count strings: one call of
-`format('{:>1000000000}', text)` ends when it is done. So the kernel holds the bounds: a timer of processor time, which
-a busy or paused machine does not use up, and on Linux the size of the address space.
+DuckDB can be interrupted only between two vectors of rows, and its memory limit does not count strings, so a call of
+`format('{:>1000000000}', text)` cannot be stopped. The kernel enforces the limits instead: a timer of CPU time, which
+does not run while the machine is busy or suspended, and on Linux a limit on the address space.
 """
 
 import os
@@ -38,7 +38,7 @@ _ORPHAN_LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What a query may use, beside what the process uses before it. Heavy conditions on 8,192 texts of 5 kB took 2.4 s."""
+    """What a query may use beyond the process itself. Heavy conditions on 8,192 texts of 5 kB took 2.4 s."""
 
     cpu_seconds: float = 10.0
     cpu_seconds_per_mib: float = 1.0
@@ -53,19 +53,21 @@ class Bounds:
 
 
 class SqlProcess:
-    """Runs queries in another process, which starts when the first is run and ends with `close` or this object."""
+    """Runs queries in another process. It starts with the first query and ends with `close` or with this object."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, query: str, table: pa.Table) -> pa.Table:
-        """As `Sql.run`. A query that exceeds its bounds raises duckdb.Error too; TransientError where it was not the query
-        that ended the process."""
+        """Like `Sql.run`. Exceeding the limits raises duckdb.Error too.
+
+        Raises TransientError if something other than the query ended the process.
+        """
         try:
             return self._answer(self._process or self._started(), query, table)
         except Exception:
-            self.close()  # at once, however long the error is held, which holds this object
+            self.close()  # now: the error's traceback may keep this object alive for long
             raise
 
     def close(self) -> None:
@@ -100,8 +102,8 @@ class SqlProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the worker's group must not end this process before the shard is stopped
-            env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # others reserve address space by the gigabyte
+            start_new_session=True,  # a signal to the worker's process group must not end this process before the shard stops
+            env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # other pools reserve gigabytes of address space
         )
         weakref.finalize(self, _end, process)
         self._process = process
@@ -131,12 +133,12 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.kill()
     for pipe in (process.stdin, process.stdout):
         if pipe:
-            with suppress(OSError):  # what was not yet sent cannot be
+            with suppress(OSError):  # flushing the rest fails
                 pipe.close()
     process.wait()
 
 
-# --- the pipe: a table, and of what it is ------------------------------------------------------------------------------
+# --- the pipe: a table, and what it means ------------------------------------------------------------------------------
 
 
 def _send(pipe: IO[bytes], table: pa.Table, metadata: dict[bytes, bytes]) -> None:
@@ -156,7 +158,7 @@ def _receive(pipe: IO[bytes]) -> tuple[pa.Table, dict[bytes, bytes]]:
 
 def main() -> NoReturn:
     """Answer queries from stdin on stdout until the parent is gone."""
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, whatever it is at
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, even inside a query
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     sql = Sql()
     while True:
@@ -182,8 +184,8 @@ def _leave_with_parent(parent_pid: int) -> None:
 
 @contextmanager
 def _bounded(cpu_seconds: float, memory_bytes: int) -> Iterator[None]:
-    """For the block, the kernel's bounds on this process."""
-    if _STATM.exists():  # macOS has no such bound
+    """Set the kernel's limits on this process during the block."""
+    if _STATM.exists():  # macOS has no such limit
         size = int(_STATM.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + memory_bytes, resource.RLIM_INFINITY))
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)

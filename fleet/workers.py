@@ -1,7 +1,7 @@
-"""What each worker of the fleet is doing, as it says itself every few seconds.
+"""What each worker is doing, as announced by the worker every few seconds.
 
-A view for `producer status`; nothing else depends on it. Redis forgets a worker that is silent for ALIVE_SECONDS, so no
-clocks are compared.
+Only `producer status` uses it. Redis expires the record of a worker that is silent for ALIVE_SECONDS, so no clocks are
+compared.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ Activity = Literal["loading", "ready", "busy", "stopping"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """`name` is the owner of the worker's claims; `activity_seconds` is how long it had been at it when it said so.
+    """`name` is the owner of the worker's claims. `activity_seconds` is the age of the activity when it was announced.
 
-    A worker that loads takes no shard, neither at its start nor after its process was replaced. One that is `stopping` takes
-    no more: it was told to leave, or its machine is taken back.
+    A `loading` worker takes no shard, neither at its start nor after its process was replaced. A `stopping` worker takes
+    no more shards: it has received a signal, or its spot machine is being reclaimed.
     """
 
     name: str
@@ -36,12 +36,12 @@ class WorkerState:
     activity: Activity
     activity_seconds: float
     device: str | None = None  # once the model is loaded
-    run_id: str | None = None  # of the shard at hand
+    run_id: str | None = None  # of the shard in progress
     shard: str | None = None
 
 
 def announce(client: redis.Redis, state: WorkerState) -> None:
-    """Say what a worker is doing; to be said again within ALIVE_SECONDS."""
+    """Announce what a worker is doing. Repeat within ALIVE_SECONDS."""
     with client.pipeline() as pipeline:
         pipeline.sadd(_NAMES, state.name)
         pipeline.set(_RECORD + state.name, _STATE.dump_json(state), px=round(ALIVE_SECONDS * 1000))
@@ -49,7 +49,7 @@ def announce(client: redis.Redis, state: WorkerState) -> None:
 
 
 def withdraw(client: redis.Redis, name: str) -> None:
-    """Take back what a worker said, since it ends."""
+    """Remove the record of a worker that ends."""
     with client.pipeline() as pipeline:
         pipeline.srem(_NAMES, name)
         pipeline.delete(_RECORD + name)
@@ -57,7 +57,7 @@ def withdraw(client: redis.Redis, name: str) -> None:
 
 
 def list_workers(client: redis.Redis) -> list[WorkerState]:
-    """The workers that spoke within ALIVE_SECONDS, by name. Forgets the others, and leaves out what it cannot read."""
+    """The workers seen within ALIVE_SECONDS, by name. Removes the others, and skips records that it cannot read."""
     names = sorted(_text(name) for name in client.smembers(_NAMES))
     if not names:
         return []
@@ -73,7 +73,7 @@ _STATE = TypeAdapter(WorkerState)
 def _parsed(record: str | bytes) -> WorkerState | None:
     try:
         return _STATE.validate_json(record)
-    except ValidationError:  # a newer worker's
+    except ValidationError:  # from a newer worker
         return None
 
 

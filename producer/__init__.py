@@ -1,1 +1,1 @@
-"""The control side: light, without torch."""
+"""The control side. Never imports torch."""

@@ -1,6 +1,6 @@
-"""The command `producer`. Thin: options in, one call, a report out.
+"""The command `producer`. Each subcommand parses options, makes one call and prints a report.
 
-Each command imports what it needs itself, so that help comes at once.
+Each subcommand imports what it needs when it runs, so that help appears at once.
 """
 
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
-    "Exit codes: 0 done, 1 some shards failed, the run cannot be published or its output is damaged, "
-    "2 wrong options or no Redis, 3 not finished yet, 4 cancelled, 130 interrupted.",
+    "Exit codes: 0 done; 1 some shards failed, the run cannot be published, or its output is damaged; "
+    "2 wrong options or no Redis; 3 not finished yet; 4 cancelled; 130 interrupted.",
 )
 
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, as `producer runs` lists them.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
@@ -50,8 +50,8 @@ Verify = Annotated[
 @with_run_options
 def enqueue(
     options: RunOptions,
-    wait: Annotated[bool, typer.Option("--wait", help="Show progress, and return when the run is over.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
@@ -93,7 +93,7 @@ def run(
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
-    """Do a whole run on this machine: starts Redis, workers and a finalizer, and stops them at the end.
+    """Do a whole run on this machine. Starts Redis, workers and a finalizer, and stops them at the end.
 
     Ctrl-C stops the run cleanly. The same command resumes it.
     """
@@ -105,7 +105,7 @@ def run(
     try:
         ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
     except KeyboardInterrupt as stop:
-        say("Stopped. The same command goes on where this one stopped.")
+        say("Stopped. Run the same command again to resume.")
         raise typer.Exit(ExitCode.INTERRUPTED) from stop
     _report(ended, as_json=as_json)
 
@@ -118,7 +118,7 @@ def status(
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of a run, and look at its output if it is published. The exit code tells it too."""
+    """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
     from producer.status import looked_at, run_status
 
     with _open_ledger_of(run_id) if run_id else _open_ledger() as (settings, ledger):
@@ -128,7 +128,7 @@ def status(
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
-    """List all runs, newest first, as the ledger has them. Does not look at their outputs; `producer status` does."""
+    """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from fleet.workers import list_workers
     from producer.status import run_status, status_table
 
@@ -149,7 +149,7 @@ def runs(as_json: AsJson = False) -> None:
 def retry(
     run_id: RunId,
     every: Annotated[
-        bool, typer.Option("--all", help="Score the shards again that are done, too. Asks for confirmation.")
+        bool, typer.Option("--all", help="Also score shards again that are done. Asks for confirmation.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -165,7 +165,7 @@ def retry(
         retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
-            say(f"Shard {name}: the file changed since it was enqueued, and will be read as it is now.")
+            say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
         say(f"{counted(retried.queued, 'shard')} queued again.")
 
 
@@ -173,7 +173,7 @@ def retry(
     rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def cancel(run_id: RunId) -> None:
-    """Stop a run: workers stop at the next batch. Finished shards are not lost; `producer retry` resumes the run."""
+    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
     with _open_ledger() as (_, ledger):
         ledger.spec(run_id)
         ledger.cancel(run_id)
@@ -184,7 +184,7 @@ def cancel(run_id: RunId) -> None:
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:
-    """Publish a run now, without the shards that failed. A run without failures is published automatically."""
+    """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from producer.finalizer.publish import NotReady, finalize_run
     from producer.status import ExitCode, looked_at, run_status
 
@@ -207,15 +207,15 @@ def verify(
     source: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="URI", help="Compare every row with this input too. Give it as often as --input was given."
+            metavar="URI", help="Also compare every row with this input. Repeat it as often as --input was given."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a published dataset: hashes, counts, schemas, scores, no row twice, no shard missing, no foreign file.
+    """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
-    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, with 1 if it is damaged, also if
-    its manifest is lost, and with 2 if nothing of shardsift is published there.
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
+    is lost, and 2 if shardsift has published nothing there.
     """
     from producer.status import ExitCode
     from producer.target import is_place
@@ -236,9 +236,9 @@ def verify(
     epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password producer finalizer",
 )
 def finalizer(
-    log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Log this level and above.")] = "INFO",
+    log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")] = "INFO",
 ) -> None:
-    """Serve a fleet: look for lost messages and dead workers, and publish finished runs. Run one or more."""
+    """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
     from producer.finalizer.app import app
 
     app.worker_main(["worker", "--hostname", "finalizer@%h", "--loglevel", log_level, *QUIET])
@@ -253,7 +253,7 @@ def flower(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
-    """Show the fleet in a browser with Flower: read-only, behind a password, with its history stored."""
+    """Show the fleet in a browser with Flower: read-only, with a password and a stored history."""
     from fleet.settings import read_settings
     from producer.flower.start import run_flower
 
@@ -266,11 +266,11 @@ def demo(
         Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
     ] = Path("demo-output"),
     rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
-    workers: Annotated[int, typer.Option(min=2, help="Worker processes, which share the CPU or the GPUs.")] = 2,
+    workers: Annotated[int, typer.Option(min=2, help="Worker processes. They share the CPU or the GPUs.")] = 2,
 ) -> None:
-    """Show the main job, offline: real text, a small classifier, two workers. Kills one, and compares the result.
+    """Demonstrate a run offline: real text, a small classifier, two workers. Kills one worker and compares the results.
 
-    Exits with 1 if the files differ from those of an undisturbed run.
+    Exits with 1 if the published files differ from those of an undisturbed run.
     """
     from fleet.settings import read_settings
     from producer.demo.command import (
@@ -304,7 +304,7 @@ def demo(
 
 
 def _planned(options: RunOptions) -> "Plan":
-    """The checked run; tells first where its rows go, if the user did not."""
+    """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
     from producer.destination import with_output
     from producer.plan import plan_run
 
@@ -317,7 +317,7 @@ def _planned(options: RunOptions) -> "Plan":
 
 @contextmanager
 def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
-    """The fleet's ledger, or that of this machine's own runs, open for the block."""
+    """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
     from fleet.ledger import Ledger
     from fleet.settings import read_settings
     from producer.local.run import machine_redis
@@ -328,7 +328,7 @@ def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
 
 @contextmanager
 def _open_ledger_of(run_id: str) -> "Iterator[tuple[Settings, Ledger]]":
-    """The ledger, which has this run. Raises UsageError if it has not, or if this is the name of a folder."""
+    """Open the ledger and check that it has this run. Raises UsageError if not, or if the id names a folder."""
     from producer.target import no_folder_told, refuse_place
 
     refuse_place(run_id)
@@ -348,7 +348,7 @@ def _newest(ledger: "Ledger") -> str:
 
 
 def _output_of(run_id: str) -> tuple[str, str | None]:
-    """Where the output of a run is, and the run's id if the ledger calls it published."""
+    """The URI of a run's output, and the run's id if it is published according to the ledger."""
     with _open_ledger_of(run_id) as (_, ledger):
         return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
 
@@ -402,20 +402,20 @@ def _print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
 
 
 def _say_begun(done: "Enqueued") -> None:
-    """After the checks: the output may be another run's, and a run of the same options goes on under its own id."""
+    """Runs after the checks, because the output may belong to another run, and the same options resume an earlier run."""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{_taken_over(done)}, {done.counts.done:,} done")
     _say_findings(done)
 
 
 def _say_findings(done: "Enqueued") -> None:
-    """What was wrong with the output of a published run, before the command put it right."""
+    """Print what was wrong with the output of a published run before this command repaired it."""
     from fleet.storage.inspection import lines_of
 
     if done.findings:
-        say("The output is not as it was published:")
+        say("The output has changed since it was published:")
         for line in lines_of(done.findings):
             say(f"  {line}")
-        say(f"Shards that are scored again: {done.counts.open}. All others are left as they are.")
+        say(f"Shards to score again: {done.counts.open}. All others stay as they are.")
 
 
 def _taken_over(done: "Enqueued") -> str:

@@ -1,4 +1,4 @@
-"""Where the rows of a run go: the output that the user names, or for a crawl a repository of the token's user."""
+"""Choose the output of a run: the one that the user names or, for a crawl, a repository of the token's user."""
 
 import hashlib
 import re
@@ -12,14 +12,14 @@ from huggingface_hub.errors import HfHubHTTPError
 from fleet.errors import UsageError
 from producer.options import RunOptions
 
-_LONGEST_REPO_ID = 96  # what the Hub takes
+_LONGEST_REPO_ID = 96  # characters, the Hub's limit
 _DIGEST_DIGITS = 8
 
 
 def with_output(options: RunOptions) -> RunOptions:
-    """The options with an output in them. Raises UsageError if none can be chosen.
+    """The options with an output filled in. Raises UsageError if none can be chosen.
 
-    The Hub is asked once, for the token's user, and only if an output has to be chosen: it limits how often one may ask.
+    Asks the Hub once for the token's user, and only if an output has to be chosen, because the Hub limits such requests.
     """
     if options.output_uri:
         return options
@@ -30,7 +30,7 @@ def with_output(options: RunOptions) -> RunOptions:
 
 
 def default_repo_id(user: str, *, dataset: str, crawl: str, model: str) -> str:
-    """`<user>/<dataset>-<crawl>-<model>`, of characters that the Hub takes; a long name ends in a digest of the whole."""
+    """`<user>/<dataset>-<crawl>-<model>`, in characters that the Hub allows. A long name is shortened and ends in a digest."""
     words = "-".join(PurePosixPath(part).name for part in (dataset, crawl, model))
     name = _clean(words)
     room = _LONGEST_REPO_ID - len(user) - 1
@@ -41,7 +41,7 @@ def default_repo_id(user: str, *, dataset: str, crawl: str, model: str) -> str:
 
 
 def _clean(name: str) -> str:
-    """The Hub takes no `--`, `..` or `.git` at the end, and no `-` or `.` at either end."""
+    """Make a name valid: the Hub allows no `--` or `..`, no `.git` at the end, and no `-` or `.` at either end."""
     allowed = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
     single = re.sub(r"\.{2,}", ".", re.sub(r"-{2,}", "-", allowed))
     return single.removesuffix(".git").strip("-.") or "shardsift"

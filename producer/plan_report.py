@@ -1,10 +1,10 @@
-"""What a dry run tells: shards, bytes, and rows where the footers tell them cheaply."""
+"""The report of a dry run: shards, bytes, and rows if the footers are cheap to read."""
 
 from fleet.shard import Shard
 from producer.plan import Plan
 from producer.sources.inputs import count_rows
 
-_REMOTE_FOOTERS = 16  # reading more of them over the network is not cheap
+_REMOTE_FOOTERS = 16  # reading more than this over the network takes too long
 
 
 def plan_report(plan: Plan) -> dict[str, int | str]:
@@ -28,5 +28,5 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
 def _rows(shards: tuple[Shard, ...]) -> int | str:
     is_local = all(shard.uri.startswith("file:") for shard in shards)
     if not is_local and len(shards) > _REMOTE_FOOTERS:
-        return f"not counted: {len(shards)} footers lie on the network"
+        return f"not counted: it would take reading {len(shards)} footers over the network"
     return count_rows(shards)

@@ -1,4 +1,4 @@
-"""What is checked before anything is asked for: that the places of a run can be opened at all, and that the Hub answers."""
+"""Check early that the URIs of a run are usable and that the Hub answers."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", 
 
 
 def check_places(options: RunOptions) -> None:
-    """Raises UsageError for a URL of an unknown kind, one that cannot hold an output, or one that needs a further package."""
+    """Raises UsageError for a URL of unknown kind, one that cannot hold an output, or one that needs another package."""
     for uri in options.input_uris:
         _check_place("--input", uri)
     if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
@@ -40,14 +40,14 @@ def check_places(options: RunOptions) -> None:
 
 
 def check_hub_has_places(options: RunOptions) -> None:
-    """Raises UsageError if the input or the output is on the Hub and that is out of reach."""
+    """Raises UsageError if the input or the output is on the Hub and the Hub does not answer."""
     places = (*options.input_uris, options.output_uri)
     if options.crawl is not None or any(uri.startswith("hf://") for uri in places):
         _check_hub_answers()
 
 
 def check_hub_has_model(options: RunOptions) -> None:
-    """Raises UsageError if the model is on the Hub and that is out of reach."""
+    """Raises UsageError if the model is on the Hub and the Hub does not answer."""
     is_classifier = options.scorer == SEQUENCE_CLASSIFIER
     if not is_classifier or Path(options.model).expanduser().is_dir() or not _is_repo_id(options.model):
         return
@@ -60,7 +60,7 @@ def check_hub_has_model(options: RunOptions) -> None:
 
 
 def _check_hub_answers() -> None:
-    """One short request: the Hub's client would retry for half a minute, and print a line each time."""
+    """Make one short request. The Hub's client would retry for half a minute and print a line each time."""
     endpoint = HfApi().endpoint
     try:
         get_session().head(endpoint, timeout=_ANSWER_SECONDS)

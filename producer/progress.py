@@ -1,4 +1,4 @@
-"""Watch a run until it is over, with a progress bar on stderr; off a terminal, a line now and then."""
+"""Watch a run until it ends, with a progress bar on stderr, or occasional lines if stderr is not a terminal."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _LINE_SECONDS = 10.0
 
 
 def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunStatus:
-    """Block until nothing more will happen by itself. `on_look` is called twice a second; what it raises ends the watch."""
+    """Block until nothing more will happen by itself. `on_look` is called twice a second; its exceptions propagate."""
     console = Console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -46,7 +46,7 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunSta
 
 
 def progress_line(status: RunStatus) -> str:
-    """What a run is at, in a few words."""
+    """A short description of what the run is doing."""
     match status.word:
         case "publishing" if status.publish_error:
             return f"publishing, not yet: {status.publish_error}"

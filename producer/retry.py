@@ -1,4 +1,4 @@
-"""Queue the failed shards of a run again, each with its file as it is now."""
+"""Queue the failed shards of a run again, each with the current content of its file."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,23 +14,23 @@ _LOOKS = 16  # at once
 
 @dataclass(frozen=True, kw_only=True)
 class Retried:
-    """How many shards are queued again, and the names of those whose file is not the one that was enqueued."""
+    """The number of shards queued again, and the names of those whose files have changed since they were enqueued."""
 
     queued: int
     changed: tuple[str, ...]
 
 
 def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
-    """Look at the files again, record what they are now, and queue the shards. Raises UsageError for an unknown run.
+    """Record the files' current identities and queue the shards. Raises UsageError for an unknown run.
 
-    A file that is not there, or cannot be looked at now, keeps its record: its shard will say so.
+    A file that is missing or cannot be read keeps its record; its shard will fail with the reason.
     """
     ledger.spec(run_id)
     failed = [failure.shard for failure in ledger.failures(run_id)]
     changed = list(_changed(ledger.shards(run_id, None if done_too else failed)))
     ledger.update_shards(run_id, changed)
     queued = ledger.retry(run_id, done_too=done_too)
-    ledger.update_shards(run_id, changed)  # those that were done until now
+    ledger.update_shards(run_id, changed)  # includes shards that were done
     return Retried(queued=queued, changed=tuple(shard.name for shard in changed))
 
 
@@ -42,7 +42,7 @@ def _changed(shards: Iterable[Shard]) -> Iterator[Shard]:
 
 
 def _as_it_is_now(shard: Shard) -> Shard | None:
-    """None if it did not change."""
+    """The shard with its file's current identity; None if it has not changed."""
     try:
         identity, size_bytes = identity_now(shard.uri)
     except (ShardError, TransientError, UsageError):

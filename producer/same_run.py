@@ -1,4 +1,4 @@
-"""The run that the ledger already has for the same options, though its input files changed since."""
+"""Find the run with the same options in the ledger, if only its input files have changed since."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +13,7 @@ _NAMED = 3  # files in a message
 
 
 def same_run(spec: RunSpec, shards: Sequence[Shard], ledger: Ledger) -> RunSpec:
-    """The spec; but that of an earlier run if `producer retry` took its replaced files as they are now: it goes on."""
+    """The spec of the earlier run if `producer retry` has accepted its changed files, so that it resumes; else `spec`."""
     earlier = _same_but_files(spec, ledger)
     if earlier is None or _identities(ledger.shards(earlier.run_id)) != _identities(shards):
         return spec
@@ -22,7 +22,7 @@ def same_run(spec: RunSpec, shards: Sequence[Shard], ledger: Ledger) -> RunSpec:
 
 @contextmanager
 def changed_files_told(spec: RunSpec, shards: Sequence[Shard], ledger: Ledger) -> Iterator[None]:
-    """Add to the refusal of an output which files make this another run than the one that has it."""
+    """Add to the error for an occupied output which changed files make this a different run."""
     try:
         yield
     except UsageError as refusal:
@@ -37,12 +37,12 @@ def changed_files_told(spec: RunSpec, shards: Sequence[Shard], ledger: Ledger) -
 
 
 def _same_but_files(spec: RunSpec, ledger: Ledger) -> RunSpec | None:
-    """The newest other run of these options over the same places."""
+    """The newest other run with these options and the same input URIs."""
     run_ids = ledger.run_ids()
     if spec.run_id in run_ids:
         return None
     for run_id in run_ids:
-        with suppress(ValueError):  # a spec of an earlier release
+        with suppress(ValueError):  # the spec is from an earlier release
             earlier = ledger.spec(run_id)
             if replace(earlier, input_revision=spec.input_revision) == spec:
                 return earlier

@@ -1,4 +1,4 @@
-"""How a run stands: for the table that people read, the JSON that programs read, and the exit code that scripts read."""
+"""The status of a run: a table for people, JSON for programs, and an exit code for scripts."""
 
 import shlex
 from collections import Counter
@@ -17,21 +17,21 @@ from fleet.storage.opening import staged_files_stay
 from fleet.workers import WorkerState, list_workers
 from producer.finalizer.publish import inspect_published
 
-STALL_SECONDS = 180.0  # without a row scored, and yet workers are there
+STALL_SECONDS = 180.0  # without a scored row, although workers are ready
 
 
 class Checked(StrEnum):
-    """How closely a published output was looked at. Each file is there in any case."""
+    """How thoroughly a published output was checked. In both cases every file exists."""
 
     SIZES = "sizes"
     SHA256 = "sha256"
 
 
 class ExitCode(IntEnum):
-    """What every command of `producer` ends with."""
+    """The exit codes of `producer`."""
 
-    DONE = 0  # done, and published where the command waits for that
-    FAILED = 1  # some shards failed, the run cannot be published, or its output is not as it was published
+    DONE = 0  # done, and published if the command waits for that
+    FAILED = 1  # some shards failed, the run cannot be published, or its output has changed since
     USAGE = 2  # wrong options, or no Redis
     RUNNING = 3  # not finished yet
     CANCELLED = 4
@@ -40,7 +40,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """A run as the ledger and its workers have it now."""
+    """The current state of a run, from the ledger and its workers."""
 
     run_id: str
     output_uri: str
@@ -52,23 +52,25 @@ class RunStatus:
     failures: tuple[Failure, ...]
     publication: Publication | None
     publish_error: str | None
-    refused: dict[str, int]  # what nobody of ours in good order sends, over all runs, and how often it came
-    publish_failed: bool = False  # and no further try can mend that
-    workers: tuple[WorkerState, ...] = ()  # those of its queue that are there now, and are not about to leave
+    refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
+    publish_failed: bool = False  # and trying again cannot help
+    workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     worker_command: str = "worker start"
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
-    findings: tuple[Finding, ...] = ()  # what is wrong with the published output, for a caller that looked
-    checked: Checked | None = None  # likewise
-    error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows, likewise; most rows first
+    findings: tuple[Finding, ...] = ()  # what is wrong with the published output, if it was checked
+    checked: Checked | None = None  # None if the output was not checked
+    error_reasons: dict[str, int] = field(
+        default_factory=dict
+    )  # reason → errored rows, if it was checked; most rows first
 
     @property
     def is_published(self) -> bool:
-        """Published with every shard that is done now."""
+        """Whether the run is published with all shards that are now done."""
         return self.publication is not None and self.publication.shards == self.counts.done and not self.counts.open
 
     @property
     def rows_per_second(self) -> float:
-        """Of the last minutes while rows are scored, else of all the time in which workers had shards."""
+        """Over the last minutes while rows are scored, otherwise over all the time in which workers had shards."""
         pace = self.pace
         return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
@@ -125,7 +127,7 @@ class RunStatus:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will happen by itself."""
+        """Whether nothing more will happen by itself."""
         has_ended_badly = bool(self.counts.failed) or self.publish_failed
         return self.cancelled or (not self.counts.open and (has_ended_badly or self.is_published))
 
@@ -136,8 +138,10 @@ class RunStatus:
 def run_status(
     ledger: Ledger, run_id: str, *, workers: list[WorkerState] | None = None, is_of_this_machine: bool = False
 ) -> RunStatus:
-    """`workers` are the fleet's, for a caller that asks for many runs. Raises UsageError for a run that the ledger does
-    not have."""
+    """Read the status of a run. Raises UsageError for an unknown run.
+
+    Pass the fleet's `workers` to ask for the status of many runs.
+    """
     spec = ledger.spec(run_id)
     fleet = list_workers(ledger.redis) if workers is None else workers
     return RunStatus(
@@ -160,9 +164,9 @@ def run_status(
 
 
 def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """The status after a look at the output itself, if the run is published; with `hashes` its files are read too.
+    """The status after checking the output itself, if the run is published. With `hashes`, reads its files too.
 
-    Reads all receipts, for the reasons of errored rows too.
+    Reads all receipts, also for the reasons of errored rows.
     """
     return replace(
         status,
@@ -173,7 +177,7 @@ def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
 
 
 def _checked(status: RunStatus, *, hashes: bool) -> Checked:
-    """The Hub tells the sha256 of each file without reading it."""
+    """The Hub reports the sha256 of each file without reading it."""
     return Checked.SHA256 if hashes or not staged_files_stay(status.output_uri) else Checked.SIZES
 
 
@@ -185,7 +189,7 @@ def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:
 
 
 def _worker_command(spec: RunSpec) -> str:
-    """The command that serves the run's queue."""
+    """The command that starts a worker for the run's queue."""
     scoring = spec.scorings[0]
     model = scoring.served_by
     arguments = ["worker", "start", "--model", model.name]
@@ -251,13 +255,13 @@ def _workers(status: RunStatus) -> str:
 
 
 def loading_line(status: RunStatus) -> str:
-    """Such as `Loading the model (1 worker, 35 s)`."""
+    """For example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
     return f"Loading the model ({counted(len(status.loading), 'worker')}, {_duration(longest)})"
 
 
 def what_next(status: RunStatus) -> list[str]:
-    """Sentences below the table: what is wrong, and the command that mends it."""
+    """The lines below the table: what is wrong, and the command that fixes it."""
     return [*_on_failures(status), *_on_publishing(status), *_on_state(status), *_on_refused(status)]
 
 

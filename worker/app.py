@@ -1,7 +1,7 @@
 """The worker's Celery app: one spawned child, one shard at a time, and the queue of one scorer.
 
-`worker start` runs it; so does plain `celery -A worker.app worker`. Imported by parent and child alike, so it must
-not import torch.
+`worker start` runs it, and so does plain `celery -A worker.app worker`. Both parent and child import this module, so it
+must not import torch.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from fleet.broker import make_app
 from fleet.settings import read_settings
 from worker.service.program import ScorerWorker, TakeShardsWhenLoaded
 
-_MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill each replaced child while it loads, for ever
+_MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill every new child while it loads
 
 app = make_app(
     "worker",
@@ -20,9 +20,9 @@ app = make_app(
     include=["worker.service.task"],
     worker_pool="prefork",
     worker_concurrency=1,
-    worker_pool_start_method="spawn",  # a forked child cannot use CUDA if anything touched it before
+    worker_pool_start_method="spawn",  # a forked child cannot use CUDA if the parent has touched it
     worker_proc_alive_timeout=_MODEL_LOAD_SECONDS,
-    worker_lost_wait=1,  # the seconds in which a dead child's last word may still come
+    worker_lost_wait=1,  # seconds to wait for the last message of a dead child
 )
 app.Worker = app.subclass_with_self(ScorerWorker)
 app.steps["consumer"].add(TakeShardsWhenLoaded)

@@ -1,4 +1,4 @@
-"""The command `worker`. Options become settings of the environment, which the spawned child reads too."""
+"""The command `worker`. Options become environment variables, because the spawned child reads its settings from them."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ import typer
 from fleet import choices
 from fleet.command_line import QUIET, new_command_line, print_table, run_command_line
 
-cli = new_command_line("worker", help="The data side of shardsift: one process that owns one GPU and scores shards.")
+cli = new_command_line("worker", help="The data side of shardsift: a worker owns one GPU and scores shards on it.")
 
 ModelName = Annotated[
     str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
@@ -33,10 +33,14 @@ Device = Annotated[
         help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(help="CPU threads of the model. 0: torch chooses.")]
-Backend = Annotated[choices.Backend | None, typer.Option(help="Whether the texts of a batch are padded to one length.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads for the model. 0: torch decides.")]
+Backend = Annotated[
+    choices.Backend | None,
+    typer.Option(help="Whether to pad the texts of a batch to one length, or pack them without padding."),
+]
 Compile = Annotated[
-    bool | None, typer.Option("--compile", help="Use torch.compile: a slow start, then more rows per second.")
+    bool | None,
+    typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
 ]
 
 
@@ -47,34 +51,33 @@ def start(
     model: ModelName = None,
     revision: Revision = None,
     dtype: Annotated[
-        choices.Dtype | None, typer.Option(help="Precision of the model. The worker serves runs of the same --dtype.")
+        choices.Dtype | None,
+        typer.Option(help="Precision of the model. The worker serves only runs with the same --dtype."),
     ] = None,
     scorer: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Kind of scorer that loads the model. Default: sequence-classifier."),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="Name of this worker, before the @host. Each worker on a machine needs its own.")
+        str, typer.Option(help="Name of this worker, shown as NAME@host. Must be unique on a machine.")
     ] = "worker",
     device: Device = None,
     threads: Threads = None,
     max_batch_tokens: Annotated[
         int | None,
-        typer.Option(help="Tokens that go through the model at once. Default: what `worker tune` found best."),
+        typer.Option(help="Tokens per batch. Default: the number that `worker tune` found best."),
     ] = None,
     backend: Backend = None,
     compile: Compile = None,
     spot_notice: Annotated[
         choices.SpotCloud | None,
-        typer.Option(help="Stop when this cloud gives notice that it takes the spot machine back."),
+        typer.Option(help="Watch for this cloud's notice that it reclaims the spot machine, and stop in time."),
     ] = None,
-    log_level: Annotated[
-        choices.LogLevel, typer.Option(case_sensitive=False, help="Log this level and above.")
-    ] = "INFO",
+    log_level: Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")] = "INFO",
 ) -> None:
-    """Load a model, then score shards until told to stop.
+    """Load a model, then score shards until stopped.
 
-    SIGTERM or Ctrl-C stops it at the next batch: its shard goes back to the queue, and it exits.
+    SIGTERM or Ctrl-C stops the worker at the next batch. Its shard goes back to the queue.
     """
     _into_environment(
         model=model,
@@ -92,7 +95,7 @@ def start(
 
 
 def _into_environment(**settings: object) -> None:
-    """Options that were given, into the environment."""
+    """Set the environment variable of each option that was given."""
     given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     os.environ.update(given)
 
@@ -112,7 +115,7 @@ def tune(
     model: ModelName = None,
     revision: Revision = None,
     dtype: Annotated[
-        choices.Dtype | None, typer.Option(help="Precision of the model: the one that `worker start` will use.")
+        choices.Dtype | None, typer.Option(help="Precision of the model. Use the same as for `worker start`.")
     ] = None,
     device: Device = None,
     threads: Threads = None,
@@ -121,30 +124,35 @@ def tune(
     input_uri: Annotated[
         str | None,
         typer.Option(
-            "--input", metavar="URI", help="Texts for the trial: Parquet, like `producer run`'s. Default: Python's own."
+            "--input",
+            metavar="URI",
+            help="Parquet with texts to try, as for `producer run`. Default: texts that come with Python.",
         ),
     ] = None,
-    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column with the texts.")] = "text",
+    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column that holds the texts.")] = "text",
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Texts, the input's first. Default: 64 on a CPU, 20,000 on a GPU.")
+        int | None, typer.Option(min=1, help="How many texts to try. Default: 64 on a CPU, 20,000 on a GPU.")
     ] = None,
     budgets: Annotated[
         str | None,
         typer.Option(
-            metavar="TOKENS,…", help="What to try. Default: 512 to 8,192, on a GPU 8,192 to 262,144, doubling each."
+            metavar="TOKENS,…",
+            help="Budgets to try. Default: 512 to 8,192 on a CPU, 8,192 to 262,144 on a GPU, each twice the one before.",
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each setting; their median counts.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="How often to time each setting. The median counts.")] = 3,
     reference: Annotated[
         bool,
-        typer.Option("--reference/--no-reference", help="Try the plain pipeline too, at 5 to 768 rows a batch: slow."),
+        typer.Option(
+            "--reference/--no-reference", help="Also time the plain pipeline, at 5 to 768 rows per batch. Slow."
+        ),
     ] = False,
-    chart: Annotated[bool, typer.Option("--chart/--no-chart", help="Draw the curve, with matplotlib.")] = True,
-    output: Annotated[Path, typer.Option(metavar="PNG", help="File for the curve.")] = Path("tuning.png"),
+    chart: Annotated[bool, typer.Option("--chart/--no-chart", help="Draw a chart with matplotlib.")] = True,
+    output: Annotated[Path, typer.Option(metavar="PNG", help="File for the chart.")] = Path("tuning.png"),
 ) -> None:
-    """Find how many tokens at once are fastest for a model on this device; `worker start` then takes as many.
+    """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
-    Prints a line for each setting. The best is the smallest that is within 2 % of the fastest.
+    Prints a line for each setting. The best one is the smallest that is within 2 % of the fastest.
     """
     from fleet.settings import read_settings
     from worker.service.logs import quieten_model_libraries
@@ -180,14 +188,14 @@ def tune(
 
 @cli.command(epilog="Example: worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 --output ./my-classifier")
 def train(
-    texts: Annotated[Path, typer.Argument(help="Parquet with the columns `text` and `label` (a number).")],
-    encoder: Annotated[str, typer.Option(help="Hub name or folder of the encoder; `demo` is the demo's MiniLM.")],
-    output: Annotated[Path, typer.Option(help="Folder for the classifier.")],
-    max_tokens: Annotated[int, typer.Option(help="Tokens of a text that are looked at.")] = 512,
+    texts: Annotated[Path, typer.Argument(help="Parquet file with the columns `text` and `label` (a number).")],
+    encoder: Annotated[str, typer.Option(help="Hub name or folder of the encoder, or `demo` for the demo's MiniLM.")],
+    output: Annotated[Path, typer.Option(help="Folder to write the classifier to.")],
+    max_tokens: Annotated[int, typer.Option(help="How many tokens of a text to read.")] = 512,
 ) -> None:
-    """Fit a regression head on a frozen encoder, as fineweb-edu-classifier's was, and save the classifier.
+    """Fit a regression head on a frozen encoder, as for fineweb-edu-classifier, and save the classifier.
 
-    Prints a JSON report with the accuracy on the fifth of the rows that were held out.
+    Prints a JSON report with the accuracy on the 20 % of the rows that were held out.
     """
     import pyarrow.parquet as pq
 

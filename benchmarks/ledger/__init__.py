@@ -1,1 +1,1 @@
-"""How fast the ledger answers, and what it costs in Redis, for a long run and a large fleet of simulated workers."""
+"""Measure the ledger's latency and Redis memory with a long run and a large fleet of simulated workers."""

@@ -1,4 +1,4 @@
-"""How long a call takes."""
+"""Time a call."""
 
 import time
 from collections.abc import Callable
@@ -9,6 +9,6 @@ _R = TypeVar("_R")
 
 
 def timed(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_R, float]:
-    """The answer, and the seconds until it came."""
+    """The result of a call, and the seconds that it took."""
     started = time.perf_counter()
     return function(*args, **kwargs), time.perf_counter() - started

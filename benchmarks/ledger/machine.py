@@ -1,4 +1,4 @@
-"""Where and when figures were measured: without it they say nothing."""
+"""Where and when figures were measured. Figures mean nothing without this."""
 
 import os
 import platform
@@ -74,7 +74,7 @@ def _commit() -> str:
 
 
 def _output(*command: str) -> str:
-    """Empty where the program is missing or fails."""
+    """The program's output; empty if the program is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""A long run on one real embedded Redis: enqueued, worked on at the pace of a fleet, then as fast as it goes, to its end."""
+"""Measure a long run on a real embedded Redis: enqueue it, do part at the pace of a fleet, the rest at full speed."""
 
 import math
 import tempfile
@@ -96,7 +96,7 @@ class Measured:
 
 
 def measure(plan: Plan, *, say: Callable[[str], None]) -> Measured:
-    """The whole story. Raises RuntimeError where a shard was left behind."""
+    """Measure the whole run. Raises RuntimeError if a shard was left behind."""
     with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder, "redis")) as url:
         settings = Settings(redis_url=url)
         ledger, app = Ledger.connect(settings), make_app("benchmark", settings)

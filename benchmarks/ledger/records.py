@@ -1,4 +1,4 @@
-"""Specs, shards and receipts as a run over all of FineWeb would make them, in names and in size."""
+"""Specs, shards and receipts with the names and sizes that a run over all of FineWeb has."""
 
 from collections.abc import Iterator
 from hashlib import sha256

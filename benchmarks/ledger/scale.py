@@ -1,4 +1,4 @@
-"""What grows with the run: the same ledger with ten and a hundred times the shards, without workers."""
+"""Measure what grows with the run: the same ledger with ten and a hundred times the shards, without workers."""
 
 import tempfile
 import time

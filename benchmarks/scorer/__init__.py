@@ -1,1 +1,1 @@
-"""The scoring core against the ways it replaces: same texts, same model, same run."""
+"""Compare the scoring core with what it replaces: same texts, same model, same run."""

@@ -1,4 +1,4 @@
-"""What ours is measured against: what users did before, word for word where they published it. Knows no scorer of ours.
+"""The baselines: what users did before, verbatim if they published it. Knows nothing of our scorer.
 
 The recipe is that of https://huggingface.co/blog/dask-scaling; only what is marked below differs from it.
 """

@@ -1,4 +1,4 @@
-"""What is compared: a model, texts of some lengths, who takes part. Knows no torch."""
+"""A case of the benchmark: a model, a distribution of text lengths, and the contenders. Does not import torch."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Time the contenders of a case: same texts, same run, taking turns. Knows how to measure, not what the figures mean."""
+"""Time the contenders of a case in turns, on the same texts in the same run. Does not interpret the figures."""
 
 import gc
 import time
@@ -38,7 +38,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """What of a contender is no time of a round."""
+    """Facts about a contender that do not change from round to round."""
 
     dtype: str
     load_seconds: float
@@ -114,7 +114,7 @@ class _Contest:
                 self.jobs[name] = loaded.contender.prepare(texts)
 
     def round(self, number: int, shape: Shape) -> Round:
-        """In turned order every other time, so that none always runs on a processor that another has heated."""
+        """In reverse order every other time, so that no contender always runs on a processor that another has heated."""
         names = list(self.jobs) if number % 2 == 0 else list(reversed(self.jobs))
         dtypes = {self._loaded[name].contender.dtype for name in names}
         peaks = {dtype: matmul_peak(shape, multiplied_in(dtype), best_device()) for dtype in sorted(dtypes)}
@@ -140,7 +140,7 @@ class _Contest:
         return float(np.std(next(iter(self._values.values())))) if self._values else 0.0
 
     def _run(self, name: Name) -> tuple[float, float] | None:
-        """The seconds that passed and those of the processor. None where memory lacked; the contender is out."""
+        """Wall-clock and processor seconds. None if the contender ran out of memory; it then drops out."""
         gc.collect()
         try:
             with self._loaded[name].own_environment():

@@ -1,4 +1,4 @@
-"""What every way of scoring looks like to the benchmark. Knows none of them."""
+"""The interface of a contender. Knows nothing of the implementations."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -21,7 +21,7 @@ class Name(StrEnum):
 
 
 class UnavailableError(Exception):
-    """A contender cannot run on this machine; the message says why. The others go on without it."""
+    """A contender cannot run on this machine; the message says why. The others continue without it."""
 
 
 class Contender(Protocol):

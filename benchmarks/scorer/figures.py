@@ -1,4 +1,4 @@
-"""What a comparison says: rates, ratios, waste, MFU, targets. Pure arithmetic over what was measured."""
+"""Compute rates, ratios, waste, MFU and targets from the measurements. Pure arithmetic."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ _END_TO_END_SHARE = 0.95
 
 
 def targets(kind: Kind, measured: list[tuple[Case, CaseFigures]]) -> list[Target]:
-    """The goals that the project has set itself, for texts as long as FineWeb's, held against what was measured."""
+    """Compare the measurements with the project's targets, for texts as long as FineWeb's."""
     on_fineweb = [(case, figures) for case, figures in measured if case.lengths is Lengths.FINEWEB]
     return [target for case, figures in on_fineweb for target in _targets_of(kind, case, figures)]
 

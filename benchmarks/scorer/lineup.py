@@ -1,4 +1,4 @@
-"""Load a model once for each contender. Knows what each is built of, and no clocks but that of the loading."""
+"""Load a model once for each contender, and time the loading."""
 
 import os
 import time

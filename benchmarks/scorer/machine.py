@@ -1,4 +1,4 @@
-"""Where and when figures were measured: without it they say nothing. Knows no models."""
+"""Where and when figures were measured. Figures mean nothing without this. Knows nothing of models."""
 
 import importlib.metadata
 import os
@@ -19,7 +19,7 @@ _FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")  # of a CPU,
 
 
 class Kind(StrEnum):
-    """What the targets depend on."""
+    """The machine that the figures depend on."""
 
     GPU = "gpu"
     CPU_AMX = "cpu with AMX"

@@ -1,4 +1,4 @@
-"""Classifiers with the shapes of well-known models, random weights and a real tokenizer. Nothing is fetched."""
+"""Classifiers with the shapes of well-known models, random weights and a real tokenizer. Downloads nothing."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def _bert(*, layers: int, hidden: int, heads: int, vocabulary: int) -> BertConfi
 
 
 def _make_scores_differ(model: PreTrainedModel) -> None:
-    """A freshly made model gives every text the same score; with weights of this size it tells texts apart."""
+    """A freshly initialised model gives every text the same score. Larger weights make the scores differ."""
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if weights.ndim == 2 and "embeddings" not in name:

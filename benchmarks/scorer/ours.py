@@ -1,4 +1,4 @@
-"""Ours as a worker uses it, without Parquet around it: `load_scorer`, then texts in and scores out. Knows no baselines."""
+"""Our scorer as a worker uses it, but without Parquet. Knows nothing of the baselines."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What is run on which device unless options say otherwise: enough rows for steady figures, few enough for the time."""
+"""The default cases for each device, with enough rows for steady figures in reasonable time."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Seeded English texts of given numbers of tokens. Knows no models; needs nothing but Python and a tokenizer."""
+"""Seeded English texts with given numbers of tokens. Needs only Python and a tokenizer."""
 
 import ast
 import math

@@ -1,4 +1,4 @@
-"""Ours as a worker does it, whole: a Parquet file in, the kept rows and all scores out. Only Redis is left out."""
+"""Our scorer as a worker runs it, from a Parquet file to kept rows and all scores, but without Redis."""
 
 import tempfile
 from collections.abc import Callable

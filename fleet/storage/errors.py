@@ -1,4 +1,4 @@
-"""The libraries' errors, turned into the two that a worker acts on: give the shard up, or try it again later."""
+"""Translate the libraries' errors into the two that a worker acts on: give up the shard, or try it again later."""
 
 import errno
 import re
@@ -40,12 +40,12 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 _HUB_ERRORS = tuple(  # several of them are neither OSError nor HTTPError
     kind for kind in vars(hub_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
-_XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet tells the status in words only
+_XET_STATUS = re.compile(r"HTTP status \w+ error \((\d{3})")  # hf_xet reports the status only in its message
 
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Raise a library's error as ours; `doing` begins the message: "Reading shard 00042"."""
+    """Raise a library's error as one of ours. The message starts with `doing`, such as "Reading shard 00042"."""
     try:
         yield
     except ShardsiftError:
@@ -55,30 +55,30 @@ def translated(doing: str) -> Iterator[None]:
 
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
-    """The error of ours that says what a library's error means for a shard."""
+    """Our error for what a library's error means for a shard."""
     if isinstance(error, HfHubHTTPError):
         return _from_hub(error, doing)
     if isinstance(error, (ConnectionError, RuntimeError)) and (status := _XET_STATUS.search(str(error))):
         return _from_status(int(status[1]), error, doing)
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return TransientError(f"{doing}: no space left. Free some, or set SHARDSIFT_SCRATCH_DIR to a larger disk.")
+        return TransientError(f"{doing}: no space left. Free some, or point SHARDSIFT_SCRATCH_DIR to a larger disk.")
     if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError, LocalEntryNotFoundError)):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNO:
         return ShardError(f"{doing}: {error.strerror} ({error.filename or _line(error)}).")
     # fsspec and hf_xet raise the next two without an errno.
     if isinstance(error, (FileNotFoundError, EntryNotFoundError)):
-        return ShardError(f"{doing}: the file is not there ({_line(error)}).")
+        return ShardError(f"{doing}: the file does not exist ({_line(error)}).")
     if isinstance(error, (PermissionError, LocalTokenNotFoundError)):
-        return ShardError(f"{doing}: it is not allowed ({_line(error)}). Check the token or the rights.")
+        return ShardError(f"{doing}: permission denied ({_line(error)}). Check the token or the file permissions.")
     if isinstance(error, MemoryError):
-        return TransientError(f"{doing}: no memory left ({_line(error)}).")
+        return TransientError(f"{doing}: out of memory ({_line(error)}).")
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
         # pyarrow reports broken pages and truncated files as ArrowInvalid or as OSError without an errno.
         return ShardError(f"{doing}: not a readable Parquet file ({_line(error)}).")
-    if isinstance(error, ValueError):  # a name that the Hub's client will not even ask for
+    if isinstance(error, ValueError):  # a name that the Hub's client rejects without asking the Hub
         return ShardError(f"{doing}: {_line(error)}.")
-    # What is left: I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network trouble.
+    # The rest are I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network failures.
     return TransientError(f"{doing}: {_line(error)}.")
 
 
@@ -86,7 +86,7 @@ def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
     if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):
         return ShardError(f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.")
     if isinstance(error, (RevisionNotFoundError, EntryNotFoundError)):
-        return ShardError(f"{doing}: not on the Hub any more ({_line(error)}).")
+        return ShardError(f"{doing}: no longer on the Hub ({_line(error)}).")
     return _from_status(error.response.status_code if error.response is not None else 0, error, doing)
 
 
@@ -103,7 +103,7 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _asked_to_wait(error: Exception) -> float | None:
-    """How long the answer asks to wait: its Retry-After, in seconds or as a date, or the Hub's RateLimit header."""
+    """How long the server asks us to wait, from Retry-After (seconds or a date) or the Hub's RateLimit header."""
     if not isinstance(error, HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers

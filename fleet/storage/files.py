@@ -1,6 +1,6 @@
-"""Files below one root, in a folder or a bucket: anything that fsspec can write. Knows no runs.
+"""Read and write files below one root, in a folder or a bucket: anything that fsspec supports. Knows nothing of runs.
 
-What is written on a local disk survives a power loss: the file and its folder are synced before the call returns.
+On a local disk, a written file survives a power loss: the file and its folder are synced before the call returns.
 """
 
 import errno
@@ -23,44 +23,52 @@ from fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
 _LISTINGS = 10
-_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}  # have no folders; makedirs would make a misspelt bucket
+_BUCKETS = {
+    "s3",
+    "s3a",
+    "gs",
+    "gcs",
+    "az",
+    "abfs",
+    "abfss",
+}  # they have no folders; makedirs would create a bucket with a misspelt name
 
 
 class Files:
-    """Paths are relative to the root. Methods raise fsspec's errors; what is not there is a FileNotFoundError."""
+    """Paths are relative to the root. Methods raise fsspec's errors; a missing file is a FileNotFoundError."""
 
     def __init__(self, uri: str) -> None:
         self._fs: fsspec.AbstractFileSystem
         try:
             self._fs, self._root = url_to_fs(uri)
-        except (ImportError, ValueError) as error:  # a library that is not installed, or an unknown protocol
+        except (ImportError, ValueError) as error:  # a missing library or an unknown protocol
             raise UsageError(f"The output {uri} cannot be used: {error}.") from error
 
     def exists(self, path: str) -> bool:
         return bool(self._fs.exists(self._at(path)))
 
     def names_in(self, folder: str) -> set[str]:
-        """Names of the files and folders directly in a folder. By listing: the path may hold what a glob reads as a pattern."""
+        """Names of the files and folders directly in a folder. Does not glob, because the path may contain `*` or `[`."""
         if not self._fs.isdir(self._at(folder)):
             return set()
         paths = self._fs.ls(self._at(folder), detail=False)
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
 
     def sizes(self, *folders: str) -> dict[str, int]:
-        """Size by path of all files below these folders, as they are now."""
+        """Path → size of all files below these folders, uncached."""
         return {path: size for folder in folders for path, size in self._sizes_below(folder).items()}
 
     def _sizes_below(self, folder: str) -> dict[str, int]:
-        """Again if a file vanishes while it is listed: another finalizer moves or removes it."""
+        """Lists again if a file vanishes during the listing, because another finalizer moves or removes it."""
         for _ in range(_LISTINGS):
             self._fs.invalidate_cache()
             with suppress(FileNotFoundError):
                 found = self._fs.find(self._at(folder), detail=True)
                 return {self._path_of(name): info["size"] for name, info in found.items()}
-        raise TransientError(f"{self._at(folder)} changes all the time while it is listed.")
+        raise TransientError(f"{self._at(folder)} keeps changing while it is listed.")
 
     def files_in(self, folder: str) -> list[str]:
-        """The paths of the files in a folder, not in those below it; none if it is not there."""
+        """The paths of the files directly in a folder; none if the folder does not exist."""
         self._fs.invalidate_cache()
         try:
             entries = self._fs.ls(self._at(folder), detail=True)
@@ -72,21 +80,21 @@ class Files:
         return cast(BinaryIO, self._fs.open(self._at(path), "rb"))
 
     def content(self, path: str) -> bytes | None:
-        """None for a file that is not there, or was removed since it was listed."""
+        """The content of a file; None if it does not exist, for example because it was removed after a listing."""
         try:
             return bytes(self._fs.cat_file(self._at(path)))
         except FileNotFoundError:
             return None
 
     def contents(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Path and content of those that are there, read by several threads."""
+        """Path and content of the files that exist, read by several threads."""
         with ThreadPoolExecutor(READERS) as readers:
             for path, content in zip(paths, readers.map(self.content, paths), strict=True):
                 if content is not None:
                     yield path, content
 
     def problem(self, file: OutputFile, path: str, *, hashes: bool) -> Problem | None:
-        """What is wrong with the copy at `path` of a receipt's file."""
+        """What is wrong with the copy of a receipt's file at `path`."""
         try:
             size = self._fs.size(self._at(path))
             is_looked_at = hashes and size == file.size_bytes
@@ -99,13 +107,13 @@ class Files:
             return hashlib.file_digest(cast(BytesIO, file), "sha256").hexdigest()
 
     def put(self, file: Path, path: str) -> None:
-        """Copy a local file here."""
+        """Copy a local file to `path`."""
         self._make_folder_of(path)
         self._fs.put_file(str(file), self._at(path))
         self._sync_file(path)
 
     def write(self, path: str, content: bytes, *, aside: str) -> None:
-        """First to the path `aside`, then into place, so that no reader meets half a file."""
+        """Write to the path `aside`, then move the file into place, so that readers never see half a file."""
         self._make_folder_of(aside)
         self._fs.pipe_file(self._at(aside), content)
         self._sync_file(aside)
@@ -117,18 +125,18 @@ class Files:
         self._fs.mv(self._at(source), self._at(target))
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all that is in it; what is not there is removed."""
+        """Remove a file, or a folder with its content. Does nothing if it does not exist."""
         with suppress(FileNotFoundError):
             self._fs.rm(self._at(path), recursive=True)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
-        """Have the names of these files on the disk."""
+        """Sync the folders of these files, so that the names are on disk."""
         if isinstance(self._fs, LocalFileSystem):
             for folder in {self._at(path).rpartition("/")[0] for path in paths}:
                 _sync_folder(folder)
 
     def _sync_file(self, path: str) -> None:
-        """Have the content and the name of a file on the disk."""
+        """Sync a file and its folder, so that content and name are on disk."""
         if isinstance(self._fs, LocalFileSystem):
             _sync(self._at(path))
             self.sync_folders([path])
@@ -146,12 +154,12 @@ class Files:
         return f"{self._root.rstrip('/')}/{path}"
 
     def _path_of(self, name: str) -> str:
-        """The path below the root of what the file system lists."""
+        """The path below the root, from a name that the file system lists."""
         return name.removeprefix(self._root.rstrip("/")).lstrip("/")
 
 
 def _make_folder(folder: Path) -> None:
-    """With the folders above it, and the names of new ones on the disk."""
+    """Create a folder and its parents, and sync the names of new ones to disk."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -160,7 +168,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: str | Path) -> None:
-    """As far as we may: a folder that we cannot list, or a network mount that syncs no folders, is left to the system."""
+    """Sync a folder if the system allows it. Unreadable folders and some network mounts cannot be synced."""
     try:
         _sync(folder)
     except OSError as error:
@@ -177,7 +185,7 @@ def _sync(path: str | Path) -> None:
 
 
 def hashed(files: Files, stored: Mapping[str, StoredFile], paths: Iterable[str]) -> dict[str, StoredFile]:
-    """`stored`, with the sha256 of those of the paths that are in it; one that vanished meanwhile is left out."""
+    """`stored`, with the sha256 of the files at `paths` filled in. Files that have vanished meanwhile are left out."""
 
     def look(path: str) -> StoredFile | None:
         try:

@@ -1,6 +1,6 @@
 """An output in a folder or a bucket: anything that fsspec can write.
 
-<output>/.shardsift/<run_id>/spec.json                    whose output this is
+<output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
 <output>/.shardsift/<run_id>/checkpoints/<shard>/<name>   until published

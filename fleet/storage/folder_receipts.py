@@ -1,4 +1,4 @@
-"""Which receipts of a run still hold in a folder or a bucket, when the ledger has lost the run."""
+"""Find the receipts of a run that are still valid in a folder or a bucket, after the ledger has lost the run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,7 +18,7 @@ class FolderReceipts:
         self._run_id = run_id
 
     def recovered(self, listed: Sequence[Receipt]) -> Recovered:
-        """What of them holds; `listed` are the published manifest's."""
+        """The valid receipts. `listed` are those in the published manifest."""
         sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
         published = {digest for receipt in listed for digest in digests(receipt)}
         whole, partial = [], []
@@ -39,10 +39,10 @@ class FolderReceipts:
     def _choose(
         self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
     ) -> Receipt | None:
-        """Of a shard's receipts whose files seem to be there, the one that holds.
+        """Choose the valid receipt of a shard, among those whose files have the right sizes.
 
-        That is the published one; else one that is staged whole. A publication that died midway has moved files of one
-        attempt, and another's may be of the same size: then only their content tells.
+        This is the published one, otherwise one with all files staged. A publication that died midway has moved the files
+        of one attempt, and files of another attempt may have the same size. Then only the content can tell them apart.
         """
         for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
             if chosen := next(filter(holds, receipts), None):
@@ -62,7 +62,7 @@ def _is_there(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
 
 
 def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:
-    """Whether the file is staged or published with its size."""
+    """Whether a file of the right size is staged or published."""
     return file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path))
 
 

@@ -1,4 +1,4 @@
-"""What a file is that is not Parquet, by its first and last bytes."""
+"""Guess what a file that is not Parquet really is, from its first and last bytes."""
 
 from typing import BinaryIO
 
@@ -10,7 +10,7 @@ _SIGNATURES = {
     b"PK\x03\x04": "a ZIP file",
     b"ARROW1": "an Arrow file",
     b"PARE": "an encrypted Parquet file",
-    b"version https://git-lfs": "a pointer of Git LFS, whose file was not fetched",
+    b"version https://git-lfs": "a Git LFS pointer, whose file was not fetched",
     b"{": "JSON, perhaps JSON Lines",
     b"[": "JSON",
     b"<": "HTML or XML",
@@ -18,14 +18,14 @@ _SIGNATURES = {
 
 
 def other_format(file: BinaryIO) -> str | None:
-    """A few words; None if it begins and ends as Parquet does."""
+    """A description of the format; None if the file starts and ends like Parquet."""
     size = file.seek(0, 2)
     file.seek(max(0, size - len(_PARQUET)))
     tail = file.read()
     file.seek(0)
     head = file.read(_HEAD_BYTES)
     if head.startswith(_PARQUET):
-        return None if tail == _PARQUET and size > len(_PARQUET) else "it begins as one and was cut off"
+        return None if tail == _PARQUET and size > len(_PARQUET) else "it starts like one but is truncated"
     return _described(head)
 
 
@@ -35,7 +35,7 @@ def _described(head: bytes) -> str:
     for signature, name in _SIGNATURES.items():
         if head.lstrip(b" \r\n\t\xef\xbb\xbf").startswith(signature):
             return f"it looks like {name}"
-    return "it looks like text, perhaps CSV" if _is_text(head) else "it does not begin as one"
+    return "it looks like text, perhaps CSV" if _is_text(head) else "it does not start like one"
 
 
 def _is_text(head: bytes) -> bool:

@@ -1,7 +1,8 @@
 """An output in a dataset repository of the Hugging Face Hub.
 
-A worker uploads its files as blobs that no commit names yet; the finalizer makes them one commit to main, with manifest
-and card. In a run of many hours it saves them on a branch before, since the Hub drops blobs that no commit names.
+Workers upload files as blobs that no commit refers to yet. The finalizer publishes them with manifest and card in one
+commit to main. The Hub drops blobs that no commit refers to after about a day, so during a long run the finalizer first
+saves them in commits on a branch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,21 +47,21 @@ class HubOutput:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
-        """Upload a blob. The Hub drops blobs that no commit names after about a day."""
+        """Upload a blob. The Hub drops it after about a day unless a commit refers to it."""
         addition = CommitOperationAdd(path, str(file))
-        addition._upload_mode = "lfs"  # never a regular file, whose bytes would travel in the commit
+        addition._upload_mode = "lfs"  # never "regular", which sends the bytes with the commit
         with translated(f"Uploading {path} to {self.uri}"):
             self._api.preupload_lfs_files(self._repo_id, [addition], repo_type="dataset")
         return path
 
     def store_receipt(self, receipt: Receipt) -> None:
-        """The Hub has no place outside commits; the ledger alone holds receipts until a wave or the publication."""
+        """Does nothing: the Hub stores files only in commits. Until then, only the ledger holds the receipts."""
 
     def discard(self, receipt: Receipt) -> None:
-        """The Hub itself drops blobs that no commit names."""
+        """Does nothing: the Hub drops blobs that no commit refers to."""
 
     def recovered(self) -> Recovered:
-        """What the manifest on main lists, and of other shards what waves have saved."""
+        """The receipts that the manifest on main lists and, for other shards, those that waves have saved."""
         with translated(f"Reading the receipts in {self.uri}"):
             listed = self._listed_receipts()
             published = self._branch.of_those_in(MAIN, listed)
@@ -70,7 +71,7 @@ class HubOutput:
         return Recovered(whole=tuple(chosen[shard] for shard in sorted(chosen)), partial=tuple(partial))
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        with translated(f"Looking what {self.uri} has of {self._run_id}"):
+        with translated(f"Looking for files of {self._run_id} in {self.uri}"):
             return self._branch.lacking(receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
@@ -84,7 +85,7 @@ class HubOutput:
         return {}
 
     def drop_checkpoints(self, shard: str) -> None:
-        """There are none."""
+        """Does nothing: the Hub stores no checkpoints."""
 
     def published(self) -> Mark | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
@@ -92,7 +93,7 @@ class HubOutput:
         return mark_of(manifest) if manifest is not None else None
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """The Hub tells the sha256 of its files: content is looked at with or without `hashes`."""
+        """Compares hashes even without `hashes`, because the Hub reports the sha256 of its files."""
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
             manifest = manifest_finding(self._content(MANIFEST_PATH), self._run_id, receipts)
@@ -101,14 +102,14 @@ class HubOutput:
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
-        """On the run's branch, else on main. A blob that no commit names cannot be read."""
+        """Read from the run's branch, otherwise from main. A blob that no commit refers to cannot be read."""
         with translated(f"Reading {file.path} in {self.uri}"):
             path = f"datasets/{self._repo_id}@{self._branch.commit_with(file) or MAIN}/{file.path}"
             with HfFileSystem(skip_instance_cache=True).open(path, "rb") as content:
                 yield content
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
-        """The Hub tells what it has by content: a blob that waits is one that is missing on main."""
+        """Always False: a file that is not yet published is reported as missing on main."""
         return False
 
     def head(self) -> str:
@@ -116,22 +117,22 @@ class HubOutput:
             return str(self._api.repo_info(self._repo_id, repo_type="dataset").sha)
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
-        """The Hub itself refuses a commit whose files it does not have; then those that it has are saved."""
+        """The Hub refuses a commit that refers to missing blobs. In that case, save the others and find the missing ones."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
             try:
                 return commit(
                     self._api, self._repo_id, receipts, documents, message=self._title, to=MAIN, parent=parent
                 )
             except OutputDamaged as damage:
-                self._branch.save(receipts)  # names those that the Hub has dropped
-                raise PublishConflict(f"{self.uri} has all files of {self._run_id} now.") from damage
+                self._branch.save(receipts)  # raises OutputDamaged with the shards whose blobs the Hub has dropped
+                raise PublishConflict(f"{self.uri} now has all files of {self._run_id}.") from damage
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
         with translated(f"Removing the branch of {self._run_id} from {self.uri}"):
             self._branch.delete()
 
     def _content(self, path: str, *, revision: str = MAIN) -> bytes | None:
-        """A small file; None if there is no such file."""
+        """The content of a small file; None if it does not exist."""
         if not self._api.file_exists(self._repo_id, path, repo_type="dataset", revision=revision):
             return None
         return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"datasets/{self._repo_id}@{revision}/{path}"))
@@ -143,7 +144,7 @@ class HubOutput:
             return
         for entry in entries:
             if isinstance(entry, RepoFile):
-                # A file that is not LFS was never one of ours.
+                # All our files are LFS files.
                 sha256 = entry.lfs.sha256 if entry.lfs else f"blob {entry.blob_id}"
                 yield entry.path, StoredFile(size_bytes=entry.size, sha256=sha256)
 
@@ -152,7 +153,7 @@ class HubOutput:
         return f"Publish run {self._run_id}"
 
     def _listed_receipts(self) -> list[Receipt]:
-        """What the manifest lists, as it is on main, or if it was lost since, as the newest publication made it."""
+        """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
         manifest = self._content(MANIFEST_PATH)
         listed = receipts_listed(manifest, self._run_id) if manifest is not None else []
         if listed or (commit := self._publication()) is None:
@@ -161,7 +162,7 @@ class HubOutput:
         return receipts_listed(manifest, self._run_id) if manifest is not None else []
 
     def _publication(self) -> str | None:
-        """The newest commit on main that published this run."""
+        """The latest commit on main that published this run."""
         commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset")
         return next((commit.commit_id for commit in commits if commit.title == self._title), None)
 
@@ -173,7 +174,7 @@ class HubOutput:
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _is_ours(self, spec: RunSpec) -> bool:
-        """Whether this run is published here. Raises UsageError if somebody else's data are."""
+        """Whether this run is published here. Raises UsageError if the repository holds other data."""
         manifest = self._content(MANIFEST_PATH)
         mark = mark_of(manifest) if manifest is not None else None
         if manifest is not None and mark and mark.run_id != self._run_id:
@@ -188,7 +189,7 @@ class HubOutput:
         if other := self._branch.reserve(spec):
             raise UsageError(
                 f"The output {self.uri} is reserved by another run, {other}, which is not published yet. Choose another "
-                f"--output, or, if that run was given up, remove the branch shardsift/{other} of the repository."
+                f"--output or, if that run was abandoned, delete the branch shardsift/{other} of the repository."
             )
 
     def _holds_data(self) -> bool:
@@ -197,7 +198,7 @@ class HubOutput:
 
 
 def repo_id_of(uri: str) -> str:
-    """The `<user>/<name>` of an output URI. Raises UsageError for any other form."""
+    """The `<user>/<name>` of an output URI. Raises UsageError if the URI has another form."""
     repo_id = uri.removeprefix(_PREFIX).rstrip("/")
     if not uri.startswith(_PREFIX) or repo_id.count("/") != 1 or "@" in repo_id:
         raise UsageError(f"An output on the Hub is written hf://datasets/<user>/<name>, not {uri}.")

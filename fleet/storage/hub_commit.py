@@ -1,4 +1,4 @@
-"""One commit on the Hub of blobs that workers uploaded, sending none of their bytes."""
+"""Commit blobs that workers have uploaded to the Hub, without sending their bytes again."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,11 +24,11 @@ def commit(
     to: str,
     parent: str,
 ) -> str:
-    """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head; returns the commit.
+    """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
 
-    Raises PublishConflict if it is not, OutputDamaged if the Hub has dropped a blob, naming all the shards since any of
-    them may be the one, and the client's errors. The client does not retry it, and one whose answer was lost may have
-    landed: look what is there before a second try.
+    Raises PublishConflict if `parent` is not the head, OutputDamaged if the Hub has dropped a blob, and the client's
+    errors. OutputDamaged names all shards, because the Hub does not say which blob is missing. The client does not
+    retry. A commit whose response was lost may have succeeded: look at the branch before you try again.
     """
     additions = [*_uploaded_files(receipts), *(CommitOperationAdd(path, text) for path, text in documents.items())]
     try:
@@ -47,7 +47,9 @@ def commit(
 
 
 def _dropped(receipt: Receipt) -> str:
-    return f"the Hub has dropped {receipt.data.path} or {receipt.scores.path}; it keeps uncommitted files about a day"
+    return (
+        f"the Hub has dropped {receipt.data.path} or {receipt.scores.path}; it keeps uncommitted files for about a day"
+    )
 
 
 def _uploaded_files(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
@@ -57,7 +59,7 @@ def _uploaded_files(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
 def _uploaded(file: OutputFile) -> CommitOperationAdd:
     """The operation for a blob that a worker uploaded, rebuilt from its receipt.
 
-    These are the fields that the client itself sets on upload; tests/integration/test_hub_output.py holds it to that.
+    The client sets the same fields on upload; tests/integration/test_hub_output.py checks this.
     """
     addition = CommitOperationAdd(file.path, b"")
     addition.upload_info = UploadInfo(size=file.size_bytes, sample=b"", sha256=bytes.fromhex(file.sha256))

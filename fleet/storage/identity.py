@@ -1,7 +1,8 @@
-"""What the bytes of an input file are, told without reading them all.
+"""Identify the content of an input file without reading all of it.
 
-A Hub file is its LFS sha256, a bucket's object its ETag. Other files are their size and a hash of the Parquet footer, which
-holds the place, the size and the bounds of every column chunk: a rewritten file has another, a touched one has not.
+A Hub file is identified by its LFS sha256, an object in a bucket by its ETag. Any other file is identified by its size
+and a hash of its Parquet footer. The footer holds the offset, the size and the bounds of every column chunk, so it
+changes when the file is rewritten, but not when only the modification time changes.
 """
 
 import hashlib
@@ -20,19 +21,19 @@ from fleet.shard import Shard
 from fleet.storage.errors import translated
 
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
-_ETAGS = ("ETag", "md5Hash", "etag")  # s3fs; gcsfs, whose etag changes with the metadata too; gcsfs and adlfs
+_ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs
 _MAGIC = b"PAR1"
-_END_BYTES = 8  # the length of the footer, and the magic bytes
-_TAIL_BYTES = 64 << 10  # what is read of a file at once: most footers fit
+_END_BYTES = 8  # footer length and magic bytes
+_TAIL_BYTES = 64 << 10  # read at once; most footers fit
 
 
 def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
-    """The identity of a file that the file system lists so. May read the file's footer: call within `translated`."""
+    """The identity of a file, from the file system's listing. May read the file's footer: call within `translated`."""
     if (lfs := info.get("lfs")) is not None:
         return f"sha256:{lfs.sha256}"
     if blob := info.get("blob_id"):
         return f"git:{blob}"
-    if xet := info.get("xet_hash"):  # of a bucket on the Hub
+    if xet := info.get("xet_hash"):  # in a bucket on the Hub
         return f"xet:{xet}"
     if etag := _strong_etag(filesystem, info):
         return f"etag:{etag}"
@@ -41,7 +42,7 @@ def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> 
 
 
 def identity_now(uri: str) -> tuple[str, int]:
-    """The identity and the size of a file as it is at this moment, whatever was listed before."""
+    """The current identity and size of a file, bypassing cached listings."""
     with translated(f"Looking at {uri}"):
         filesystem, path = url_to_fs(uri)
         info = _fresh_info(filesystem, path)
@@ -50,9 +51,9 @@ def identity_now(uri: str) -> tuple[str, int]:
 
 @contextmanager
 def unchanged(shard: Shard) -> Iterator[None]:
-    """Raises ShardError if the shard's file is another than was enqueued, before the block or at its end.
+    """Raises ShardError if the shard's file is not the one that was enqueued, before the block or at its end.
 
-    What the block itself met, a file may show that was replaced while it was read.
+    The file is also checked if the block raises a ShardError, because replacing a file while it is read may cause one.
     """
     _check(shard)
     try:
@@ -68,7 +69,7 @@ def _check(shard: Shard) -> None:
     if now != shard.identity:
         raise ShardError(
             f"Shard {shard.name}: the input changed since it was enqueued ({shard.uri}). "
-            "Put the old file back, or keep the new one; then `producer retry` scores the file that is there."
+            "Restore the old file or keep the new one, then run `producer retry` to score the file that is there."
         )
 
 
@@ -82,7 +83,7 @@ def _fresh_info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, A
 
 
 def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
-    """Of this file alone: the file system's own `info` lists all its neighbours."""
+    """Ask for this file only. The file system's own `info` lists the whole folder."""
     found = HfApi().get_paths_info(
         place.repo_id, place.path_in_repo, revision=place.revision, repo_type=place.repo_type
     )
@@ -93,7 +94,7 @@ def _hub_info(place: HfFileSystemResolvedRepositoryPath) -> dict[str, Any]:
 
 
 def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str | None:
-    """The tag by which a bucket knows an object's bytes. A web server's tells often no more than the time."""
+    """The tag that identifies an object's bytes in a bucket. A web server's ETag is often only a modification time."""
     protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
     if not _BUCKETS & set(protocols):
         return None
@@ -106,7 +107,7 @@ def _footer_identity(file: BinaryIO) -> str:
     tail = _last_bytes(file, size, _TAIL_BYTES)
     footer_bytes = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
     if tail[-4:] != _MAGIC or footer_bytes > size:
-        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # its shard fails, and may be mended
+        return f"unreadable:{size}:{hashlib.sha256(tail).hexdigest()}"  # the shard fails, and the file may be repaired later
     footer = tail[-footer_bytes:] if footer_bytes <= len(tail) else _last_bytes(file, size, footer_bytes)
     return f"parquet:{size}:{hashlib.sha256(footer).hexdigest()}"
 

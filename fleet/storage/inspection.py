@@ -1,6 +1,6 @@
-"""What an output really holds, compared with what receipts promise of it.
+"""Compare what an output holds with what the receipts say it holds.
 
-Knows neither folders nor the Hub: each output says which files it has, and this module says what is wrong with them.
+Knows nothing of folders or the Hub: an output lists its files, and this module finds what is wrong with them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,16 +32,16 @@ _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differ
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A path of the output that is not as it should be; `shard` is None for the manifest, the card and foreign files."""
+    """Something wrong with one path of the output. `shard` is None for the manifest, the card and foreign files."""
 
     path: str
     shard: str | None = None
     problem: Problem
-    detail: str = ""  # what else is known, as a clause: "it is empty"
+    detail: str = ""  # a clause that says more: "it is empty"
 
     @property
     def is_mendable(self) -> bool:
-        """Whether publishing the run again puts it right. Foreign files are never touched."""
+        """Whether publishing the run again repairs it. Foreign files are never touched."""
         return self.problem is not Problem.FOREIGN
 
     @property
@@ -56,14 +56,14 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file as the output has it. `sha256` is None if it was not read."""
+    """A file that the output holds. `sha256` is None if the content was not read."""
 
     size_bytes: int
     sha256: str | None = None
 
 
 def compare(receipts: Sequence[Receipt], stored: Mapping[str, StoredFile]) -> list[Finding]:
-    """What is wrong with the data and score files, those of receipts first, in the receipts' order.
+    """What is wrong with the data and score files: first those in receipts, in the receipts' order, then foreign files.
 
     `stored` holds every file below `data/` and `scores/`, by path.
     """
@@ -80,7 +80,7 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
 
 
 def card_finding(card: bytes | None, path: str = "README.md") -> Finding | None:
-    """What is wrong with the dataset card. Its text may be changed: the card belongs to the dataset's owner."""
+    """What is wrong with the dataset card. A changed text is not: the card belongs to the dataset's owner."""
     if card is None:
         return Finding(path=path, problem=Problem.MISSING)
     try:

@@ -1,4 +1,4 @@
-"""Open what a URI names: an input file, or the output of a run."""
+"""Open an input file or the output of a run by its URI."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ from fleet.storage.formats import other_format
 from fleet.storage.hub import HubOutput
 from fleet.storage.output import Output
 
-_BLOCK_BYTES = 32 << 20  # read ahead: FineWeb's 1,000-row groups would cost a request each
-_BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never in memory whole
+_BLOCK_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
+_BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 
 
 @contextmanager
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file for streaming. Raises ShardError where it is missing or broken, TransientError for the network."""
+    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is."""
     filesystem, path = url_to_fs(uri)
     with translated(f"Opening {uri}"):
         file = filesystem.open(path, "rb", block_size=_BLOCK_BYTES)
@@ -34,17 +34,17 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-    except pa.ArrowInvalid as error:  # of magic bytes, which says little to most people
+    except pa.ArrowInvalid as error:  # it names magic bytes, which tells most users little
         if other := other_format(file):
             raise ShardError(f"Opening {uri}: not a readable Parquet file ({other}).") from error
         raise
 
 
 def open_output(uri: str, run_id: str) -> Output:
-    """The output that a URI names: `hf://datasets/<user>/<name>`, or any folder or fsspec URL."""
+    """The output at a URI: `hf://datasets/<user>/<name>`, a folder, or any URL that fsspec can write."""
     return FolderOutput(uri, run_id) if staged_files_stay(uri) else HubOutput(uri, run_id)
 
 
 def staged_files_stay(output_uri: str) -> bool:
-    """Whether an output keeps staged files for as long as it takes; the Hub drops them after about a day."""
+    """Whether staged files stay until they are published. The Hub drops them after about a day."""
     return not output_uri.startswith("hf://")

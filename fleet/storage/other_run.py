@@ -1,4 +1,4 @@
-"""The refusal of an output that another run has, with what makes it another."""
+"""The error for an output that belongs to another run, with the options that differ."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from fleet.spec_difference import differences
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> UsageError:
-    """`there` is what the other run's output discloses of its spec, if it can be read."""
+    """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
     return UsageError(
         f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} "
-        "Choose another --output, or repeat that run's options to go on with it."
+        "Choose another --output, or use that run's options to continue it."
     )
 
 
@@ -21,4 +21,4 @@ def _difference(there: RunSpec | None, here: RunSpec) -> str:
         return ""
     as_disclosed = disclosed_spec(replace(here, publish_paths=there.publish_paths))
     found = differences(there, replace(as_disclosed, publish_paths=here.publish_paths))
-    return f" What differs is {'; '.join(found) or 'where the input or the model lies'}."
+    return f" The difference is {'; '.join(found) or 'the location of the input or the model'}."

@@ -1,7 +1,7 @@
-"""What an output must do.
+"""The interface of an output.
 
-Every output works in two steps. Workers *stage* files: the bytes are there, but no reader of the dataset sees them.
-The finalizer *publishes*: all files of the run become visible with their manifest, and the manifest is the proof.
+Every output works in two steps. Workers *stage* files: the bytes are stored, but readers of the dataset do not see them.
+The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
 """
 
 import hashlib
@@ -26,84 +26,84 @@ class Output(Protocol):
     """The output of one run. Methods raise TransientError or ShardError; each may be called twice."""
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
-        """Make the place ready for this run. Raises UsageError where it cannot be written or holds another run's data.
+        """Prepare the output for this run. Raises UsageError if it cannot be written or holds another run's data.
 
-        `public` decides who may see a repository that is created; one that exists stays as it is.
+        `public` sets the visibility of a new repository. An existing one keeps its own.
         """
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
-        """Upload a finished file, not yet visible at `path`; returns where it lies until then."""
+        """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
 
     def store_receipt(self, receipt: Receipt) -> None:
-        """Store the receipt of one attempt beside its staged files, where the kind of output has such a place."""
+        """Store the receipt of an attempt beside its staged files, if this kind of output can."""
 
     def discard(self, receipt: Receipt) -> None:
-        """Remove what an attempt staged and its receipt, since another attempt has the shard; raises nothing.
+        """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
 
-        Published files and other attempts' files stay. What it cannot remove goes when the run is published.
+        Published files and files of other attempts stay. Publishing the run removes what cannot be removed now.
         """
 
     def recovered(self) -> "Recovered":
-        """What of the run is safe here, for a ledger that lost it. Knows nothing of the ledger.
+        """The receipts found in this output, to rebuild a ledger that lost the run. Does not use the ledger.
 
-        If the run is published, receipts that the manifest lists come first.
+        If the run is published, receipts in the manifest take precedence.
         """
 
     def unsaved(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Those whose staged files may vanish before the run is published; none where staged files stay."""
+        """The receipts whose staged files may vanish before the run is published; none if staged files stay."""
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Keep the staged files of those from vanishing, still unseen by readers of the dataset; saved ones stay so.
+        """Protect the staged files of these receipts from vanishing. Readers of the dataset still do not see them.
 
-        Raises PublishConflict if somebody else saved at the same moment: look again. Raises OutputDamaged for the shards
-        whose files have vanished already, when all others are saved.
+        May run twice. Raises PublishConflict if another process saved at the same moment: look again. Raises OutputDamaged
+        for shards whose files have already vanished, after all others are saved.
         """
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
-        """Store a piece of an unfinished shard for its next attempt; False where the kind of output has no such place."""
+        """Store part of an unfinished shard for its next attempt. Returns False if this kind of output cannot."""
 
     def checkpoints(self, shard: str) -> dict[str, bytes]:
-        """The pieces that attempts at a shard stored, by name."""
+        """Name → content of the parts that attempts at a shard have stored."""
 
     def drop_checkpoints(self, shard: str) -> None:
-        """Remove the pieces of a shard that is finished."""
+        """Remove the stored parts of a finished shard."""
 
     def published(self) -> "Mark | None":
-        """What is published here now."""
+        """What is currently published here."""
 
     def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
-        """The bytes of a receipt's file, wherever they lie now. They are not checked. Raises ShardError if they are gone."""
+        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it does not exist."""
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
-        """What of these receipts' published files, manifest and card is not as it should be, and which files are foreign.
+        """What is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
 
-        Looks at sizes, and with `hashes` at the content; the Hub tells the sha256 of its files always.
+        Compares sizes, and with `hashes` also content. The Hub always reports the sha256 of its files.
         """
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
-        """Whether a file of these receipts still waits to be made visible, as of a shard that was done again."""
+        """Whether a file of these receipts is staged but not yet visible, for example after a shard was scored again."""
 
     def head(self) -> str:
-        """The commit that readers see now; empty where there are no commits."""
+        """The commit that readers currently see; empty if the output has no commits."""
 
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
-        """Make the receipts' files visible with the documents (manifest and card); returns the commit, if there is one.
+        """Make the receipts' files visible together with the documents (manifest and card). Returns the commit, if any.
 
-        Reads every file, those that are visible already too. If the size or sha256 of one is not that of its receipt,
-        OutputDamaged names the shards, and nothing is published. `parent` is the head before the output was looked at.
-        Raises PublishConflict when it is the head no more.
+        Checks every file, including visible ones. If the size or sha256 of a file differs from its receipt, raises
+        OutputDamaged with the shards and publishes nothing. `parent` is the head from before the output was inspected.
+        Raises PublishConflict if the head has changed since.
         """
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
-        """Remove what only an unpublished run needs: checkpoints, the published shards' staged files of all attempts, and
-        what kept staged files from vanishing."""
+        """Remove what only an unpublished run needs: checkpoints, staged files of the published shards, the run's branch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """Receipts found with an output, at most one per shard. All files of the `whole` ones are there, by their sizes.
+    """Receipts found with an output, at most one per shard.
 
-    Of the `partial` ones some are missing or damaged; the score file may be there.
+    For each `whole` receipt, all files exist with the right size. For a `partial` one, some are missing or damaged, but
+    the score file may exist.
     """
 
     whole: tuple[Receipt, ...] = ()
@@ -112,7 +112,7 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What a manifest says it publishes: the run, and the digest of every file's path and sha256."""
+    """What a manifest publishes: the run, and a digest over the path and sha256 of every file."""
 
     run_id: str
     digest: str
@@ -127,7 +127,7 @@ class Mark:
 
     @classmethod
     def read_from(cls, manifest: object) -> "Mark | None":
-        """The mark of an open manifest file, None for a Parquet file of somebody else's."""
+        """The mark in an open manifest file; None if shardsift did not write the file."""
         metadata = pq.read_schema(manifest).metadata or {}
         if _MARK not in metadata:
             return None

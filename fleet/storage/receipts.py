@@ -1,7 +1,4 @@
-"""Receipts that were kept with an output, read back.
-
-Knows neither folders nor the Hub: what is there, its caller says.
-"""
+"""Read back receipts that were stored with an output. Knows nothing of folders or the Hub."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator
@@ -16,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
-    """A kept receipt; None, with a line in the log, for what is broken or no receipt of this run."""
+    """A stored receipt. Logs a warning and returns None if it is broken or belongs to another run."""
     try:
         receipt = Receipt.from_json(content)
         shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
@@ -30,7 +27,7 @@ def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
 
 
 def by_shard(receipts: Iterable[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
-    """The receipts of each shard, shards in the order of their names."""
+    """The receipts of each shard, in order of shard name."""
     ordered = sorted(receipts, key=lambda receipt: receipt.shard)
     return ((shard, list(found)) for shard, found in groupby(ordered, key=lambda receipt: receipt.shard))
 

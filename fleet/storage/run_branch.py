@@ -1,9 +1,9 @@
-"""The branch of a run on the Hub: it reserves the repository, and finished shards are committed to it before the run is
-published.
+"""The branch of a run on the Hub. It reserves the repository and holds finished shards until the run is published.
 
-The Hub drops blobs that no commit names after about a day. Each *wave* is one commit of the files of some shards and of
-`.shardsift/<run_id>/receipts/<digest>.jsonl`, which holds their receipts. Readers of the dataset see `main` alone.
-Methods raise the client's errors, and those that they name.
+The Hub drops blobs that no commit refers to after about a day, so finished shards are committed to this branch in
+*waves*. A wave is one commit with the files of some shards and `.shardsift/<run_id>/receipts/<digest>.jsonl`, which
+holds their receipts. Readers of the dataset see only `main`.
+Methods raise the client's errors, and those that their docstrings name.
 """
 
 import hashlib
@@ -26,8 +26,9 @@ from fleet.storage.receipts import FileDigest, is_among, read_receipt
 
 MAIN = "main"
 _BRANCHES = "shardsift/"
-_PATHS_A_REQUEST = 500
-_REFUSED_COMMITS = 256  # looking for dropped blobs; the Hub limits commits, and scoring a few shards too many is cheap
+_PATHS_PER_REQUEST = 500
+# Limits the search for dropped blobs: the Hub limits commits, and scoring a few more shards again is cheap.
+_MAX_REFUSED_COMMITS = 256
 
 
 class RunBranch:
@@ -39,14 +40,15 @@ class RunBranch:
         self._receipts_folder = f".shardsift/{run_id}/receipts"
 
     def head(self) -> str | None:
-        """The branch's commit; None if there is no branch."""
+        """The head commit of the branch; None if there is no branch."""
         return self._heads().get(self.name)
 
     def reserve(self, spec: RunSpec) -> str | None:
-        """Commit the spec to the branch, unless another run has done so to its own; returns that other run.
+        """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
 
-        Of two runs that reserve at the same moment, at least one sees the other after its commit. It goes on only if its
-        commit is the earlier one by the Hub's clock; else it removes its branch. So they never both go on. May run twice.
+        If two runs reserve at the same moment, at least one sees the other after its own commit. That one continues only
+        if its commit is the earlier one by the Hub's clock; otherwise it removes its branch. So they never both continue.
+        May run twice.
         """
         if other := next(iter(self._reservations()), None):
             return other
@@ -65,16 +67,18 @@ class RunBranch:
         return None
 
     def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Those whose files are in no commit: neither in the branch's, nor, if there is no branch, in main's."""
+        """The receipts whose files are not in the head commit of the branch or, if there is no branch, of main."""
         heads = self._heads()
         return self._not_in(heads.get(self.name, heads[MAIN]), receipts)
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Commit those that are in no commit yet, as one wave. May run twice; raises PublishConflict.
+        """Commit the receipts that are not committed yet, as one wave. May run twice. Raises PublishConflict.
 
-        If the Hub has dropped blobs, it is committed in halves until those shards are found; OutputDamaged names them.
+        If the Hub has dropped blobs, the wave is halved until their shards are found. OutputDamaged then names them.
         """
-        heads = self._heads()  # before the look: a wave committed after it is refused as a conflict, never doubled
+        heads = (
+            self._heads()
+        )  # read first: a wave that another process commits after this is a conflict, not a duplicate
         parent = heads.get(self.name, heads[MAIN])
         wave = self._not_in(parent, receipts)
         if not wave:
@@ -84,7 +88,7 @@ class RunBranch:
             raise OutputDamaged(dropped)
 
     def commit_wave(self, wave: Sequence[Receipt], *, parent: str) -> str:
-        """One wave; returns the commit. Raises PublishConflict, OutputDamaged if a blob of any shard was dropped."""
+        """Commit one wave. Returns the commit. Raises PublishConflict, and OutputDamaged if any blob was dropped."""
         return commit(
             self._api,
             self._repo_id,
@@ -96,22 +100,22 @@ class RunBranch:
         )
 
     def receipts(self) -> list[Receipt]:
-        """The receipts of all waves, as far as their files are still those of the branch."""
+        """The receipts of all waves whose files are still on the branch."""
         head = self.head()
-        return self.of_those_in(head, list(self._kept_receipts(head))) if head else []
+        return self.of_those_in(head, list(self._stored_receipts(head))) if head else []
 
     def commit_with(self, file: OutputFile) -> str | None:
-        """The branch's commit, if it has this file."""
+        """The head commit of the branch, if it has this file."""
         head = self.head()
         return head if head and (file.path, file.sha256) in self._digests_at(head, [file.path]) else None
 
     def of_those_in(self, revision: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """The receipts whose files a commit has."""
+        """The receipts whose files are in the commit `revision`."""
         digests = self._digests(revision, receipts)
         return [receipt for receipt in receipts if is_among(receipt, digests)]
 
     def delete(self) -> None:
-        """Remove the branch, where there is one. May run twice, and in two places at once."""
+        """Remove the branch if it exists. May run twice, and in several processes at once."""
         if self.head() is None:
             return
         try:
@@ -121,7 +125,7 @@ class RunBranch:
                 raise
 
     def _heads(self) -> dict[str, str]:
-        """Commit by branch."""
+        """Branch → head commit."""
         refs = self._api.list_repo_refs(self._repo_id, repo_type="dataset")
         return {branch.name: branch.target_commit for branch in refs.branches}
 
@@ -130,19 +134,19 @@ class RunBranch:
         return [receipt for receipt in receipts if not is_among(receipt, digests)]
 
     def _digests(self, revision: str, receipts: Iterable[Receipt]) -> set[FileDigest]:
-        """What a commit has at the paths of these receipts."""
+        """The files that a commit has at the paths of these receipts."""
         return self._digests_at(revision, [file.path for receipt in receipts for file in output_files(receipt)])
 
     def _digests_at(self, revision: str, wanted: Iterable[str]) -> set[FileDigest]:
         paths = iter(wanted)
         found: set[FileDigest] = set()
-        while some := list(islice(paths, _PATHS_A_REQUEST)):
+        while some := list(islice(paths, _PATHS_PER_REQUEST)):
             entries = self._api.get_paths_info(self._repo_id, some, revision=revision, repo_type="dataset")
             found |= {(file.path, file.lfs.sha256) for file in entries if isinstance(file, RepoFile) and file.lfs}
         return found
 
     def _create_branch(self, heads: dict[str, str]) -> None:
-        """From main, if it is not there."""
+        """Create the branch from main, unless it exists."""
         if self.name not in heads:
             self._api.create_branch(
                 self._repo_id, branch=self.name, revision=heads[MAIN], repo_type="dataset", exist_ok=True
@@ -159,7 +163,7 @@ class RunBranch:
         return self._api.file_exists(self._repo_id, _spec_path(run_id), repo_type="dataset", revision=revision)
 
     def _reserved_at(self, run_id: str) -> datetime | None:
-        """By the Hub's clock; None if the branch was not reserved, or was removed meanwhile."""
+        """When a run reserved its branch, by the Hub's clock; None if it did not, or the branch has been removed."""
         try:
             commits = self._api.list_repo_commits(self._repo_id, repo_type="dataset", revision=f"{_BRANCHES}{run_id}")
         except RevisionNotFoundError:
@@ -167,12 +171,12 @@ class RunBranch:
         return next((commit.created_at for commit in commits if commit.title == _reservation(run_id)), None)
 
     def _document(self, wave: Sequence[Receipt]) -> dict[str, bytes]:
-        """A wave's receipts, in a file named by what it holds: the same wave again is the same file."""
+        """The receipts of a wave, in a file named by its content, so that repeating the wave writes the same file."""
         content = b"".join(receipt.to_json() + b"\n" for receipt in wave)
         name = hashlib.sha256(content).hexdigest()[:16]
         return {f"{self._receipts_folder}/{name}.jsonl": content}
 
-    def _kept_receipts(self, revision: str) -> Iterator[Receipt]:
+    def _stored_receipts(self, revision: str) -> Iterator[Receipt]:
         files = HfFileSystem(skip_instance_cache=True)
         for path in self._documents(revision):
             with files.open(f"datasets/{self._repo_id}@{revision}/{path}", "rb") as document:
@@ -181,7 +185,7 @@ class RunBranch:
                         yield receipt
 
     def _documents(self, revision: str) -> list[str]:
-        """None where a finalizer died between the branch and its first wave."""
+        """The receipt files of all waves. There are none if a finalizer died before its first wave."""
         try:
             entries = list(
                 self._api.list_repo_tree(self._repo_id, self._receipts_folder, revision=revision, repo_type="dataset")
@@ -192,7 +196,7 @@ class RunBranch:
 
 
 class _Waves:
-    """One wave, or if the Hub has dropped blobs of it, several smaller ones of the shards that are whole."""
+    """Commits one wave or, if the Hub has dropped some of its blobs, several smaller ones without those shards."""
 
     def __init__(self, branch: RunBranch, parent: str) -> None:
         self._branch = branch
@@ -200,12 +204,12 @@ class _Waves:
         self._refused = 0
 
     def commit(self, wave: Sequence[Receipt]) -> dict[str, str]:
-        """What the Hub has dropped, by shard."""
+        """Shard → what the Hub has dropped of it."""
         try:
             self._parent = self._branch.commit_wave(wave, parent=self._parent)
         except OutputDamaged as damage:
             self._refused += 1
-            if len(wave) == 1 or self._refused >= _REFUSED_COMMITS:
+            if len(wave) == 1 or self._refused >= _MAX_REFUSED_COMMITS:
                 return damage.damaged
             middle = len(wave) // 2
             return self.commit(wave[:middle]) | self.commit(wave[middle:])

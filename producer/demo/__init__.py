@@ -1,1 +1,1 @@
-"""Demo data made on the spot from English that comes with Python. Knows nothing of models, queues or runs."""
+"""The demo, with data generated from English text that comes with Python."""

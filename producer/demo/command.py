@@ -1,4 +1,4 @@
-"""The demo, offline: real text, a small classifier fitted on the spot, and the main job, in which a worker is killed."""
+"""The offline demo: generate text, fit a small classifier, and do a run in which one worker is killed."""
 
 import json
 import shutil
@@ -24,20 +24,20 @@ SHARDS = 8
 _MIN_SCORE = 3.0
 _SEED = 20_241
 _FIT_SECONDS = 0.1  # per labelled text, on two CPU cores
-_LEASE_SECONDS = 15.0  # after which another worker takes up what the killed one had in hand; 60 in a fleet
-_SAMPLES = 3  # rows of each fate that the summary shows
+_LEASE_SECONDS = 15.0  # after this, another worker takes the killed worker's shard; 60 in a fleet
+_SAMPLES = 3  # kept and dropped rows in the summary, each
 _EXCERPT_CHARS = 90
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoResult:
-    """How the demo's two runs ended, and what a look at their outputs shows."""
+    """How the demo's two runs ended, and what their outputs contain."""
 
     status: RunStatus  # of the run whose worker was killed
-    done_before_kill: int | None  # None: it was over before a worker could be killed
-    begun_again: list[str]  # shards that the killed worker had in hand
+    done_before_kill: int | None  # None: the run ended before a worker could be killed
+    begun_again: list[str]  # shards that the killed worker was scoring
     comparison: Comparison
-    accuracy: float  # share of rows, none seen in training, that were kept or dropped as their kind asks
+    accuracy: float  # share of rows that were correctly kept or dropped; none was seen in training
     kept: list[tuple[float, str]]  # (score, start of the text), highest first
     dropped: list[tuple[float, str]]  # lowest first
 
@@ -60,10 +60,10 @@ def expected_fit_seconds(labelled_rows: int) -> float:
 
 
 def fit_classifier(folder: Path) -> dict[str, float]:
-    """Fit the head with `worker train`, in its own process since it takes torch; returns its report."""
+    """Fit the head with `worker train`, in a separate process because it needs torch. Returns the report."""
     command = own_command("worker", "train", str(folder / "labelled.parquet"), "--encoder", "demo")
     command += ["--max-tokens", "128", "--output", str(folder / "classifier")]
-    log = folder / "state" / "logs" / "train.log"  # torch and its friends have much to say
+    log = folder / "state" / "logs" / "train.log"  # torch and transformers print a lot
     log.parent.mkdir(parents=True)
     with log.open("wb") as stderr:
         trained = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, check=False)
@@ -114,7 +114,7 @@ def _plan(folder: Path, output: str) -> Plan:
 
 
 def _rows_with_scores(folder: Path) -> pa.Table:
-    """Every input row with its score, shard by shard: the side files' lines stand in the order of the shards' rows."""
+    """Every input row with its score, shard by shard. Score files have the same row order as their shards."""
     shards = sorted((folder / "shards").glob("*.parquet"))
     texts = pa.concat_tables(pq.read_table(shard, columns=["text", "file_path"]) for shard in shards)
     scores = pa.concat_tables(

@@ -1,4 +1,4 @@
-"""The finalizer's Celery app: the consumer of the finalize queue, with a sweep beside it."""
+"""The finalizer's Celery app: it consumes the finalize queue and runs the sweep in a thread."""
 
 import logging
 import os
@@ -34,15 +34,15 @@ app = make_app(
 
 @app.task(bind=True, name=FINALIZE_RUN)
 def finalize_run_task(self: Task, **fields: object) -> str:
-    """Publish a run if it is ready, else save what waits for that too long. Returns a sentence for Flower.
+    """Publish a run if it is ready, otherwise save shards that have waited too long. Returns a sentence for Flower.
 
-    Raises what kept it from landing, and ValidationError for what none of ours sent.
+    Raises the error that prevented publishing, and ValidationError for a message that is not ours.
     """
     settings = read_settings()
     ledger = Ledger.connect(settings)
     try:
         run_id = FinalizeRun.understood(fields).run_id
-    except NewerVersion as newer:  # a finalizer that understands it asks for the same again when it sweeps
+    except NewerVersion as newer:  # the sweep of a finalizer that understands it sends another one
         ledger.count_refused(NEWER)
         return str(newer)
     except ValidationError:
@@ -53,7 +53,7 @@ def finalize_run_task(self: Task, **fields: object) -> str:
     try:
         outcome = finalize_run(ledger, run_id, without_failed=False)
         saved = _save_waves(ledger, run_id, settings) if isinstance(outcome, NotReady) else 0
-        if saved:  # meanwhile the last shard may have ended, and another finalizer published and removed the branch
+        if saved:  # the last shard may have finished meanwhile, and another finalizer may have published and removed the branch
             outcome = finalize_run(ledger, run_id, without_failed=False)
     except Exception as error:
         _record(ledger, run_id, error)
@@ -64,7 +64,7 @@ def finalize_run_task(self: Task, **fields: object) -> str:
 
 
 def _record(ledger: Ledger, run_id: str, error: Exception) -> None:
-    """Tell the errors apart: what may pass by itself is tried again, what only a person can mend is not."""
+    """Record an error. One that may go away by itself is tried again; one that a person must fix is not."""
     ledger.record_publish_error(
         run_id,
         str(error) if isinstance(error, ShardsiftError) else f"{type(error).__name__}: {error}",
@@ -86,7 +86,7 @@ def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
 @signals.task_unknown.connect
 @signals.task_rejected.connect
 def _count_refused(**_: Any) -> None:
-    """What Celery itself refuses: another's task, or no task at all."""
+    """Counts messages that Celery refuses: unknown tasks and malformed messages."""
     if sweeper := getattr(app, "sweeper", None):
         sweeper.count_refused()
 
@@ -102,7 +102,7 @@ def _check_redis(**_: Any) -> None:
 
 @signals.worker_ready.connect
 def _start_sweeping(**_: Any) -> None:
-    """With the connection of the start: if Redis is away just now, Celery would swallow that, and go on without a sweep."""
+    """Starts with the connection from startup. Celery swallows errors here, so a Redis that is down now would prevent it."""
     app.sweeper = Sweeper(app, app.ledger, read_settings(), only_run=os.environ.get(ONLY_RUN))
     app.sweeper.start()
 

@@ -1,4 +1,4 @@
-"""The card's histogram: how many rows have which score, and how many any threshold would keep."""
+"""The card's histogram: how many rows have each score, and how many rows each threshold would keep."""
 
 from itertools import accumulate
 
@@ -10,7 +10,7 @@ _HEAD = ("from", "rows", "share", "this or more")
 
 
 def score_histogram(histogram: Histogram) -> str:
-    """A line a bin, from the lowest to the highest that has rows; empty if no row has a score."""
+    """One line per bin, from the lowest to the highest bin that has rows. Empty if no row has a score."""
     if not histogram.rows:
         return ""
     bins_per_line = _bins_per_line(histogram)

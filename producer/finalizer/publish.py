@@ -1,6 +1,6 @@
-"""Publish a run: once, however often this is called and however often it dies midway.
+"""Publish a run exactly once, no matter how often this is called or dies midway.
 
-Nothing is said of an output that was not looked at: a run is published when manifest and files are seen to be there.
+A run counts as published only after its manifest and files have been found in the output.
 """
 
 import logging
@@ -18,14 +18,14 @@ from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Output
 from producer.finalizer.card import dataset_card
 
-_LOOKS = 5  # each conflict means that somebody else committed; look again, and then leave it to a later sweep
-_TIDY_TRIES = 3  # then what is left over is left to a person: the data are published all the same
+_LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
+_TIDY_TRIES = 3  # after this many, a person must clean up; the data are published all the same
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotReady:
-    """Why a run is not published now; nothing is wrong."""
+    """Why a run is not published yet, although nothing is wrong."""
 
     reason: str
 
@@ -33,9 +33,9 @@ class NotReady:
 def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: bool = False) -> Publication | NotReady:
     """Publish a run when all its shards are done; with `without_failed`, when none is open.
 
-    Looks at the output first: what is there as it should be is not published again, what is not is put right. Shards whose
-    stored files are lost or damaged are queued again, and the run is published when they are done. With `hashes`, files
-    that are visible already are read too.
+    Inspects the output first, and publishes only what is missing or wrong. Shards whose stored files are lost or damaged
+    are queued again, and the run is published when they are done. With `hashes`, files that are already visible are read
+    too.
     Raises TransientError or ShardError from the output, PublishConflict when others keep committing.
     """
     spec = ledger.spec(run_id)
@@ -45,7 +45,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     receipts = list(ledger.receipts(run_id))
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
-        return NotReady(reason="it is cancelled; `producer retry` takes it up again")
+        return NotReady(reason="it is cancelled; `producer retry` resumes it")
     try:
         failed = [failure.shard for failure in ledger.failures(run_id)]
         commit = _published(output, spec, receipts, left_out=failed, hashes=hashes)
@@ -54,15 +54,15 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     _tidy(ledger, run_id, output, receipts)
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     if not ledger.record_publication(run_id, publication, version=version):
-        return NotReady(reason="its shards were done again meanwhile; the next sweep publishes them")
+        return NotReady(reason="its shards were scored again meanwhile; the next sweep publishes them")
     logger.info("Run %s is published: %s at %s %s", run_id, counted(len(receipts), "shard"), spec.output_uri, commit)
     return publication
 
 
 def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """Look at the output of a run that the ledger or the output's manifest calls published, and put it right.
+    """Inspect and repair the output of a run that is published according to the ledger or the output's manifest.
 
-    Returns what was found, mended or not. What cannot be mended without scoring is queued again by shard.
+    Returns all findings, repaired or not. Shards that must be scored again are queued.
     """
     spec = ledger.spec(run_id)
     publication, counts = ledger.publication(run_id), ledger.counts(run_id)
@@ -80,7 +80,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
 
 
 def inspect_published(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, ...]:
-    """What is wrong with the output of a run that the ledger calls published. Changes nothing."""
+    """What is wrong with the output of a run that is published according to the ledger. Changes nothing."""
     spec = ledger.spec(run_id)
     if ledger.publication(run_id) is None or ledger.counts(run_id).open:
         return ()
@@ -116,7 +116,7 @@ def _has_mark(output: Output, run_id: str) -> bool:
 
 
 def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
-    """Whether a finalizer published a run that was cancelled meanwhile, and died before it could say so."""
+    """Whether a finalizer published a run that was cancelled meanwhile, and died before it recorded this."""
     if not ledger.is_publishing(spec.run_id):
         return False
     if not _mendable(output.inspect(receipts, hashes=False)):
@@ -128,13 +128,15 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
 def _published(
     output: Output, spec: RunSpec, receipts: Sequence[Receipt], *, left_out: Sequence[str], hashes: bool
 ) -> str:
-    """See to it that all of this is visible; returns the commit that readers see."""
+    """Make all files visible. Returns the commit that readers see."""
     for _ in range(_LOOKS):
-        head = output.head()  # before the look: a commit made after it is refused as a conflict, never doubled
+        head = (
+            output.head()
+        )  # read first: a commit that another process makes after this is a conflict, not a duplicate
         findings = output.inspect(receipts, hashes=hashes)
         _refuse_another_run(output, spec, findings)
         broken = {finding.path for finding in _mendable(findings)}
-        # A shard that was done again since its file was found damaged may look right by size, and must be replaced.
+        # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
         if not broken and not output.has_staged(receipts):
             return output.head()
         try:
@@ -155,7 +157,7 @@ def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Findin
 def _documents(
     spec: RunSpec, receipts: Sequence[Receipt], broken: set[str], *, left_out: Sequence[str]
 ) -> dict[str, bytes]:
-    """The manifest, and the card unless the data alone are mended: its owner may have edited it."""
+    """The manifest, and the card unless only data are repaired: its owner may have edited it."""
     documents = {MANIFEST_PATH: manifest(spec, receipts, Mark.of(spec.run_id, receipts), left_out=left_out)}
     if broken & {MANIFEST_PATH, CARD_PATH}:
         documents[CARD_PATH] = dataset_card(spec, list(receipts))
@@ -167,7 +169,7 @@ def _mendable(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _tidy(ledger: Ledger, run_id: str, output: Output, receipts: Sequence[Receipt]) -> None:
-    """Before the publication is recorded: whoever dies here is followed by a finalizer that tidies again."""
+    """Runs before the publication is recorded, so that after a crash here another finalizer tidies again."""
     try:
         output.tidy(receipts)
     except ShardError as error:  # the data are published all the same

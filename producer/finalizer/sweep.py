@@ -1,4 +1,4 @@
-"""The sweep: put right what died between two steps. Every action is atomic, so any number of sweeps may run at once."""
+"""The sweep repairs what a crash left between two steps. Every action is atomic, so any number of sweeps may run at once."""
 
 import logging
 import threading
@@ -22,8 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class Sweeper:
-    """Sends messages for shards whose lease ran out, whose back-off is over or whose message was lost, and asks for
-    the publishing of runs that are done and for the waves of runs that are not."""
+    """Sends the messages that are due, and requests publishing of finished runs and waves of unfinished ones.
+
+    A shard is due again if its lease expired, its back-off is over or its message was lost.
+    """
 
     def __init__(self, app: Celery, ledger: Ledger, settings: Settings, *, only_run: str | None = None) -> None:
         self._app = app
@@ -41,13 +43,13 @@ class Sweeper:
         self._stopped.set()
 
     def count_refused(self) -> None:
-        """Note a message that Celery refused."""
+        """Count a message that Celery refused."""
         self._survive(lambda: self._ledger.count_refused(NOT_OURS))
 
     def sweep(self) -> None:
-        """Look at all runs once, the oldest first, whose shards so go first where queues are full.
+        """Check all runs once. The oldest go first, so that their shards get the room in full queues.
 
-        Raises what Redis raises; anything else that is wrong with a run stops no other.
+        Raises errors of Redis. Any other error of a run is logged and does not affect the other runs.
         """
         for run_id in [self._only_run] if self._only_run else reversed(self._ledger.run_ids()):
             try:
@@ -58,7 +60,7 @@ class Sweeper:
                 logger.exception("The sweep of run %s failed; the next one tries again", run_id)
 
     def _sweep_run(self, run_id: str) -> None:
-        self._ask_for_waves(run_id)  # of a cancelled run, too: it may be taken up again
+        self._ask_for_waves(run_id)  # for a cancelled run too: it may be resumed
         if self._ledger.is_cancelled(run_id) and not self._ledger.is_publishing(run_id):
             return
         queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
@@ -96,6 +98,6 @@ class Sweeper:
         try:
             action()
         except (redis.RedisError, OperationalError) as error:
-            logger.warning("Redis does not answer; the sweep goes on when it does (%s)", error)
+            logger.warning("Redis does not answer (%s); the sweep continues when it does", error)
         except Exception:  # a sweep that died unseen would stop the fleet
             logger.exception("The sweep failed; the next one tries again")

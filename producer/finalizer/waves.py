@@ -1,7 +1,7 @@
-"""Waves: shards of a long run are saved while it runs, where the output would lose their files before its end.
+"""Save finished shards of a long run in waves, if the output would otherwise lose their files before the run ends.
 
-Knows nothing of how an output saves them. A wave is looked for by every finalizer that is asked to look at a run; what
-is saved already the output itself tells, so a wave whose answer was lost, or that died midway, is not made twice.
+Knows nothing of how an output saves them. Every finalizer that checks a run also checks for a due wave. The output
+itself reports what is already saved, so a wave is not repeated if its response was lost or its process died midway.
 """
 
 import logging
@@ -20,14 +20,14 @@ from fleet.storage.opening import open_output, staged_files_stay
 from fleet.storage.output import Output
 from producer.finalizer.publish import send_back
 
-_LOOKS = 5  # each conflict means that another finalizer saved; look again, and then leave it to a later sweep
-_LOOKS_A_WAVE = 4  # so that no shard waits longer than a quarter more than it should
+_LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
+_LOOKS_PER_WAVE = 4  # so that no shard waits more than a quarter longer than it should
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaveRule:
-    """When unsaved shards are saved: when they are so many, or when the oldest is so old."""
+    """When to save: when there are enough unsaved shards, or when the oldest of them is old enough."""
 
     shards: int
     seconds: float
@@ -43,15 +43,15 @@ class WaveRule:
         return len(unsaved) >= self.shards or now - oldest >= self.seconds
 
     def waves(self, unsaved: Sequence[Receipt]) -> list[Sequence[Receipt]]:
-        """Cut into waves of about equal size, each at least `shards` and less than twice that where there are so many."""
+        """Split into waves of about equal size. If there are enough, each has at least `shards` and less than twice that."""
         size = ceil(len(unsaved) / max(1, len(unsaved) // self.shards))
         return [unsaved[start : start + size] for start in range(0, len(unsaved), size)]
 
 
 class WaveWatch:
-    """Says when to look whether a wave of a run is due, from how many of its shards are done.
+    """Decides when to check whether a wave is due, from the number of finished shards.
 
-    What it forgets, in a process that starts anew, costs one look that finds nothing.
+    A restarted process forgets this state, which costs one unnecessary check.
     """
 
     def __init__(self, rule: WaveRule) -> None:
@@ -59,26 +59,28 @@ class WaveWatch:
         self._looks: dict[str, tuple[int, float]] = {}  # run → done shards at the last look, and when that was
 
     def wants_look(self, run_id: str, *, done: int, now: float) -> bool:
-        """Whether to look now; counts as a look if so. `now` is of any clock that only goes forward."""
+        """Whether to check now. True counts as a check. `now` may come from any monotonic clock."""
         if run_id in self._looks:
             then_done, then = self._looks[run_id]
-            if abs(done - then_done) < self._rule.shards and now - then < self._rule.seconds / _LOOKS_A_WAVE:
+            if abs(done - then_done) < self._rule.shards and now - then < self._rule.seconds / _LOOKS_PER_WAVE:
                 return False
         self._looks[run_id] = (done, now)
         return True
 
 
 def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
-    """Save the done shards of a run if a wave of them is due; returns how many those were. May run twice.
+    """Save the finished shards of a run if a wave is due. Returns how many were saved. May run twice.
 
-    Shards whose files the output has dropped already are queued again. Raises TransientError or ShardError from the
-    output, PublishConflict when others keep saving.
+    Shards whose files the output has already dropped are queued again. Raises TransientError or ShardError from the
+    output, and PublishConflict if other finalizers keep saving.
     """
     spec = ledger.spec(run_id)
     if staged_files_stay(spec.output_uri):
         return 0
     now, receipts = time.time(), list(ledger.receipts(run_id))
-    if not rule.is_due(receipts, now=now):  # not even if nothing were saved: spares the output the question
+    if not rule.is_due(
+        receipts, now=now
+    ):  # not due even if nothing is saved yet, so there is no need to ask the output
         return 0
     output = open_output(spec.output_uri, run_id)
     unsaved = output.unsaved(receipts)
@@ -94,7 +96,7 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
 
 
 def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
-    """What of the wave is lost, by shard; all else is saved."""
+    """Save a wave. Returns the shards that are lost, with the reason; all others are saved."""
     for _ in range(_LOOKS):
         try:
             output.save(wave)
@@ -103,4 +105,4 @@ def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
             return damage.damaged
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
-    raise PublishConflict("Others keep saving shards of the same run; a later sweep tries again.")
+    raise PublishConflict("Other finalizers keep saving shards of the same run; a later sweep tries again.")

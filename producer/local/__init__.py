@@ -1,1 +1,1 @@
-"""The whole fleet on one machine: an embedded Redis, worker and finalizer processes, and the run that they do."""
+"""A whole fleet on one machine: an embedded Redis, workers and a finalizer, started for one run."""

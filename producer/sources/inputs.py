@@ -1,4 +1,4 @@
-"""From a crawl, folders, files, globs or URLs to shards, at one revision of the input."""
+"""Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -24,12 +24,12 @@ from fleet.storage.opening import open_parquet
 
 _GLOB = set("*?[")
 _FOOTER_THREADS = 16
-_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises of a URL that it cannot use
+_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """The shards of a run, in the order of their names. The `uris` pin Hub datasets to the commit they are at now.
+    """The shards of a run, in name order. The `uris` pin Hub datasets to their current commit.
 
     `revision` is that commit, or a digest of the shards' names and identities.
     """
@@ -41,7 +41,7 @@ class Input:
 
 
 def crawl_input(crawl: str, dataset: str) -> Input:
-    """A crawl of a dataset of FineWeb's shape: `data/<crawl>/*.parquet`. Raises UsageError naming the crawls there are."""
+    """A crawl of a dataset that is laid out like FineWeb: `data/<crawl>/*.parquet`. Raises UsageError listing its crawls."""
     try:
         return replace(list_input(f"hf://datasets/{dataset}/data/{crawl}/*.parquet"), crawl=crawl)
     except UsageError as error:
@@ -52,7 +52,7 @@ def crawl_input(crawl: str, dataset: str) -> Input:
 
 
 def list_input(*uris: str) -> Input:
-    """The Parquet files of files, folders, globs or fsspec URLs. Raises UsageError if one of them has none."""
+    """The Parquet files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none."""
     listings = [_list(uri) for uri in uris]
     shards = tuple(shard for listing in listings for shard in listing.shards)
     _refuse_same_names(shards)
@@ -67,7 +67,7 @@ def list_input(*uris: str) -> Input:
 
 @dataclass(frozen=True, kw_only=True)
 class _Listing:
-    """What one URI names."""
+    """The files that one URI names."""
 
     uri: str
     commit: str | None
@@ -88,9 +88,7 @@ def _list(uri: str) -> _Listing:
     except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
     if not files:
-        raise UsageError(
-            f"No Parquet files at {uri}. Give --input a .parquet file, a folder that holds some, or a glob."
-        )
+        raise UsageError(f"No Parquet files at {uri}. Give --input a .parquet file, a folder of them, or a glob.")
     return _Listing(uri=_absolute(pinned), commit=commit, shards=shards)
 
 
@@ -99,14 +97,14 @@ def _refuse_same_names(shards: Iterable[Shard]) -> None:
     for shard in shards:
         if shard.name in uris:
             raise UsageError(
-                f"Two files would be the shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
-                "Rename one, or give the folder above both as the one --input."
+                f"Two files would become shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
+                "Rename one, or pass their common parent folder as the only --input."
             )
         uris[shard.name] = shard.uri
 
 
 def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
-    """The first so many shards, and of those the first so many rows in all. Raises UsageError where a footer is broken."""
+    """The first `shards` shards, and of those the first `rows` rows in total. Raises UsageError if a footer is broken."""
     chosen = source.shards[:shards]
     try:
         return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
@@ -115,7 +113,7 @@ def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
-    """The rows to be scored, read from the files' footers."""
+    """The number of rows to score, from the files' footers."""
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return sum(pool.map(_rows, shards))
 
@@ -139,17 +137,17 @@ def _crawls(dataset: str) -> list[str]:
     try:
         tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
         return sorted(PurePosixPath(entry.path).name for entry in tree)
-    except (OSError, EntryNotFoundError, httpx2.HTTPError):  # the error that brought us here says it better
+    except (OSError, EntryNotFoundError, httpx2.HTTPError):  # the original error explains the problem better
         return []
 
 
 def _pinned(uri: str) -> tuple[str, str | None]:
-    """A Hub URI at the commit that its revision is now; other URIs as they are, without one."""
+    """A Hub URI pinned to the current commit of its revision, and that commit. Other URIs are returned unchanged."""
     if not uri.startswith("hf://"):
         return uri, None
     try:
         place = HfFileSystem().resolve_path(uri)
-    except FileNotFoundError as error:  # the client's, whatever of the address is not there
+    except FileNotFoundError as error:  # from the client, for a missing repository or revision
         missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
         raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error
     if not isinstance(place, HfFileSystemResolvedRepositoryPath):
@@ -160,7 +158,7 @@ def _pinned(uri: str) -> tuple[str, str | None]:
 
 
 def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
-    """The files that a path means; hidden and temporary ones only where it names such a part itself."""
+    """The files that a path names. Hidden and temporary ones are included only if the path itself names such a part."""
     if _GLOB & set(path):
         found = filesystem.glob(path, detail=True).values()
     elif filesystem.isdir(path):
@@ -180,7 +178,7 @@ def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) 
 
 
 def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
-    """Of a link, what it leads to, under the link's own name: two links to one file are two shards."""
+    """Describe a file; for a link, its target under the link's own name. Two links to one file are two shards."""
     try:
         return dict(filesystem.info(path))
     except OSError as error:
@@ -192,11 +190,11 @@ def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
 
 
 def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
-    """Listing does not go into such a folder: its files would be left out without a word."""
+    """Refuse links to folders: a listing does not follow them, so their files would be silently left out."""
     if info["type"] == "directory" and any(file.endswith(".parquet") for file in filesystem.find(info["name"])):
         raise UsageError(
-            f"{info['name']} is a link to a folder of Parquet files, which is not followed. "
-            "Give that folder as an --input of its own, or use a glob that leaves the link out."
+            f"{info['name']} is a link to a folder of Parquet files, and such links are not followed. "
+            "Pass that folder as a separate --input, or use a glob that excludes the link."
         )
 
 
@@ -205,7 +203,7 @@ def _hides(path: str, root: str) -> bool:
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
-    """The folder that output names leave out: a dataset's data/ folder, else what stands before the first wildcard."""
+    """The folder that shard names are relative to: a dataset's data/ folder, or the part before the first wildcard."""
     parts = path.split("/")
     fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
     if fixed == len(parts) and not filesystem.isdir(path):
@@ -230,7 +228,7 @@ def _absolute(uri: str) -> str:
 
 
 def _digest(shards: Iterable[Shard]) -> str:
-    """Changes if a file is added, removed, renamed or rewritten; not if it is touched or the folder moves."""
+    """Changes if a file is added, removed, renamed or rewritten, but not if it is touched or the folder moves."""
     total = hashlib.sha256()
     for shard in shards:
         total.update(f"{shard.name} {shard.identity}\n".encode())

@@ -1,5 +1,5 @@
-"""`producer verify`: is a published dataset whole and right? Read from the output itself, without Redis or a GPU.
+"""`producer verify`: check that a published dataset is complete and correct. Reads only the output; needs no Redis or GPU.
 
-`verify` goes through the dataset, `published` reads what it says of itself, `rows` looks into the two files of a shard,
-`source` compares them with the input, and `report` holds what was found.
+`verify` walks through the dataset, `published` reads the manifest, `rows` checks the two files of a shard, `source`
+compares them with the input, and `report` formats the findings.
 """

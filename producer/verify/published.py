@@ -1,4 +1,4 @@
-"""What a published dataset says of itself: the manifest, with the spec of its run."""
+"""Read what a published dataset says about itself: the manifest, with the spec of its run."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Published:
     run_id: str
     spec: RunSpec
     receipts: tuple[Receipt, ...]
-    left_out: tuple[str, ...]  # shards that failed, and that the run was published without
+    left_out: tuple[str, ...]  # failed shards that the published run does not contain
 
 
 def read_published(uri: str, *, published_run: str | None = None) -> Published | Fault:
-    """The manifest, or what is wrong with it if something else of a run is there, or `published_run` should be.
+    """Read the manifest. Returns a Fault if it is unusable although a run, or `published_run`, should be there.
 
     Raises UsageError if there is nothing of shardsift, TransientError for the network.
     """
@@ -59,7 +59,7 @@ def _place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 
 def _content(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
-    """None for a file that is not there."""
+    """The content of a file; None if it does not exist."""
     try:
         with translated(f"Reading {path}"), suppress(FileNotFoundError):
             return bytes(filesystem.cat_file(path))
@@ -69,8 +69,10 @@ def _content(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
 
 
 def _has_remains(filesystem: fsspec.AbstractFileSystem, root: str) -> bool:
-    """Whether two of a run's folders are there, or the card. One folder is no proof: many datasets have a `data` folder,
-    and an output that is not published yet has a workplace."""
+    """Whether at least two of a run's folders, or its card, exist.
+
+    One folder proves nothing: many datasets have a `data` folder, and an unpublished output has a workplace.
+    """
     folders = sum(bool(filesystem.isdir(f"{root}/{folder}")) for folder in (*DATA_FOLDERS, WORKPLACE))
     return folders > 1 or _CARD_TAG in (_content(filesystem, f"{root}/{CARD_PATH}") or b"")
 

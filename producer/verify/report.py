@@ -1,4 +1,4 @@
-"""What `producer verify` found, for people and for programs."""
+"""The findings of `producer verify`, as text and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ _LINES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing that is wrong; `path` is in the output, and `manifest.parquet` for what concerns the whole run."""
+    """One thing that is wrong with a path of the output. Faults of the whole run have the path `manifest.parquet`."""
 
     path: str
     problem: str
@@ -21,12 +21,12 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """A published dataset, looked at as a whole. The rows are the manifest's totals; without a manifest all counts are 0."""
+    """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0."""
 
     uri: str
     run_id: str | None  # None if the manifest is lost
     shards: int = 0
-    left_out: tuple[str, ...] = ()  # shards that failed, so that the run was published without them
+    left_out: tuple[str, ...] = ()  # failed shards that the published run does not contain
     files: int = 0
     size_bytes: int = 0
     rows_in: int = 0

@@ -1,6 +1,6 @@
-"""The rows of one shard: what its data file and its score file hold, against each other, the receipt and the spec.
+"""Check the rows of one shard: compare its data file and score file with each other, the receipt and the spec.
 
-Knows nothing of the input. Memory is bounded by a batch, but for one number and one score per row of the shard.
+Knows nothing of the input. Memory is limited to a batch, plus one number and one score per row of the shard.
 """
 
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ _BATCH_ROWS = 8192
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRows:
-    """The score file of a shard, a value per row, in the order of the rows."""
+    """The score file of a shard: one value per row, in row order."""
 
     added: pa.Table  # the added columns
     errored: npt.NDArray[np.bool_]
 
 
 def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:
-    """Read the score file of a shard, and check it."""
+    """Read and check the score file of a shard."""
     path, table = receipt.scores.path, scores.read(use_threads=False)
     faults = [Fault(path=path, problem=problem) for problem in _score_problems(table, receipt, spec)]
     names = [field.name for field in added_fields(spec)]
@@ -88,14 +88,14 @@ def _refused_rows(data: pq.ParquetFile, spec: RunSpec) -> int:
     """Rows of the data file that the filter would have dropped."""
     try:
         keep = Filter(spec.where or "", data.schema_arrow)
-    except UsageError:  # the file lacks a column of the filter, which the check of the columns has told
+    except UsageError:  # the file lacks a column of the filter, which the column check has already reported
         return 0
     batches = (pa.Table.from_batches([batch]) for batch in data.iter_batches(_BATCH_ROWS, use_threads=False))
     return sum(len(batch) - len(keep.keep(batch)) for batch in batches)
 
 
 def _place_problems(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> Iterator[str]:
-    """Each kept row names its place in the shard: once, in order, with the score that the score file has for it."""
+    """Check that each kept row appears once and in order, with the score that the score file has for it."""
     shard_column, row_column = spec.row_columns or ("", "")
     table = data.read(columns=[shard_column, row_column, *rows.added.column_names], use_threads=False)
     places = table[row_column].to_numpy()
@@ -116,7 +116,7 @@ def _same_rows(one: pa.Table, other: pa.Table) -> bool:
 
 
 def same_values(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Whether two columns hold the same values; unlike Arrow's own comparison, NaN is equal to NaN."""
+    """Whether two columns hold the same values. Unlike in Arrow's comparison, NaN equals NaN."""
     return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
 
 

@@ -1,6 +1,6 @@
-"""The rows of one shard against the input: the filter, run again over the input and the stored scores, keeps these rows.
+"""Compare one shard with the input: run the filter again over the input and the stored scores, and expect the same rows.
 
-Needs no model: the score file has the score of every row.
+Needs no model, because the score file has the score of every row.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _BATCH_ROWS = 1024
 
 
 def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shard]:
-    """The shards of the input by name. Raises UsageError if none of them is one of the dataset's."""
+    """The shards of the input, by name. Raises UsageError if the dataset contains none of them."""
     shards = {shard.name: shard for shard in list_input(*uris).shards}
     if shards and not any(receipt.shard in shards for receipt in published.receipts):
         raise UsageError(
@@ -36,7 +36,7 @@ def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shar
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
-    """Shards of the input that the manifest does not know, and those of the manifest that the input does not have."""
+    """Faults for shards that only the input has, and for shards that only the manifest has."""
     listed = {receipt.shard for receipt in published.receipts}
     is_limited = bool(published.spec.limit_shards or published.spec.limit_rows)
     unread = set() if is_limited else source.keys() - listed - set(published.left_out)
@@ -67,7 +67,7 @@ def source_faults(
 
 
 def _expected(source: pq.ParquetFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
-    """What the run keeps of the input, batch by batch, without the columns that name the row's place."""
+    """The rows that the run keeps of the input, batch by batch, without the columns with the row's position."""
     schema = kept_schema(source.schema_arrow, spec)
     names = [*source.schema_arrow.names, *spec.added_columns]
     first = 0
@@ -86,7 +86,7 @@ def _expected(source: pq.ParquetFile, rows: ScoredRows, spec: RunSpec) -> Iterat
 
 
 def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str | None:
-    """How the data file differs from what is expected of it; None if it does not."""
+    """The first difference between the data file and the expected rows; None if they are equal."""
     actual = _RowStream(data)
     first = 0
     for table in expected:
@@ -105,7 +105,7 @@ def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str
 
 
 class _RowStream:
-    """The rows of a file in order, as many at a time as are asked for."""
+    """Reads the rows of a file in order, a requested number at a time."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self._batches = file.iter_batches(_BATCH_ROWS, use_threads=False)

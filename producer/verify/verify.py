@@ -1,4 +1,4 @@
-"""Go through a published dataset: the manifest, every file, every row."""
+"""Check a published dataset: the manifest, every file, every row."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
 from producer.verify.source import source_faults, source_shards, unlisted_shards
 
-_READERS = 4  # shards at once: decompressing and hashing leave Python's lock
+_READERS = 4  # shards at once; decompressing and hashing release the GIL
 
 
 def verify(
@@ -23,7 +23,7 @@ def verify(
     published_run: str | None = None,
     on_shard: Callable[[int, int], None] = lambda done, all_shards: None,
 ) -> Verification:
-    """Check the dataset at a folder, bucket or `hf://datasets/…` URI; with `source`, against the input too.
+    """Check the dataset at a folder, bucket or `hf://datasets/…` URI. With `source`, also compare it with the input.
 
     `published_run` is the run that the ledger calls published there, if the caller asked it: then an empty place is a damaged
     output. `on_shard` is told how many shards of how many are done. Raises UsageError if nothing of shardsift is there or
@@ -43,7 +43,7 @@ def verify(
 
 
 def _file_faults(published: Published) -> list[Fault]:
-    """Files that are missing, foreign or of other bytes, and a manifest whose lines are not those that were published."""
+    """Faults for missing, changed and foreign files, and for a manifest whose rows differ from the published ones."""
     output = open_output(published.uri, published.run_id)
     findings = output.inspect(published.receipts, hashes=True)
     return [Fault(path=finding.path, problem=finding.sentence) for finding in findings]
@@ -74,7 +74,7 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
             open_parquet(f"{published.uri}/{receipt.data.path}") as data,
         ):
             rows, faults = scored_rows(scores, receipt, spec)
-            if faults:  # what follows would only repeat them
+            if faults:  # further checks would only repeat these faults
                 return faults
             faults = kept_faults(data, rows, receipt, spec)
             if faults or receipt.shard not in source:

@@ -132,7 +132,7 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
     assert (damaged.returncode, mended.returncode) == (1, 0), mended.stderr
     assert "data/000_00001.parquet is missing" in damaged.stdout
     assert "data/000_00001.parquet is missing" in mended.stderr
-    assert "Shards that are scored again: 1." in mended.stderr
+    assert "Shards to score again: 1." in mended.stderr
     assert data_digests(tmp_path / "out") == whole
 
 
@@ -167,7 +167,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended", seconds=60)
     if stop != signal.SIGKILL:
         assert stopped.returncode == 130
-        assert b"The same command goes on" in said
+        assert b"Run the same command again to resume" in said
     assert not (tmp_path / "out/manifest.parquet").exists()
     again = run_job(machine, shards, tiny_model, tmp_path / "out", "--workers", "2")
     assert again.returncode == 0, again.stderr

@@ -80,7 +80,7 @@ def test_the_demo_runs_and_says_where_everything_is(tmp_path: Path) -> None:
     assert "Identical, file by file." in done.stdout
     assert "120 texts. Nothing is printed meanwhile, on two CPU cores for about 12 s" in done.stderr
     killed = re.search(
-        r"^Killed a worker with SIGKILL after \d of 8 shards\. Another takes up", done.stderr, re.MULTILINE
+        r"^Killed a worker with SIGKILL after \d of 8 shards\. Another takes over", done.stderr, re.MULTILINE
     )
     assert bool(killed) == ("A worker was killed with SIGKILL" in done.stdout)
     accuracy = float(re.search(r"Accuracy at the threshold: ([\d.]+)%", done.stdout)[1])  # type: ignore[index]

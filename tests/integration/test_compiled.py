@@ -52,4 +52,4 @@ def test_without_a_compiler_the_model_runs_as_it_is_and_a_warning_says_so(tiny_m
     )
 
     assert found["backend"] == "padded"
-    assert "Going on without --compile: " in said
+    assert "Continuing without --compile: " in said

@@ -444,7 +444,7 @@ class TestRefusals:
             (b"text,url\nhello,https://example.org\n", "text, perhaps CSV"),
             (b'{"text": "hello"}\n', "JSON"),
             (b"\x1f\x8b\x08" + bytes(50), "gzip"),
-            (b"PAR1" + bytes(50), "cut off"),
+            (b"PAR1" + bytes(50), "truncated"),
         ],
     )
     def test_a_file_that_is_no_parquet_is_told_with_what_it_looks_like(
@@ -489,7 +489,7 @@ class TestOutputsThatAreRefused:
 
         differs = r'--min-score or --where: "score" >= 3.0 there, "score" >= 1.0 here'
         with pytest.raises(
-            UsageError, match=rf"holds the data of another run, {first.run_id}\. What differs is {differs}"
+            UsageError, match=rf"holds the data of another run, {first.run_id}\. The difference is {differs}"
         ):
             do(replace(options, min_score=1.0), ledger, app)
 

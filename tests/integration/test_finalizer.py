@@ -320,7 +320,7 @@ class TestFinalizing:
 
         outcome = finalize_run(ledger, spec.run_id, without_failed=False)
 
-        assert outcome == NotReady(reason="it is cancelled; `producer retry` takes it up again")
+        assert outcome == NotReady(reason="it is cancelled; `producer retry` resumes it")
         assert visible(out) == {}
 
     def test_a_run_that_was_cancelled_while_it_was_published_is_published(

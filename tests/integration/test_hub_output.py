@@ -292,7 +292,7 @@ class TestReserving:
         other = a_spec(output_uri=spec.output_uri, where=None)
 
         with pytest.raises(
-            UsageError, match=f"is reserved by another run, {spec.run_id}.* remove the branch shardsift/"
+            UsageError, match=f"is reserved by another run, {spec.run_id}.* delete the branch shardsift/"
         ):
             worker.call(reserve, other)
 

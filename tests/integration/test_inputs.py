@@ -181,7 +181,7 @@ class TestSeveralInputs:
             list_input(str(folder), str(other.parent))
 
     def test_so_is_one_that_was_named_twice(self, folder: Path) -> None:
-        with pytest.raises(UsageError, match="Two files would be the shard a"):
+        with pytest.raises(UsageError, match="Two files would become shard a"):
             list_input(str(folder), f"{folder}/a.parquet")
 
 
@@ -194,7 +194,7 @@ class TestRefusals:
             list_input(f"{tmp_path}/{path}")
 
     def test_a_bucket_without_the_path_says_that_it_is_not_there(self) -> None:
-        with pytest.raises(UsageError, match="the file is not there"):
+        with pytest.raises(UsageError, match="the file does not exist"):
             list_input("memory://nowhere/a.parquet")
 
     @pytest.mark.parametrize("uri", ["nosuch://bucket/x", "s3a4://bucket"])

@@ -85,7 +85,7 @@ def test_it_prints_a_line_a_setting_on_stdout_and_its_progress_on_stderr(tuned: 
     assert sum(line.endswith("best") for line in lines[1:3]) == 1
     assert not any(line.endswith("best") for line in lines[3:5])
     assert all("GiB" in line and line.count("%") == 2 for line in lines[1:5])
-    assert "12 texts of " in answer.stdout
+    assert "12 texts, with " in answer.stdout
     assert "TFLOP/s in float32" in answer.stdout
     assert "Turn 1 of 1: 500 tokens:" in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -122,7 +122,7 @@ def test_a_workers_model_then_takes_what_was_found(
         scorer = with_tuned_budget(load_model(settings), settings)
 
     assert scorer.max_batch_tokens == entry["max_batch_tokens"]
-    assert f"Batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
+    assert f"Using batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
     assert scorer.score(["A text."]).errors == {}
 
 
@@ -169,18 +169,18 @@ def test_a_second_run_replaces_the_first(
     assert entry["max_batch_tokens"] == 900
     settings = settings_for(tiny_model, tmp_path)
     assert with_tuned_budget(load_model(settings), settings).max_batch_tokens == 900
-    assert "now takes 900 tokens at once" in capsys.readouterr().out
+    assert "now uses batches of 900 tokens" in capsys.readouterr().out
     assert [file.name for file in tmp_path.iterdir()] == ["tuning.json"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--budgets", "512,many"), "worker: --budgets takes numbers of tokens"),
+        (("--budgets", "512,many"), "worker: --budgets takes token counts"),
         (("--backend", "packed", "--dtype", "float32"), "worker: --backend packed needs a GPU"),
         (("--text-column", "content"), 'has no column "content"; it has: '),
         (("--model", "/nowhere/at/all"), "worker: There is no model '/nowhere/at/all'"),
-        (("--output", "/nowhere/curve.png"), "worker: The curve cannot be written to /nowhere/curve.png"),
+        (("--output", "/nowhere/curve.png"), "worker: Cannot write the chart to /nowhere/curve.png"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(
@@ -213,6 +213,6 @@ def test_without_matplotlib_the_user_is_told_so_before_the_sweep(
 
     assert code == 2
     assert capsys.readouterr().err == (
-        "worker: Drawing the curve needs matplotlib. "
-        "Install it with: pip install 'shardsift[tune]', or give --no-chart.\n"
+        "worker: Drawing the chart needs matplotlib. "
+        "Install it with: pip install 'shardsift[tune]', or pass --no-chart.\n"
     )

@@ -45,7 +45,7 @@ SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_atten
 
 
 def quiet(_line: str) -> None:
-    """No one reads along."""
+    """Discards progress."""
 
 
 # --- what a token costs ------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:
 
 
 def test_where_no_budget_fits_the_user_is_told_to_try_smaller_ones() -> None:
-    with pytest.raises(UsageError, match=r"batches of 8,192 tokens.* --budgets"):
+    with pytest.raises(UsageError, match=r"Batches of 8,192 tokens.* --budgets"):
         best_of((a_trial(8192, None), a_trial(16384, None)))
 
 
@@ -279,7 +279,7 @@ def test_a_damaged_file_is_ignored_with_a_warning_and_written_anew(
 def test_a_state_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the folder should be")
 
-    with pytest.raises(UsageError, match=r"tuning\.json cannot be written: .* SHARDSIFT_STATE_DIR"):
+    with pytest.raises(UsageError, match=r"Cannot write .*tuning\.json: .* SHARDSIFT_STATE_DIR"):
         store_tuned(tmp_path / "state", a_find())
 
 
@@ -292,7 +292,7 @@ def test_budgets_are_sorted_and_each_is_tried_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "512,", "512;1024", "0", "-5", "1e3", "²"])
 def test_what_is_no_list_of_budgets_is_named(text: str) -> None:
-    with pytest.raises(UsageError, match="--budgets takes numbers of tokens"):
+    with pytest.raises(UsageError, match="--budgets takes token counts"):
         parse_budgets(text)
 
 
@@ -327,11 +327,11 @@ def test_an_input_that_does_not_do_is_one_clear_line(tmp_path: Path) -> None:
     for uri, column, message in (
         (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
         (file, "id", 'column "id" of .* holds int64, not texts'),
-        (file, "content", "There is no text in the column"),
+        (file, "content", "has no text in the column"),
         (tmp_path / "empty", "text", "No Parquet files at"),
         (tmp_path / "nowhere.parquet", "text", "No such file"),
         (tmp_path / "broken.parquet", "text", "not a readable Parquet file"),
-        ("nonsense://x", "text", "nonsense://x cannot be read"),
+        ("nonsense://x", "text", "Cannot read nonsense://x"),
     ):
         with pytest.raises(UsageError, match=message):
             trial_texts(str(uri), column, 10)
@@ -360,9 +360,9 @@ def test_a_curve_that_could_not_be_drawn_is_told_of_before_the_sweep(
 ) -> None:
     check_chart(tmp_path / "tuning.png")
     for file in (tmp_path, tmp_path / "nowhere" / "tuning.png"):
-        with pytest.raises(UsageError, match=r"cannot be written to .* --output"):
+        with pytest.raises(UsageError, match=r"Cannot write the chart to .* --output"):
             check_chart(file)
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or give --no-chart"):
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or pass --no-chart"):
         check_chart(tmp_path / "tuning.png")

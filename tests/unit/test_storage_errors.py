@@ -116,16 +116,16 @@ def test_a_refused_token_is_told_with_what_to_do(status: int) -> None:
     [
         (hub_errors.RepositoryNotFoundError, "Check the name and HF_TOKEN"),
         (hub_errors.GatedRepoError, "Check the name and HF_TOKEN"),
-        (hub_errors.RevisionNotFoundError, "not on the Hub any more"),
-        (hub_errors.RemoteEntryNotFoundError, "not on the Hub any more"),
-        (hub_errors.EntryNotFoundError, "the file is not there"),
+        (hub_errors.RevisionNotFoundError, "no longer on the Hub"),
+        (hub_errors.RemoteEntryNotFoundError, "no longer on the Hub"),
+        (hub_errors.EntryNotFoundError, "the file does not exist"),
         (hub_errors.LocalTokenNotFoundError, "Check the token"),
         (hub_errors.HFValidationError, "first line second line"),
         (pa.ArrowInvalid, "not a readable Parquet file"),
         (pa.ArrowNotImplementedError, "not a readable Parquet file"),
         (OSError, "not a readable Parquet file"),  # what pyarrow raises for a truncated file
-        (FileNotFoundError, "the file is not there"),  # fsspec's, without an errno
-        (PermissionError, "it is not allowed"),
+        (FileNotFoundError, "the file does not exist"),  # fsspec's, without an errno
+        (PermissionError, "permission denied"),
     ],
 )
 def test_what_no_later_attempt_mends_says_what_it_is(kind: type[Exception], says: str) -> None:
@@ -175,7 +175,7 @@ def test_a_full_disk_passes_and_is_told_with_what_to_do(code: str) -> None:
     ours = raised(OSError(getattr(errno, code), "full"))
 
     assert isinstance(ours, TransientError)
-    assert "set SHARDSIFT_SCRATCH_DIR to a larger disk" in str(ours)
+    assert "point SHARDSIFT_SCRATCH_DIR to a larger disk" in str(ours)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""The scoring core: texts in, scores in row order out. Knows no queue, no Redis and no Hub.
+"""The scoring core: turns texts into scores, in row order. Knows nothing of queues, Redis or the Hub.
 
 scorer = load_scorer("HuggingFaceFW/fineweb-edu-classifier")
-scorer.score(["The mitochondrion is …"]).values      # float32, one row a text, one column an output
+scorer.score(["The mitochondrion is …"]).values  # float32, one row per text, one column per output
 
-Torch is imported when `load_scorer` or `SequenceClassifier` is first asked for, and not before.
+Torch is imported on the first use of `load_scorer` or `SequenceClassifier`.
 """
 
 from importlib import import_module

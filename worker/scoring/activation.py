@@ -1,4 +1,4 @@
-"""What makes logits into scores: transformers' `function_to_apply`, in float32, for all rows at once."""
+"""Turn logits into scores: transformers' `function_to_apply`, in float32, vectorised over rows."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,9 +7,9 @@ Floats = npt.NDArray[np.float32]
 
 
 def apply(function: str, logits: Floats) -> Floats:
-    """`logits` has shape (rows, outputs), and so have the scores; "none" leaves them as they are."""
+    """Logits and scores have shape (rows, outputs). "none" returns the logits unchanged."""
     if function == "sigmoid":
-        with np.errstate(over="ignore"):  # a logit below -88 gives 1 / (1 + inf), which is right
+        with np.errstate(over="ignore"):  # a logit below -88 overflows to 1 / (1 + inf) = 0, the correct score
             squashed: Floats = np.float32(1) / (np.float32(1) + np.exp(-logits))
         return squashed
     if function == "softmax":

@@ -1,4 +1,4 @@
-"""Plan the batches of a window. Pure: lengths in, row indices out."""
+"""Plan the batches of a window. A pure function: takes lengths, returns row indices."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,10 +7,10 @@ Rows = npt.NDArray[np.int64]
 
 
 def plan_batches(lengths: Rows, *, max_batch_tokens: int) -> list[Rows]:
-    """Group rows of like length so that a padded batch has at most `max_batch_tokens`, longest rows first.
+    """Group rows of similar length so that a padded batch has at most `max_batch_tokens`, longest rows first.
 
-    Depends on the lengths alone, so a window scored again is batched, and rounded, the same. A row longer than the
-    budget gets a batch of its own.
+    The plan depends on the lengths alone, so a window that is scored again has the same batches and the same rounding.
+    A row longer than the budget gets a batch of its own.
     """
     by_length = np.argsort(-lengths, kind="stable")
     batches = []
@@ -24,5 +24,5 @@ def plan_batches(lengths: Rows, *, max_batch_tokens: int) -> list[Rows]:
 
 
 def padded_tokens(lengths: Rows, batch: Rows) -> int:
-    """What a batch costs when every row is as long as its longest."""
+    """The number of tokens in a batch when every row is padded to the longest."""
     return len(batch) * int(lengths[batch].max())

@@ -1,4 +1,4 @@
-"""The device that scores: which one, what it is fast at, how arrays get there. Knows no models."""
+"""The device that scores: how to choose it, what it is fast at, how to copy arrays to it. Knows nothing of models."""
 
 import logging
 import os
@@ -11,45 +11,46 @@ import torch
 
 from worker.scoring.errors import ModelError
 
-_PACKED_SINCE = (8, 0)  # flash attention's kernels want this CUDA capability
-_ASK_SECONDS = 20  # nvidia-smi, which takes long where no daemon keeps the driver up
+_PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
+_NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded
+_CHECK_GPU = (
+    "Check nvidia-smi and the driver; set SHARDSIFT_DEVICE=cpu to score on the CPU, which is many times slower."
+)
 logger = logging.getLogger(__name__)
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto`, or the device of that name. Raises ModelError rather than choose another."""
+    """The device called `name`, or the best one for `auto`. Raises ModelError if the named device is missing."""
     if name == "auto":
         device = best_device()
         if device.type == "cpu":
-            _check_no_gpu_is_lost()
+            _check_no_gpu_is_missing()
         return device
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"There is no device {name} for torch {torch.__version__}: it finds {torch.cuda.device_count()} GPUs. {_LOOK}"
+            f"There is no device {name} for torch {torch.__version__}: it finds {torch.cuda.device_count()} GPUs. "
+            f"{_CHECK_GPU}"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise ModelError(f"There is no device mps for torch {torch.__version__} on this machine.")
     return device
 
 
-_LOOK = "Look at nvidia-smi and the driver; set SHARDSIFT_DEVICE=cpu to score on the CPU, which is many times slower."
+def _check_no_gpu_is_missing() -> None:
+    """Raise ModelError if the machine has a GPU that a CUDA build of torch cannot find: the machine is faulty.
 
-
-def _check_no_gpu_is_lost() -> None:
-    """A GPU that torch was built for and does not find is a fault of the machine, and no wish for the CPU.
-
-    A torch without CUDA is such a wish, or a mistake: that is told, and the worker goes on.
+    A torch built without CUDA is either intended or a mistake, so that only logs a warning.
     """
     if not (sign := _sign_of_a_gpu()):
         return
     if torch.version.cuda:
-        raise ModelError(f"{sign}, but torch {torch.__version__} finds no GPU. {_LOOK}")
-    logger.warning("%s, but torch %s is built for the CPU only, and scores there", sign, torch.__version__)
+        raise ModelError(f"{sign}, but torch {torch.__version__} finds no GPU. {_CHECK_GPU}")
+    logger.warning("%s, but torch %s is built for the CPU only; scoring on the CPU", sign, torch.__version__)
 
 
 def _sign_of_a_gpu() -> str | None:
-    """What says that this process should have a GPU."""
+    """The evidence that this process should have a GPU, as words for a message; None if there is none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return f"CUDA_VISIBLE_DEVICES={visible}" if visible.strip() not in ("", "-1", "NoDevFiles") else None
@@ -57,7 +58,7 @@ def _sign_of_a_gpu() -> str | None:
         return None
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=_ASK_SECONDS
+            ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=_NVIDIA_SMI_SECONDS
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -89,17 +90,17 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def has_packed_attention(device: torch.device) -> bool:
-    """Whether torch has a kernel here for texts of several lengths side by side."""
+    """Whether torch has a kernel for packed texts of different lengths on this device."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _PACKED_SINCE
 
 
 def default_batch_tokens(device: torch.device) -> int:
-    """A CPU is fastest while a batch stays in its cache; a GPU wants many rows at once."""
+    """A CPU is fastest while a batch fits in its cache; a GPU needs many rows at once."""
     return 2_048 if device.type == "cpu" else 32_768
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """A copy that a GPU fetches while it works on what it was given before."""
+    """Copy an array to the device. A GPU copies while it still computes the previous batch."""
     tensor = torch.from_numpy(array)
     if device.type != "cuda":
         return tensor.to(device)

@@ -1,13 +1,13 @@
-"""Why a model cannot be served, or not go on."""
+"""Errors of loading and running a model."""
 
 
 class ModelError(Exception):
-    """The model cannot be served; the message says why, and what would."""
+    """The model cannot be served. The message says why and what to do."""
 
 
 class ParityError(ModelError):
-    """The fast way of scoring does not give the model's own scores."""
+    """The optimised model does not reproduce the scores of the plain one."""
 
 
 class DeviceFault(RuntimeError):
-    """The device or its driver failed. Its process cannot be trusted any more, and is to be replaced."""
+    """The device or its driver failed. The process can no longer be trusted and must be replaced."""

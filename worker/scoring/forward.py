@@ -1,4 +1,4 @@
-"""Run all batches of a window. Where memory lacks, a batch is halved; a row that fails alone is an errored row."""
+"""Run all batches of a window. A batch that does not fit in memory is halved; a row that fails alone is errored."""
 
 from collections import deque
 
@@ -14,6 +14,9 @@ from worker.scoring.tokenizing.tokens import Tokens
 
 Known = npt.NDArray[np.bool_]  # shape (texts,)
 
+_NO_MEMORY = "not enough memory for this row"
+_CPU_OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "std::bad_alloc")
+
 
 def forward(
     backend: Backend,
@@ -24,13 +27,13 @@ def forward(
     go_on: GoOn = always,
     known: Known | None = None,
 ) -> Scores:
-    """The logits of texts, in their order; `missing` are texts of batches that were not reached, or wholly `known`.
+    """The logits of texts, in order. `missing` lists the texts of batches that were not reached or are entirely `known`.
 
-    What the device computes is fetched once, at the end. Depends on nothing that was scored before: a budget lowered
-    by a lack of memory is lowered for this window only, so that the same window is always rounded the same. For the same
-    reason a batch is computed whole or not at all.
-    Raises MemoryError where memory lacks for rows no longer than others that fit: then it is the machine, not the row;
-    DeviceFault where the device fails.
+    The same window must always give the same bytes, so the result depends on nothing that was scored before. A budget
+    that is lowered for lack of memory applies to this window only, and a batch is computed whole or not at all.
+    Results are copied from the device once, at the end.
+    Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
+    short of memory and the row is not at fault. Raises DeviceFault if the device fails.
     """
     lengths = tokens.lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
@@ -57,42 +60,41 @@ def forward(
         rows_done += len(batch)
         if not go_on(rows_done):
             break
-    _check_that_the_rows_are_to_blame(lengths, [batch for batch, _ in done], errors)
+    _check_memory(lengths, [batch for batch, _ in done], errors)
     return _scores(done, errors, (len(tokens), outputs))
 
 
-def _check_that_the_rows_are_to_blame(lengths: Rows, fitted: list[Rows], errors: dict[int, str]) -> None:
-    """Else a machine short of memory would turn row after row into errored ones."""
+def _check_memory(lengths: Rows, fitted: list[Rows], errors: dict[int, str]) -> None:
+    """Without this check, a machine that is short of memory would mark row after row as errored."""
     lost = [row for row, reason in errors.items() if reason == _NO_MEMORY]
     longest_fitted = max((int(lengths[batch].max()) for batch in fitted), default=0)
     if lost and lengths[lost].min() <= longest_fitted:
         raise MemoryError(
-            "Memory lacks for rows that should fit. Free some, or set a smaller SHARDSIFT_MAX_BATCH_TOKENS."
+            "Out of memory on rows that should fit. Free some memory or lower SHARDSIFT_MAX_BATCH_TOKENS."
         )
 
 
-_NO_MEMORY = "not enough memory for this row"
-
-
 def _try(backend: Backend, batch: Tokens) -> tuple[torch.Tensor | None, str]:
-    """The logits, or why not. Raises DeviceFault for an error that is neither the text's nor a lack of memory."""
+    """The logits, or the reason why there are none.
+
+    Raises DeviceFault for an error that neither the text nor a lack of memory explains.
+    """
     try:
         return backend.logits(batch), ""
-    except ValueError as error:  # what transformers raises for a text that it cannot take
+    except ValueError as error:  # transformers raises it for a text that it cannot handle
         return None, str(error)
     except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise DeviceFault(str(error)) from error
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # after the except block, whose traceback holds the batch's tensors
+        torch.cuda.empty_cache()  # not inside the except block: its traceback holds the batch's tensors
     return None, _NO_MEMORY
 
 
-_CPU_SIGNS = ("DefaultCPUAllocator: can't allocate memory", "std::bad_alloc")
-
-
 def is_lack_of_memory(error: RuntimeError | MemoryError) -> bool:
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(sign in str(error) for sign in _CPU_SIGNS)
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
+        sign in str(error) for sign in _CPU_OUT_OF_MEMORY
+    )
 
 
 def _halved(max_batch_tokens: int, reason: str) -> int:
@@ -114,7 +116,7 @@ def _scores(done: list[tuple[Rows, torch.Tensor]], errors: dict[int, str], shape
 
 
 def _fetched(logits: list[torch.Tensor]) -> npt.NDArray[np.float32]:
-    """One copy from the device, where errors of what was queued there show."""
+    """Copy all logits from the device at once. Errors of work that was queued on a GPU surface here."""
     try:
         fetched: npt.NDArray[np.float32] = torch.cat(logits).cpu().numpy()
     except RuntimeError as error:

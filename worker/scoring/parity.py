@@ -1,6 +1,6 @@
-"""The gate: a worker serves a model only if its fast way of scoring gives the scores of the plain one.
+"""The parity gate: a worker serves a model only if the optimised model reproduces the scores of the plain one.
 
-Plain is what a model's card says: the tokenizer called with padding, the model called in float32.
+The plain one is what a model card shows: the tokenizer called with padding, the model called in float32.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _REFERENCE_ROWS = 16  # at once
 
 @torch.inference_mode()
 def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens: int) -> Logits:
-    """The plain way. `model` is in float32; short texts go together, so that little is padded."""
+    """The logits of the plain model, which must be in float32. Texts of similar length share a batch to limit padding."""
     by_length = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     logits = np.empty((len(texts), model.config.num_labels), dtype=np.float32)
     for first in range(0, len(texts), _REFERENCE_ROWS):
@@ -34,15 +34,15 @@ def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens
 
 
 def check_parity(parity: ParityTrial, *, model: str, way: str, dtype: str) -> None:
-    """Raises ParityError, with the figures, where `dtype`'s tolerance is exceeded."""
+    """Raises ParityError, with the figures, if the logits differ by more than the tolerance of `dtype`."""
     tolerance = TOLERANCES[dtype]
     limit = tolerance.error * max(1.0, float(np.abs(parity.reference).max(initial=0)))
     if not np.isfinite(parity.fast).all():
         problem = "some logits are not finite"
     elif parity.max_error > limit:
-        problem = f"a logit is off by {parity.max_error:.2g}, and {limit:.2g} is allowed"
+        problem = f"a logit differs by {parity.max_error:.2g}, and at most {limit:.2g} is allowed"
     elif parity.rank_correlation < tolerance.rank_correlation:
-        problem = f"the rows' ranks agree to {parity.rank_correlation:.4f} only, of {tolerance.rank_correlation}"
+        problem = f"the rank correlation is {parity.rank_correlation:.4f}, and at least {tolerance.rank_correlation} is needed"
     else:
         return
     raise ParityError(
@@ -53,5 +53,5 @@ def check_parity(parity: ParityTrial, *, model: str, way: str, dtype: str) -> No
 
 def _advice(dtype: str) -> str:
     if dtype == "float32":
-        return "Start the worker with --backend padded, and without --compile."
-    return "Enqueue the run and start the workers with a finer --dtype, such as float32."
+        return "Start the worker with --backend padded and without --compile."
+    return "Enqueue the run and start the workers with a more precise --dtype, such as float32."

@@ -10,7 +10,7 @@ Logits = npt.NDArray[np.float32]  # shape (rows, outputs)
 
 @dataclass(frozen=True, kw_only=True)
 class ParityTrial:
-    """Both ways' logits of the same texts."""
+    """The logits that the plain and the optimised model give to the same texts."""
 
     reference: Logits
     fast: Logits
@@ -30,7 +30,7 @@ class ParityTrial:
 
     @property
     def rank_correlation(self) -> float:
-        """Spearman's, of the rows' highest logits; 1 where all rows score the same."""
+        """Spearman's rank correlation of each row's highest logit; 1 if the reference gives all rows the same score."""
         reference, fast = (_ranks(logits.max(axis=1)) for logits in (self.reference, self.fast))
         if reference.std() == 0:
             return 1.0
@@ -42,6 +42,6 @@ class ParityTrial:
 
 
 def _ranks(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Equal scores share the mean of their places."""
+    """Equal scores share the mean of their ranks."""
     _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(sizes) - (sizes - 1) / 2)[group]

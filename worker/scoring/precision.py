@@ -1,4 +1,4 @@
-"""Number formats: which to take, how a model is put into one, how far its logits may then be off."""
+"""Number formats: which to choose, how to convert a model to one, and how much its logits may then differ."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +21,10 @@ _SAFE_IN_FLOAT16 = (
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """What the parity gate lets pass."""
+    """What the parity gate accepts."""
 
-    error: float  # of a logit, as a share of the largest logit of the sample, or absolute where that is below 1
-    rank_correlation: float  # Spearman's, at least
+    error: float  # highest error of a logit, relative to the sample's largest logit, or absolute if that is below 1
+    rank_correlation: float  # lowest, Spearman's
 
 
 TOLERANCES = {
@@ -34,14 +34,14 @@ TOLERANCES = {
     "int8": Tolerance(error=2e-1, rank_correlation=0.9),
     "fp8": Tolerance(error=2e-1, rank_correlation=0.9),
 }
-_BASE = {"int8": torch.bfloat16, "fp8": torch.bfloat16}  # what a quantised model's other tensors are in
+_BASE = {"int8": torch.bfloat16, "fp8": torch.bfloat16}  # the format of the tensors that are not quantised
 
 
 def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
-    """The formats to try, best first: the one named, or for "auto" 16 bits where the device multiplies them faster.
+    """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it.
 
-    float16 is eight times as fine as bfloat16, but overflows at 65,504: it is tried where that is not to be feared,
-    and given up if a logit of the sample is not finite.
+    float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried on models whose activations are
+    known to be small, and given up if a logit of the sample is not finite.
     """
     if dtype != "auto":
         return [dtype]
@@ -55,9 +55,10 @@ def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
 
 
 def convert(model: Any, dtype: str) -> None:
-    """Put the encoder into a format; the head stays in float32.
+    """Convert the encoder to a format. The head stays in float32.
 
-    int8 and fp8 are torchao's, for weights and activations; raises ModelError where it or the device lacks them.
+    torchao does int8 and fp8, for weights and activations. Raises ModelError if it is not installed or the device does
+    not support the format.
     """
     model.to(_BASE.get(dtype) or getattr(torch, dtype))
     for head in _heads(model):
@@ -67,7 +68,10 @@ def convert(model: Any, dtype: str) -> None:
 
 
 def _heads(model: Any) -> list[torch.nn.Module]:
-    """A logit of 3 in bfloat16 is known to 1/64 only; what turns a text's state into logits is small."""
+    """The layers that turn a text's state into logits.
+
+    They are cheap, and bfloat16 would round a logit of 3 to the nearest 1/64.
+    """
     encoder = model.base_model
     heads = [part for part in model.children() if part is not encoder]
     return heads + ([encoder.pooler] if getattr(encoder, "pooler", None) is not None else [])
@@ -97,8 +101,8 @@ def _quantize(encoder: torch.nn.Module, dtype: str) -> None:
     )
     try:
         quantize_(encoder, config, filter_fn=_is_large_linear)
-    except AssertionError as error:  # torchao's way to say so
-        raise ModelError(f"--dtype {dtype} cannot be had on this device: {error} Take bfloat16 or float16.") from error
+    except AssertionError as error:  # what torchao raises for an unsupported device
+        raise ModelError(f"This device does not support --dtype {dtype}: {error} Use bfloat16 or float16.") from error
 
 
 def _is_large_linear(module: torch.nn.Module, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What goes through a scorer: rows as token ids, and rows with their scores. Needs no torch."""
+"""The input and output of a scorer: rows as token ids, and rows with their scores. Needs no torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,31 +9,31 @@ import numpy.typing as npt
 from worker.scoring.tokenizing.tokens import Tokens
 
 Indices = npt.NDArray[np.int64]
-GoOn = Callable[[int], bool]  # is told the rows of the window so far, and says whether to go on with the next batch
+GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
 _NONE = np.empty(0, dtype=np.int64)
 
 
 def always(rows: int) -> bool:
-    """Nobody watches, and nobody ends it."""
+    """A `GoOn` that never stops."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """The token ids of some rows' texts, but for those that have none."""
+    """The token ids of rows. Rows without a token are in `errors` only."""
 
-    rows: int  # all of them
+    rows: int  # including those in `errors`
     tokens: Tokens
     row_of_text: Indices
-    errors: dict[int, str]  # of the rows that are not in `tokens`
+    errors: dict[int, str]  # row → why it is not in `tokens`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Raw logits, float32, shape (rows, outputs); NaN in the rows that `errors` names with a reason, and in `missing`."""
+    """Raw float32 logits of shape (rows, outputs). Rows in `errors` and `missing` are NaN."""
 
     values: npt.NDArray[np.float32]
-    errors: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)  # row → reason
     missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached
 
     @property
@@ -42,13 +42,13 @@ class Scores:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Which rows have been through, shape (rows,)."""
+        """Which rows are scored or errored, shape (rows,)."""
         known = np.ones(len(self.values), dtype=np.bool_)
         known[self.missing] = False
         return known
 
     def filled_from(self, earlier: "Scores") -> "Scores":
-        """With the missing rows' scores taken from an earlier scoring of the same rows, as far as it got."""
+        """These scores, with missing rows taken from an earlier scoring of the same rows, if it has them."""
         found = self.missing[earlier.known[self.missing]]
         values = self.values.copy()
         values[found] = earlier.values[found]

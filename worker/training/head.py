@@ -1,6 +1,6 @@
-"""Fit the classification head of a frozen encoder, the recipe of HuggingFaceFW/fineweb-edu-classifier.
+"""Fit a classification head on a frozen encoder, the recipe of HuggingFaceFW/fineweb-edu-classifier.
 
-Knows nothing of Parquet, queues or runs: texts and labels in, a model directory out.
+Takes texts and labels, writes a model folder. Knows nothing of Parquet, queues or runs.
 """
 
 import math
@@ -19,21 +19,23 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 Floats = NDArray[np.float64]
+FEWEST_ROWS = 20
+STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # of the ridge, per row
 
 
 class HeadError(ValueError):
-    """This encoder or these labels cannot give a head; the message says why."""
+    """No head can be fitted to this encoder or these labels. The message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadReport:
-    """How a head fitted without the held-out rows did on them; the saved head is then fitted on all rows."""
+    """How well a head that was fitted without the held-out rows predicts them. The saved head is fitted on all rows."""
 
-    rows: int  # fitted and held out
+    rows: int  # including held-out ones
     seconds: float
     held_out_rows: int
-    held_out_accuracy: float  # share of rows that score and label put on the same side of the threshold
-    held_out_mae: float  # mean absolute error, in the labels' unit
+    held_out_accuracy: float  # share of rows whose score and label are on the same side of the threshold
+    held_out_mae: float  # mean absolute error, in the unit of the labels
 
 
 def fit_head(
@@ -49,9 +51,9 @@ def fit_head(
     seed: int = 0,
     device: str = "cpu",
 ) -> HeadReport:
-    """Save at `output` the encoder with a regression head fitted to the labels; the encoder's weights do not change.
+    """Fit a regression head to the labels, and save encoder and head at `output`. The encoder's weights do not change.
 
-    `AutoModelForSequenceClassification.from_pretrained(output)` loads it. On one machine and its CPU the same
+    `AutoModelForSequenceClassification.from_pretrained(output)` loads the result. On the CPU of one machine, the same
     arguments give the same weights, bit for bit. `output` appears whole or not at all, and is never overwritten.
     """
     started = time.monotonic()
@@ -76,9 +78,6 @@ def fit_head(
     )
 
 
-FEWEST_ROWS = 20
-
-
 def _check_rows(texts: list[str], labels: Floats) -> None:
     if labels.shape != (len(texts),):
         raise HeadError(f"There are {len(texts)} texts but the labels have shape {labels.shape}; give one per text.")
@@ -90,11 +89,11 @@ def _check_rows(texts: list[str], labels: Floats) -> None:
 
 def _check_free(output: Path) -> None:
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise HeadError(f"{output} already exists. Name another folder for the model, or remove that one.")
+        raise HeadError(f"{output} already exists. Name another folder for the model, or remove this one.")
 
 
 def _load(encoder: str) -> tuple[Any, Any]:
-    """The encoder with a fresh head, checked to be one that can be fitted; without the library's noise about it."""
+    """The encoder with a new head that can be fitted, and its tokenizer."""
     with _quiet_transformers():
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             encoder,
@@ -109,8 +108,8 @@ def _load(encoder: str) -> tuple[Any, Any]:
     _check_head(encoder, model)
     if untrained := sorted(key for key in loading["missing_keys"] if not key.startswith("classifier.")):
         raise HeadError(
-            f"{encoder} has no weights for {', '.join(untrained)}, on which the head of {type(model).__name__} stands; "
-            "a head fitted on random weights is worth little. Name an encoder that was trained with them."
+            f"{encoder} has no weights for {', '.join(untrained)}, whose output the head of {type(model).__name__} reads. "
+            "A head fitted to random weights is useless. Name an encoder that was trained with these layers."
         )
     return model.eval(), AutoTokenizer.from_pretrained(encoder)
 
@@ -120,13 +119,13 @@ def _check_head(encoder: str, model: Any) -> None:
     if not (isinstance(head, torch.nn.Linear) and head.out_features == 1 and head.bias is not None):
         found = "no classifier" if head is None else f"a {type(head).__name__} as its classifier"
         raise HeadError(
-            f"{encoder} loads as {type(model).__name__}, which has {found}; only a head that is one Linear layer "
-            "with a bias can be fitted here. Name an encoder like BERT's."
+            f"{encoder} loads as {type(model).__name__}, which has {found}. Only a head that is a single Linear layer "
+            "with a bias can be fitted. Name an encoder like BERT."
         )
 
 
 def _features(model: Any, tokenizer: Any, texts: list[str], *, max_tokens: int, batch_rows: int) -> Floats:
-    """What the model feeds its head, one row a text; longest first, so that a lack of memory shows at once."""
+    """The inputs of the head, one row per text. The longest texts run first, so a lack of memory shows at once."""
     limit = min(max_tokens, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", math.inf))
     tokens = tokenizer(texts, truncation=True, max_length=limit, padding=False)
     longest_first = sorted(range(len(texts)), key=lambda row: -len(tokens["input_ids"][row]))
@@ -142,7 +141,7 @@ def _features(model: Any, tokenizer: Any, texts: list[str], *, max_tokens: int, 
 
 @contextmanager
 def _inputs_of(layer: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Collect what a layer is given, whatever the architecture computes before it."""
+    """Collect the inputs of a layer, independent of the architecture before it."""
     seen: list[torch.Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
@@ -151,18 +150,15 @@ def _inputs_of(layer: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
         hook.remove()
 
 
-STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # of the ridge, per row
-
-
 def fit_ridge(features: Floats, labels: Floats) -> tuple[Floats, float]:
-    """Weight (in the features' own unit) and bias of the ridge regression that does best on left-out rows.
+    """The weight (in the features' own unit) and bias of a ridge regression.
 
-    Each row is left out once for each strength, in closed form: its error is then the plain residual divided by
-    one minus its leverage (Allen's PRESS), so no row has to be given up to choose the strength.
+    The strength is the one with the smallest leave-one-out error. That error has a closed form, the residual divided by
+    one minus the leverage (Allen's PRESS), so no rows have to be set aside to choose the strength.
     """
     centre, mean_label = features.mean(axis=0), labels.mean()
     scale = features.std(axis=0)
-    scale[scale == 0] = 1.0  # a constant feature says nothing; its weight comes out as 0
+    scale[scale == 0] = 1.0  # a constant feature gets weight 0
     left, singular, right = np.linalg.svd((features - centre) / scale, full_matrices=False)
     projected = left.T @ (labels - mean_label)
 
@@ -178,7 +174,7 @@ def fit_ridge(features: Floats, labels: Floats) -> tuple[Floats, float]:
 
 
 def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -> None:
-    """Write beside the output and rename, so that a folder that is there is whole."""
+    """Write to a folder beside the output, then rename it, so that the output is never incomplete."""
     with torch.no_grad():
         model.classifier.weight.copy_(torch.from_numpy(weight)[None, :])
         model.classifier.bias.fill_(bias)
@@ -186,13 +182,16 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
     partial.mkdir(parents=True, exist_ok=True)
     with _quiet_transformers():
         model.save_pretrained(partial)
-        AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # ours has our truncation set by now
+        AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # a new one: calls have set truncation on ours
     _let_others_read(partial)
     partial.replace(output)
 
 
 def _let_others_read(folder: Path) -> None:
-    """As far as the umask does: safetensors writes its files for their owner alone, and a worker may be another user."""
+    """Make the files readable for others, within the umask.
+
+    safetensors makes its files readable for their owner only, and a worker may run as another user.
+    """
     umask = os.umask(0)
     os.umask(umask)
     for file in folder.iterdir():
@@ -201,7 +200,7 @@ def _let_others_read(folder: Path) -> None:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """No progress bars, nor the report that the head is new: that is what we are here for."""
+    """Suppress progress bars and the warning that the head is new, which is expected here."""
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

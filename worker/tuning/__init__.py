@@ -1,1 +1,1 @@
-"""`worker tune`: find the token budget that is fastest for a model on this device. Knows no queue and no runs."""
+"""`worker tune`: find the fastest token budget for a model on this device. Knows nothing of queues or runs."""

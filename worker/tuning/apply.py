@@ -1,4 +1,4 @@
-"""Give a scorer the token budget that was found best for it on this machine."""
+"""Give a scorer the token budget that `worker tune` found best on this machine."""
 
 import logging
 from dataclasses import replace
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> SequenceClassifier:
-    """Where the settings leave the token budget open: what `worker tune` found best for this scorer on this device.
+    """Apply the budget that `worker tune` stored for this scorer and device, unless the settings name one.
 
-    For a model that is pinned: a folder, or a Hub model at a commit.
+    Works for pinned models only: a folder, or a Hub model at a commit.
     """
     revision = settings.model_revision or _folder_revision(settings.model)
     if settings.max_batch_tokens or not revision:
@@ -23,7 +23,9 @@ def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> Sequenc
     tuned = find_tuned(settings.state_dir, key_of(scorer, settings.model, revision))
     if tuned is None:
         return scorer
-    logger.info("Batches of %d tokens, which `worker tune` found best here at %s", tuned.max_batch_tokens, tuned.date)
+    logger.info(
+        "Using batches of %d tokens, which `worker tune` found best here on %s", tuned.max_batch_tokens, tuned.date
+    )
     return replace(scorer, max_batch_tokens=tuned.max_batch_tokens)
 
 

@@ -1,4 +1,7 @@
-"""Our scorer at several token budgets, over texts that are tokenized before: in a worker a thread does that ahead."""
+"""Candidates that run our scorer at several token budgets.
+
+The texts are tokenized beforehand, because in a worker another thread tokenizes while the model runs.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +18,7 @@ from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 def budget_candidates(
     scorer: SequenceClassifier, windows: list[EncodedRows], budgets: tuple[int, ...]
 ) -> list[Candidate]:
-    """One a budget; each scores window after window, as a worker does."""
+    """One candidate per budget. Each scores window after window, as a worker does."""
     strict = replace(scorer, backend=_Strict(backend=scorer.backend))
     return [_candidate(replace(strict, max_batch_tokens=budget), windows) for budget in budgets]
 
@@ -44,7 +47,7 @@ def _waste(scorer: SequenceClassifier, windows: list[EncodedRows]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Strict:
-    """A backend that gives up where the scorer would halve a batch: a budget that is not kept is not tried."""
+    """Raises TooLargeError when out of memory. The scorer would halve the batch, and so test a smaller budget."""
 
     backend: Backend
 

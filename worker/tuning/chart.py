@@ -1,4 +1,4 @@
-"""Draw the curve: rows a second and memory over the size of a batch. The one place that knows matplotlib."""
+"""Draw rows per second and memory against batch size. Only this module knows matplotlib."""
 
 import importlib.util
 import os
@@ -20,17 +20,17 @@ _GIB = 1 << 30
 
 
 def check_chart(file: Path) -> None:
-    """What would be a pity to find out after the sweep. Raises UsageError."""
+    """Check before the sweep that the chart can be drawn and written. Raises UsageError."""
     if not importlib.util.find_spec("matplotlib"):
         raise UsageError(
-            "Drawing the curve needs matplotlib. Install it with: pip install 'shardsift[tune]', or give --no-chart."
+            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --no-chart."
         )
     if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise UsageError(f"The curve cannot be written to {file}. Name a file in a folder of yours with --output.")
+        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
 
 
 def draw_chart(file: Path, trials: tuple[Trial, ...], best: Trial, *, title: str) -> None:
-    """A PNG with a column of curves for our budgets and, where it was tried, one for the pipeline's batch sizes."""
+    """Write a PNG with one column of curves for our budgets and, if it was tried, one for the plain pipeline."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -64,7 +64,7 @@ def _draw_way(rates: "Axes", memory: "Axes", way: Way, trials: list[Trial]) -> N
 
 
 def _labelled(trials: list[Trial]) -> list[int]:
-    """The sizes that find room on a logarithmic axis: each a quarter more than the one before."""
+    """The sizes to label on the logarithmic axis: each at least a quarter larger than the one before."""
     sizes: list[int] = []
     for trial in trials:
         if not sizes or trial.setting.size >= 1.25 * sizes[-1]:

@@ -1,8 +1,8 @@
-"""How many floating point operations a text costs a model. Knows no devices and no clocks.
+"""Count the floating point operations that a text costs a model. Knows nothing of devices or clocks.
 
-A layer multiplies each token by the matrices of its attention (query, key, value, output) and of its feed-forward part,
-and the attention multiplies each token with each other twice (scores, then values). A multiplication and its addition
-are two operations.
+Each layer multiplies every token by the matrices of its attention (query, key, value, output) and of its feed-forward
+part. The attention also multiplies every token with every other token twice: once for the scores, once for the values.
+A multiplication and its addition count as two operations.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Models whose feed-forward part has a third matrix, the gate: their configs do not say so.
+# Model types whose feed-forward part has a third matrix, the gate. Their configs do not say so.
 _GATED = {
     "gemma",
     "gemma2",
@@ -28,18 +28,18 @@ _GATED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What of a model costs time; its embeddings and its head are too cheap to count."""
+    """The dimensions that determine a model's cost. Embeddings and head are too cheap to count."""
 
     layers: int
     hidden: int
     attention: int  # width of all heads' queries
-    key_value: int  # width of all heads' keys; less where heads share them
+    key_value: int  # width of all heads' keys; smaller if heads share them
     feed_forward: int
     gated: bool
 
     @classmethod
     def of(cls, config: Any) -> "Shape":
-        """From a config of transformers. Raises ValueError for a kind of model whose layers are not known here."""
+        """Read the shape from a transformers config. Raises ValueError if the layers of this model type are not known."""
         shares_keys = getattr(config, "num_key_value_heads", None) is not None
         if config.is_encoder_decoder or (shares_keys and config.model_type not in _GATED):
             raise ValueError(f"The layers of {config.model_type} are not known here.")
@@ -58,7 +58,7 @@ class Shape:
 
     @property
     def matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """Of one layer: rows, columns, how many."""
+        """The matrices of one layer, as (rows, columns, count)."""
         counts: dict[tuple[int, int], int] = {}
         for size, count in (
             ((self.hidden, self.attention), 1),
@@ -72,7 +72,7 @@ class Shape:
 
 
 def flops(shape: Shape, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Of each text, by its number of tokens: the nominal cost, also where a backend or a sliding window saves some of it."""
+    """The cost of each text, from its length in tokens. Work that a backend or a sliding window saves is counted too."""
     linear = sum(2 * rows * columns * count for rows, columns, count in shape.matrices)
     attention = 4 * lengths * shape.attention
     return np.asarray(lengths * shape.layers * (linear + attention), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""How much memory a trial takes at its peak: the device's where that can be asked, else the process'."""
+"""Measure the peak memory of a trial: the device's memory if torch reports it, otherwise that of the process."""
 
 import resource
 import sys
@@ -14,8 +14,8 @@ _RESET_PEAK = "5"  # man 5 proc
 
 @dataclass(frozen=True, kw_only=True)
 class Gauge:
-    what: str  # is measured, for whoever reads the figures
-    reset: Callable[[], None]  # the peak begins anew
+    what: str  # describes the measurement to the user
+    reset: Callable[[], None]  # restarts the peak
     peak_bytes: Callable[[], int]
 
 
@@ -27,26 +27,24 @@ def gauge_of(device: torch.device) -> Gauge:
             peak_bytes=lambda: int(torch.cuda.max_memory_allocated(device)),
         )
     if device.type == "mps":
-        return Gauge(
-            what="what torch holds of the GPU's memory", reset=_nothing, peak_bytes=torch.mps.driver_allocated_memory
-        )
+        return Gauge(what="GPU memory that torch holds", reset=_nothing, peak_bytes=torch.mps.driver_allocated_memory)
     if _peak_can_be_reset():
         return Gauge(
-            what="peak of the process' resident memory",
+            what="peak of the process's resident memory",
             reset=_reset_resident_peak,
             peak_bytes=_resident_peak,
         )
     return Gauge(
-        what="peak of the process' resident memory since its start", reset=_nothing, peak_bytes=_resident_peak_ever
+        what="peak of the process's resident memory since its start", reset=_nothing, peak_bytes=_resident_peak_ever
     )
 
 
 def _nothing() -> None:
-    """There is no way to begin anew."""
+    """This peak cannot be restarted."""
 
 
 def _peak_can_be_reset() -> bool:
-    """On Linux it can, but for some containers."""
+    """True on Linux, except in some containers."""
     try:
         _reset_resident_peak()
         return _resident_peak() > 0

@@ -1,6 +1,6 @@
-"""The fastest that this device multiplies matrices of a model's own shapes: what a share of the peak is a share of.
+"""Measure how fast this device multiplies matrices of a model's own shapes. This is the peak that shares refer to.
 
-A datasheet's peak would flatter no one: a laptop, a throttled GPU and a shared core never reach it.
+A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared core never reaches it.
 """
 
 import time
@@ -10,23 +10,23 @@ import torch
 
 from worker.tuning.flops import Shape
 
-_TOKENS = {"cpu": (512, 2_048), "cuda": (8_192, 32_768, 131_072)}  # rows of the left matrix; the best counts
-_SECONDS = 0.1  # each product is repeated this long after as long a warm-up
+_TOKENS = {"cpu": (512, 2_048), "cuda": (8_192, 32_768, 131_072)}  # rows of the left matrix; the fastest counts
+_SECONDS = 0.1  # how long each product is repeated, after a warm-up of the same length
 
 
 def matmul_peak(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
-    """Operations a second over one layer's products, by the best number of tokens."""
+    """Operations per second over the products of one layer, at the fastest number of tokens."""
     return max(_layer_rate(shape, tokens, dtype, device) for tokens in _TOKENS.get(device.type, _TOKENS["cpu"]))
 
 
 def multiplied_in(dtype: str) -> torch.dtype:
-    """The type whose peak a format is measured by: for the formats of 8 bits, that of 16 that they are to beat."""
+    """The type whose peak a format is compared with. 8-bit formats are compared with 16 bits, which they should beat."""
     named = getattr(torch, dtype, None)
     return named if isinstance(named, torch.dtype) and named.is_floating_point else torch.bfloat16
 
 
 def finish(device: torch.device) -> None:
-    """A GPU works on after the call has returned."""
+    """Wait for the device. A GPU is still working when a call returns."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -40,9 +40,9 @@ def _layer_rate(shape: Shape, tokens: int, dtype: torch.dtype, device: torch.dev
 
 
 def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
-    """Of one product, the best of several: what disturbs it only makes it slower."""
+    """Seconds for one product, the fastest of several: disturbances only make it slower."""
     left = torch.randn(tokens, rows, device=device).to(dtype)
-    right = torch.randn(columns, rows, device=device).to(dtype).t()  # as the weights of a linear layer lie
+    right = torch.randn(columns, rows, device=device).to(dtype).t()  # the memory layout of a linear layer's weights
 
     def multiply(times: int) -> float:
         start = time.perf_counter()

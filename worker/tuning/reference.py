@@ -1,4 +1,4 @@
-"""The plain way at several batch sizes: transformers' own pipeline in float32, texts in the order they come."""
+"""Candidates that run transformers' own pipeline at several batch sizes, in float32, with texts in input order."""
 
 from typing import Any
 
@@ -22,7 +22,10 @@ def reference_candidates(
     lengths: npt.NDArray[np.int64],
     device: torch.device,
 ) -> list[Candidate]:
-    """One for each size that the texts fill. `lengths` are the texts' tokens; the pipeline's time includes finding them."""
+    """One candidate for each batch size that the texts fill.
+
+    `lengths` are the tokens of each text. The pipeline's time includes tokenizing.
+    """
     pipe = pipeline("text-classification", model=model, revision=revision, dtype=torch.float32, device=device)
     sizes = [size for size in BATCH_SIZES if size <= len(texts)]
     return [_candidate(pipe, texts, lengths, size) for size in sizes]
@@ -36,8 +39,8 @@ def _candidate(pipe: Any, texts: list[str], lengths: npt.NDArray[np.int64], size
             if is_lack_of_memory(error):
                 raise TooLargeError from error
             raise
-        except ValueError as error:  # such as a tokenizer that cannot pad, for which ours finds a way
-            raise UsageError(f"The plain pipeline cannot score this: {error}. Leave out --reference.") from error
+        except ValueError as error:  # for example a tokenizer without a padding token, which our scorer handles
+            raise UsageError(f"The plain pipeline cannot score these texts: {error}. Leave out --reference.") from error
 
     return Candidate(setting=Setting(way=Way.PIPELINE, size=size), waste=_waste(lengths, size), run=run)
 

@@ -1,4 +1,4 @@
-"""The table of a sweep, and what is to be known to read it."""
+"""The table of a sweep, and the notes that explain it."""
 
 from rich.table import Table
 
@@ -11,7 +11,7 @@ _GIB = 1 << 30
 
 
 def tuning_table(tuning: Tuning) -> Table:
-    """A line for each setting."""
+    """One line per setting."""
     table = Table(box=None, pad_edge=False)
     table.add_column("batch", no_wrap=True)
     for name in ("rows/s", "tokens/s", "padding", "memory", "of peak"):
@@ -44,37 +44,38 @@ def tuning_lines(tuning: Tuning) -> list[str]:
     tuned = tuning.tuned
     key = tuned.key
     lines = [
-        f"{tuned.rows:,} texts of {tuning.mean_tokens:,.0f} tokens, tokenized before at "
-        f"{tuning.tokenized_per_second:,.0f} rows/s: a worker does that ahead.",
-        f"Memory is the {tuning.memory}.",
+        f"{tuned.rows:,} texts, with {tuning.mean_tokens:,.0f} tokens on average. They were tokenized beforehand, at "
+        f"{tuning.tokenized_per_second:,.0f} rows/s; a worker tokenizes while the model runs.",
+        f"Memory: {tuning.memory}.",
     ]
     if tuned.rows < WINDOW_ROWS:
         lines.append(
-            f"More rows are padded less: a worker scores up to {WINDOW_ROWS:,} together. Try more with --rows."
+            f"With more rows there is less padding: a worker sorts up to {WINDOW_ROWS:,} rows together. "
+            "Try more with --rows."
         )
     return [
         *lines,
         *_about_peak(tuning),
         *_about_reference(tuning),
-        f"Stored in {tuning.stored_in}: a worker that loads {key.model} on {key.device} in {key.dtype}, {key.backend}, "
-        f"now takes {tuned.max_batch_tokens:,} tokens at once.",
+        f"Stored in {tuning.stored_in}. A worker that loads {key.model} on {key.device} in {key.dtype}, {key.backend}, "
+        f"now uses batches of {tuned.max_batch_tokens:,} tokens.",
     ]
 
 
 def _about_peak(tuning: Tuning) -> list[str]:
     if tuning.budgets.peak is None:
-        return ["The share of the peak is not known: how many operations a token costs this kind of model is not."]
+        return ["The share of the peak is unknown: shardsift cannot count the operations of this type of model."]
     reached = [f"{_tera(tuning.budgets.peak)} in {multiplied_in(tuning.tuned.key.dtype)}".replace("torch.", "")]
     if tuning.reference and tuning.reference.peak is not None:
-        reached.append(f"{_tera(tuning.reference.peak)} in float32, the pipeline's")
-    return [f"The peak is what multiplying matrices of the model's shapes reached in this run: {'; '.join(reached)}."]
+        reached.append(f"{_tera(tuning.reference.peak)} in float32, for the pipeline")
+    return [f"Peak: matrices of the model's shapes were multiplied in this run at {'; '.join(reached)}."]
 
 
 def _about_reference(tuning: Tuning) -> list[str]:
     if tuning.reference is None:
         return []
     return [
-        "The pipeline runs in float32 and tokenizes as it goes; batches with more rows than the trial are left out."
+        "The pipeline runs in float32, and its time includes tokenizing. Batches larger than the trial are left out."
     ]
 
 

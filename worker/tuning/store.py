@@ -1,4 +1,4 @@
-"""What was found best, by model, device, format and backend: a file in the state folder of this machine's user."""
+"""Store the best budget for each model, device, format and backend, in a file in the user's state folder."""
 
 import json
 import logging
@@ -19,12 +19,12 @@ FILE_NAME = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What a best budget holds for."""
+    """What a budget applies to."""
 
     model: str
-    revision: str  # the Hub's commit, or for a folder the digest of its files
+    revision: str  # the Hub commit, or the digest of a folder's files
     device: str
-    dtype: str  # the one in use, never "auto"
+    dtype: str  # the actual one, never "auto"
     backend: str
 
 
@@ -53,7 +53,7 @@ def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:
-    """All that is known. A file that cannot be read is ignored, with a warning: nothing is lost but some speed."""
+    """All stored budgets. A file that cannot be read is ignored with a warning, since only some speed is lost."""
     file = state_dir / FILE_NAME
     try:
         return _TUNED.validate_json(file.read_bytes())
@@ -61,7 +61,7 @@ def read_tuned(state_dir: Path) -> list[Tuned]:
         return []
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not what `worker tune` writes"
-        logger.warning("Ignoring %s: %s. `worker tune` writes it anew.", file, reason)
+        logger.warning("Ignoring %s: %s. Run `worker tune` again to replace it.", file, reason)
         return []
 
 
@@ -70,7 +70,7 @@ def find_tuned(state_dir: Path, key: Key) -> Tuned | None:
 
 
 def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
-    """Put in place of what was found before for the same key. Raises UsageError where the folder cannot be written."""
+    """Replace the entry of the same key. Raises UsageError if the folder cannot be written."""
     others = [other for other in read_tuned(state_dir) if other.key != tuned.key]
     file = state_dir / FILE_NAME
     aside = state_dir / f".{FILE_NAME}.{uuid4().hex}"
@@ -80,6 +80,6 @@ def store_tuned(state_dir: Path, tuned: Tuned) -> Path:
         aside.replace(file)
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be written: {error.strerror}. Set SHARDSIFT_STATE_DIR to a folder of yours."
+            f"Cannot write {file}: {error.strerror}. Set SHARDSIFT_STATE_DIR to a writable folder."
         ) from error
     return file

@@ -1,4 +1,4 @@
-"""The texts of a trial: the first of an input that the user names, else prose that comes with Python."""
+"""The texts of a trial: the first ones of the user's input, or prose that comes with Python."""
 
 from collections.abc import Iterator
 
@@ -18,17 +18,17 @@ _STEP_ROWS = 256  # decoded at once
 
 
 def trial_texts(uri: str | None, column: str, rows: int) -> pa.LargeStringArray:
-    """So many texts, or as many as there are; nulls are passed over. Raises UsageError where there are none."""
+    """The first `rows` texts, or fewer if there are fewer. Nulls are skipped. Raises UsageError if there are none."""
     if uri is None:
         return plain_texts(sample_texts(rows))
     try:
         texts = _first_texts(uri, column, rows)
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
-    except (ImportError, ValueError) as error:  # fsspec's, for a protocol that it does not know or lacks a package for
-        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    except (ImportError, ValueError) as error:  # from fsspec: unknown protocol, or a package is missing
+        raise UsageError(f"Cannot read {uri}: {error}.") from error
     if not len(texts):
-        raise UsageError(f'There is no text in the column "{column}" of {uri}. Give --input a file with rows.')
+        raise UsageError(f'{uri} has no text in the column "{column}". Give --input a file with rows.')
     return texts
 
 
@@ -51,7 +51,7 @@ def _parts(uri: str, column: str) -> Iterator[pa.LargeStringArray]:
 
 
 def _files(uri: str) -> list[str]:
-    """A file as it is; of a folder or glob the Parquet files that are not hidden, in the order of their names."""
+    """A file as named; for a folder or glob, its Parquet files in name order, without hidden ones."""
     with translated(f"Listing {uri}"):
         filesystem, path = url_to_fs(uri)
         if _GLOB & set(path):
@@ -62,9 +62,7 @@ def _files(uri: str) -> list[str]:
             return [uri]
     names = sorted(str(name) for name in found if str(name).endswith(".parquet") and not _is_hidden(str(name), path))
     if not names:
-        raise UsageError(
-            f"No Parquet files at {uri}. Give --input a .parquet file, a folder that holds some, or a glob."
-        )
+        raise UsageError(f"No Parquet files at {uri}. Give --input a .parquet file, a folder of them, or a glob.")
     return [filesystem.unstrip_protocol(name) for name in names]
 
 

@@ -1,6 +1,6 @@
-"""Time settings against each other: all in turn, several times over, so that what disturbs the machine disturbs all.
+"""Time settings against each other. Each turn runs all of them, so a disturbance of the machine affects all.
 
-Knows neither models nor files.
+Knows nothing of models or files.
 """
 
 import gc
@@ -20,12 +20,12 @@ _NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is no
 
 
 class TooLargeError(Exception):
-    """The device's memory does not do for a setting."""
+    """A setting does not fit in the device's memory."""
 
 
 class Way(StrEnum):
     BUDGET = "budget"  # ours; the size is in tokens, padding included
-    PIPELINE = "pipeline"  # the plain one of transformers; the size is in rows
+    PIPELINE = "pipeline"  # transformers' own; the size is in rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What every setting of a sweep does once a turn."""
+    """The work that every setting does once per turn."""
 
     rows: int
     tokens: int  # without padding
@@ -57,25 +57,25 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Medians of the turns; the memory is the most of them."""
+    """Medians over the turns; for memory, the maximum."""
 
     rows_per_second: float
     tokens_per_second: float  # without padding
     waste: float
     memory_bytes: int
-    peak_share: float | None  # of the operations a second that a matmul reached, median of the turns
+    peak_share: float | None  # of the matmul peak, which is the median over the turns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     setting: Setting
-    figures: Figures | None  # None where the memory did not do
+    figures: Figures | None  # None if out of memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     trials: tuple[Trial, ...]  # in the order of the candidates
-    peak: float | None  # operations a second of a matmul, median of the turns
+    peak: float | None  # matmul operations per second, median over the turns
 
 
 def sweep(
@@ -87,20 +87,22 @@ def sweep(
     peak: Callable[[], float] | None,
     say: Callable[[str], None],
 ) -> Sweep:
-    """Each candidate once to warm up and `repeats` times for the clock. `peak` measures the matmul peak, once a turn."""
+    """Run each candidate once to warm up and `repeats` times to measure. `peak` measures the matmul peak each turn."""
     gauge = gauge_of(device)
     laps: dict[Setting, list[_Lap]] = {}
-    gc.collect()  # what an earlier sweep left is not this one's memory
+    gc.collect()  # garbage of an earlier sweep must not count as this one's memory
     for candidate in candidates:
         say(f"Warming up: {candidate.setting}")
         if _lap(candidate, device, gauge) is not None:
             laps[candidate.setting] = []
     peaks = []
     for turn in range(repeats):
-        gc.collect()  # not while the clock runs
+        gc.collect()  # here rather than while the clock runs
         peaks += [peak()] if peak else []
         in_turn = [candidate for candidate in candidates if candidate.setting in laps]
-        for candidate in in_turn if turn % 2 == 0 else reversed(in_turn):  # so that none always follows the same
+        for candidate in (
+            in_turn if turn % 2 == 0 else reversed(in_turn)
+        ):  # alternating, so that none always follows the same one
             lap = _lap(candidate, device, gauge)
             if lap is None:
                 del laps[candidate.setting]
@@ -113,11 +115,11 @@ def sweep(
 
 
 def best_of(trials: tuple[Trial, ...]) -> Trial:
-    """The smallest setting that is within 2 % of the fastest. Raises UsageError where none fits into memory."""
+    """The smallest setting within 2 % of the fastest. Raises UsageError if none fits in memory."""
     rates = {trial.setting.size: trial.figures.rows_per_second for trial in trials if trial.figures}
     if not rates:
         smallest = min(trial.setting.size for trial in trials)
-        raise UsageError(f"The memory does not do for batches of {smallest:,} tokens. Try smaller ones with --budgets.")
+        raise UsageError(f"Batches of {smallest:,} tokens do not fit in memory. Try smaller ones with --budgets.")
     near = min(size for size, rate in rates.items() if rate >= _NEAR_ENOUGH * max(rates.values()))
     return next(trial for trial in trials if trial.setting.size == near)
 
@@ -129,7 +131,7 @@ class _Lap:
 
 
 def _lap(candidate: Candidate, device: torch.device, gauge: Gauge) -> _Lap | None:
-    """None where the memory does not do."""
+    """None if the candidate runs out of memory."""
     gauge.reset()
     finish(device)
     start = time.perf_counter()
@@ -141,7 +143,7 @@ def _lap(candidate: Candidate, device: torch.device, gauge: Gauge) -> _Lap | Non
         finish(device)
         return _Lap(seconds=time.perf_counter() - start, memory_bytes=gauge.peak_bytes())
     if device.type == "cuda":
-        torch.cuda.empty_cache()  # after the except block, whose traceback holds the batch's tensors
+        torch.cuda.empty_cache()  # not inside the except block: its traceback holds the batch's tensors
     return None
 
 

@@ -1,4 +1,4 @@
-"""Find the fastest token budget for a model on this device, and keep it for the workers that will load it here."""
+"""Find the fastest token budget for a model on this device, and store it for the workers that load the model here."""
 
 import time
 from collections.abc import Callable
@@ -30,8 +30,8 @@ from worker.tuning.store import Tuned, key_of, store_tuned
 from worker.tuning.texts import trial_texts
 from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
 
-_ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # of a trial: some seconds a turn
-_REFERENCE_ROWS = 2_304  # at most: three batches of the largest size; the pipeline is slow, and its sizes are many
+_ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that a turn takes some seconds
+_REFERENCE_ROWS = 2_304  # limit: three batches of the largest size; the pipeline is slow and has many sizes
 _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
 _GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 _VERSIONS_OF = ("shardsift", "torch", "transformers")
@@ -42,12 +42,12 @@ Lengths = npt.NDArray[np.int64]  # tokens of each text
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """What of the trial the user may choose; the model and how it runs are settings, as a worker's are."""
+    """The user's choices for the trial. The model and its device come from the settings, as in a worker."""
 
     input_uri: str | None = None  # None: texts that come with Python
     text_column: str = "text"
-    rows: int | None = None  # None: by the kind of device
-    budgets: tuple[int, ...] | None = None  # None: by the kind of device
+    rows: int | None = None  # None: depends on the device
+    budgets: tuple[int, ...] | None = None  # None: depends on the device
     repeats: int = 3
     reference: bool = False  # try the plain pipeline too
     chart: Path | None = None  # None: draw nothing
@@ -55,15 +55,15 @@ class TuneOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What was found, as far as it is shown."""
+    """The result that is shown to the user."""
 
     tuned: Tuned
     stored_in: Path
-    mean_tokens: float  # of a text
-    tokenized_per_second: float  # rows, before the sweep
-    memory: str  # what the memory figures are of
+    mean_tokens: float  # per text
+    tokenized_per_second: float  # rows, measured before the sweep
+    memory: str  # describes what the memory figures measure
     budgets: Sweep
-    reference: Sweep | None  # None where it was not tried
+    reference: Sweep | None  # None if it was not tried
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -75,7 +75,7 @@ class Tuning:
 
 
 def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
-    """Sweep, store, draw. Raises UsageError; what cannot be is found out before the sweep where that is possible."""
+    """Time the budgets, store the best one and draw the chart. Raises UsageError, before the sweep if possible."""
     if options.chart:
         check_chart(options.chart)
     model = _resolved(settings)
@@ -90,7 +90,7 @@ def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
     swept = bench.sweep(budget_candidates(scorer, windows, budgets), _lengths(windows), scorer.dtype)
     tuned = _tuned(scorer, model, best_of(swept.trials), len(texts))
     stored_in = store_tuned(settings.state_dir, tuned)
-    del scorer  # whose memory is not the reference's
+    del scorer  # its memory must not count as the reference's
     tuning = Tuning(
         tuned=tuned,
         stored_in=stored_in,
@@ -106,19 +106,19 @@ def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:
-    """`512,1024` as numbers, smallest first. Raises UsageError."""
+    """Parse `512,1024` into numbers, smallest first. Raises UsageError."""
     words = [word.strip() for word in text.split(",")]
     wrong = next((word for word in words if not (word.isascii() and word.isdigit() and int(word))), None)
     if wrong is not None:
         raise UsageError(
-            f"--budgets takes numbers of tokens with commas between, like 512,1024,2048; {wrong!r} is none."
+            f"--budgets takes token counts separated by commas, like 512,1024,2048; {wrong!r} is not a number above 0."
         )
     return tuple(sorted({int(word) for word in words}))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Bench:
-    """What all sweeps have in common."""
+    """What all sweeps share."""
 
     shape: Shape | None  # None for a model whose layers are not known
     device: torch.device
@@ -148,7 +148,7 @@ def _loaded(settings: Settings, model: Model) -> SequenceClassifier:
 
 
 def _commit(model: Model) -> str | None:
-    """What transformers calls its revision; a folder has none."""
+    """The revision to pass to transformers; None for a folder."""
     return None if model.is_folder else model.revision
 
 
@@ -160,12 +160,12 @@ def _shape(model: Model) -> Shape | None:
 
 
 def _encoded(scorer: SequenceClassifier, texts: pa.LargeStringArray) -> tuple[list[EncodedRows], float]:
-    """The windows of a worker, and the seconds that tokenizing took. Raises UsageError where no text has a token."""
+    """The texts in a worker's windows, and the seconds that tokenizing took. Raises UsageError if there are no tokens."""
     start = time.perf_counter()
     windows = [scorer.encode(texts[first : first + WINDOW_ROWS]) for first in range(0, len(texts), WINDOW_ROWS)]
     seconds = time.perf_counter() - start
     if not len(_lengths(windows)):
-        raise UsageError("No text of the trial has a token. Name a column with texts by --text-column.")
+        raise UsageError("None of the texts has a token. Name a column of texts with --text-column.")
     return windows, seconds
 
 

@@ -1,4 +1,4 @@
-"""Ways to run a model over a batch of texts. All give the same logits; they differ in what they spend on padding."""
+"""Ways to run a model over a batch of texts. All give the same logits; they differ in how much padding they compute."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """What receipts call it."""
+        """The name recorded in receipts."""
 
     def logits(self, batch: Tokens) -> torch.Tensor:
-        """Float32, shape (texts, outputs), on the device; a GPU may still be at work on them."""
+        """Float32 logits of shape (texts, outputs), on the device. A GPU may still be computing them on return."""

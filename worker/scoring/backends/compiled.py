@@ -1,4 +1,4 @@
-"""torch.compile, in place. Where it cannot work the model runs as it is, and a warning says so."""
+"""Compile a model in place with torch.compile. If that cannot work here, log a warning and leave the model as it is."""
 
 import logging
 
@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 def compile_in_place(module: torch.nn.Module, device: torch.device) -> None:
-    """Compile at the first call, for all sizes at once, which takes a minute or two."""
+    """The model compiles on its first call, for all input sizes at once. That takes a minute or two."""
     if not _compiles(device):
         return
     import torch._inductor.config as inductor
@@ -22,11 +22,11 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def _compiles(device: torch.device) -> bool:
-    """Try it on a trifle: whether there is a C++ compiler, Triton, and all they need, only a trial tells."""
+    """Compile a trivial function. Only a trial shows whether the C++ compiler, Triton and their dependencies work."""
     try:
         torch.compile(torch.sin)(torch.ones(8, device=device))
-    except Exception as error:  # each missing part fails in its own way
+    except Exception as error:  # each missing part raises its own exception type
         reason = str(error).strip().splitlines()
-        logger.warning("Going on without --compile: %s", reason[0] if reason else type(error).__name__)
+        logger.warning("Continuing without --compile: %s", reason[0] if reason else type(error).__name__)
         return False
     return True

@@ -1,7 +1,7 @@
-"""Texts side by side in one row, nothing padded. For the families whose heads and positions are known here.
+"""Run the texts of a batch end to end in one row, without padding. Supports the model families in FAMILIES.
 
-The encoder runs over all tokens of a batch at once; attention keeps to each text's own tokens, and the head is given
-one state a text. Proven equal to the padded way by a test for each family.
+The encoder runs over all tokens of a batch at once. Attention is limited to the tokens of the same text, and the head
+gets one state per text. A test for each family checks that the logits equal those of padded batches.
 """
 
 from collections.abc import Callable
@@ -27,29 +27,29 @@ class Attention(Protocol):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        query_starts: torch.Tensor,  # of each text, and the end of the last one
+        query_starts: torch.Tensor,  # where each text starts, and the end of the last one
         key_starts: torch.Tensor,
-        most_queries: int,  # of a text
+        most_queries: int,  # of any one text
         most_keys: int,
         /,
         *,
         scale: float | None,
-        window_size: tuple[int, int],  # keys seen to either side; -1: all
+        window_size: tuple[int, int],  # keys visible on either side; -1: all
     ) -> torch.Tensor: ...
 
 
 def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: tuple[int, int]) -> torch.Tensor:
-    """torch's own kernel, in 16 bits on CUDA only."""
+    """torch's own kernel. Works on CUDA only, with 16-bit formats."""
     from torch.nn.attention.varlen import varlen_attn
 
     attended = varlen_attn(*states_and_lengths, scale=scale, window_size=window_size)
-    assert isinstance(attended, torch.Tensor)  # and no tuple, which it gives only when asked for more
+    assert isinstance(attended, torch.Tensor)  # it returns a tuple only if asked for more outputs
     return attended
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How a kind of model is run without padding."""
+    """How to run a family of models without padding."""
 
     head: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]  # model, states (tokens, width), starts → logits
 
@@ -60,7 +60,7 @@ class Packed:
     device: torch.device
     family: Family
     first_position: int
-    first_only: bool  # the last layer gives one state a text
+    first_only: bool  # the last layer returns one state per text
 
     @property
     def name(self) -> str:
@@ -86,9 +86,9 @@ class Packed:
 def packed(
     model: Any, device: torch.device, *, first_only: bool = False, attention: Attention = flash_attention
 ) -> Packed:
-    """Makes the model use packed attention from now on. Raises KeyError for a family that is not known here.
+    """Switch the model to packed attention. Raises KeyError for a family that is not in FAMILIES.
 
-    `first_only` says that the last layer has been spared all but the first tokens.
+    Set `first_only` if `spare_last_layer` has replaced the model's last layer.
     """
     family = FAMILIES[model.config.model_type]
     AttentionInterface.register(ATTENTION, _interface_to(attention))
@@ -103,7 +103,7 @@ def packed(
 
 
 def positions_before_the_first(model: Any) -> int:
-    """RoBERTa's and its heirs' positions begin after their padding index; all others' at 0."""
+    """Positions of RoBERTa and its descendants start after the padding index; those of other models start at 0."""
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Embedding) and "position" in name and module.padding_idx is not None:
             return module.padding_idx + 1
@@ -111,7 +111,10 @@ def positions_before_the_first(model: Any) -> int:
 
 
 def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, None]]:
-    """The attention in the form that transformers calls: (1, heads, tokens, width) in, (1, tokens, heads, width) out."""
+    """Adapt `attention` to the signature that transformers calls.
+
+    Its input has shape (1, heads, tokens, width), its output (1, tokens, heads, width).
+    """
 
     def attend(
         module: torch.nn.Module,
@@ -122,9 +125,9 @@ def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, Non
         *,
         starts: torch.Tensor,
         longest: int,
-        first_only: bool = False,  # the queries are those of the texts' first tokens
+        first_only: bool = False,  # `query` holds only the first token of each text
         scaling: float | None = None,
-        sliding_window: int | None = None,  # one more than the tokens seen to either side
+        sliding_window: int | None = None,  # one more than the tokens visible on either side
         **_: Any,
     ) -> tuple[torch.Tensor, None]:
         window = (-1, -1) if sliding_window is None else (sliding_window - 1, sliding_window - 1)
@@ -143,7 +146,7 @@ def _interface_to(attention: Attention) -> Callable[..., tuple[torch.Tensor, Non
 
 
 def _first(states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """The state of each text's first token, shape (texts, 1, width): a batch of texts of one token."""
+    """The state of each text's first token, as a batch of one-token texts: shape (texts, 1, width)."""
     return states[starts[:-1]].unsqueeze(1)
 
 

@@ -1,4 +1,4 @@
-"""Every text of a batch padded to the longest: right for any model."""
+"""Pad every text of a batch to the longest. Works for any model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,8 @@ class Padded:
     model: Any
     device: torch.device
     pad_id: int
-    pad_left: bool  # where the tokenizer pads, and the model expects it
-    takes_token_types: bool  # token type ids, all zero for single texts
+    pad_left: bool  # as the tokenizer does, and the model expects
+    takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
 
     @property
     def name(self) -> str:
@@ -35,6 +35,6 @@ class Padded:
             inputs["attention_mask"] = to_device(filled, self.device).long()
         if self.takes_token_types:
             inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
-        run = self.model.forward if 1 in filled.shape else self.model  # torch would compile anew for a size of 1
+        run = self.model.forward if 1 in filled.shape else self.model  # torch would recompile for a size of 1
         logits: torch.Tensor = run(**inputs).logits
         return logits.float()

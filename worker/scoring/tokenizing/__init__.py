@@ -1,1 +1,1 @@
-"""From texts of any Arrow kind to flat token ids. Knows nothing of models or batches."""
+"""Turn texts of any Arrow type into flat token ids. Knows nothing of models or batches."""

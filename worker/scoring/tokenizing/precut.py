@@ -1,13 +1,13 @@
-"""Cut long texts where a tokenizer gives the part the first tokens of the whole. Knows nothing of models or batches.
+"""Cut long texts where it does not change their first tokens. Knows nothing of models or batches.
 
-A cut falls at a single space between two plain characters: "in a. Box 2" may become "in a. Box", "in a." or "in". There
-nothing that a known tokenizer does reaches across, so the tokens of the part are the first ones of the whole. Of the
-steps of a tokenizer, in their order, this file knows those for which that is proved:
+Tokenizing a whole book to keep 512 tokens is slow. A cut falls at a single space between two plain characters:
+"in a. Box 2" may become "in a. Box", "in a." or "in". No step of a supported tokenizer looks across such a space, so the
+tokens of the part are the first tokens of the whole. This is proved for the following steps, in the order they run:
 
-  added tokens     hold no space behind another character, so none lies across the cut. One that takes the spaces beside
-                   it stops at a plain character; to one that has to be a whole word, a space is as good as the end.
-  normalizers      change a character alone, or with neighbours that neither a space nor a plain character ever joins.
-  pre-tokenizers   begin a piece at a space or drop it, and look no further ahead than whether a space or the end comes.
+  added tokens     contain no space after another character, so none spans the cut. A token that strips the spaces
+                   beside it stops at a plain character. A whole-word token treats a space like the end of the text.
+  normalizers      change one character, or a group of characters that a space or plain character never belongs to.
+  pre-tokenizers   start a piece at a space or drop the space, and look ahead only for a space or the end of the text.
   models           see one piece at a time.
 """
 
@@ -16,30 +16,31 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-# Plain characters: letters, digits and ASCII punctuation but the quotation marks that ALBERT's normalizer changes, and
-# but those letters that Unicode binds to the character before or after them (Prepend, Extend, SpacingMark). These are
-# five in the Basic Multilingual Plane, and beyond it no letter counts. https://www.unicode.org/reports/tr29/
+# Plain characters are letters, digits and ASCII punctuation, with two exceptions: the quotation marks that ALBERT's
+# normalizer changes, and letters that Unicode joins to the character before or after them (Prepend, Extend,
+# SpacingMark). The Basic Multilingual Plane has five of those; letters outside it are never plain.
+# https://www.unicode.org/reports/tr29/
 _PLAIN = r"[!-&(-_a-~\w]"
 _BINDING = re.compile("[\u0d4e\u0e33\u0eb3\uff9e\uff9f\U00010000-\U0010ffff]")
 _ALL_PLAIN = re.compile(rf"{_PLAIN}+")
-_LAST_PLACE = re.compile(rf"(?s).*(?: |{_PLAIN}){_PLAIN}(?= {_PLAIN}(?: |{_PLAIN}))")  # `.*` gives back: from the end
+_LAST_PLACE = re.compile(rf"(?s).*(?: |{_PLAIN}){_PLAIN}(?= {_PLAIN}(?: |{_PLAIN}))")  # greedy: the last match
 _SPACE_WITHIN = re.compile(r"\S ")
 
 _LOCAL_NORMALIZERS = {
-    "BertNormalizer",  # by character, and NFD
+    "BertNormalizer",  # works on single characters, and applies NFD
     "Lowercase",
     "StripAccents",
-    "NFC",  # a space neither changes nor combines with what is before it
+    "NFC",  # leaves spaces unchanged and never combines them with the character before
     "NFD",
     "NFKC",
     "NFKD",
-    "Strip",  # the ends only, and a part ends in a plain character
-    "Precompiled",  # SentencePiece's, by grapheme; a plain character and the space beside it are one each
+    "Strip",  # changes only the ends, and a part ends in a plain character
+    "Precompiled",  # SentencePiece's, works on graphemes; a plain character and the space beside it are one each
 }
-_SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # no single space between plain characters is one of these
+_SPACES = {" {2,}", r"\s{2,}|[\n\r\t]", r"\n"}  # none of these matches a single space between plain characters
 _QUOTATION_MARKS = {"``", "''"}
 
-# No alternative of these takes a space behind anything but white space, and `(?!\S)` takes a space for the end.
+# No alternative matches a space after anything but white space, and `(?!\S)` treats a space like the end of the text.
 WORD_PATTERNS = {
     "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "GPT-4, Llama 3": (
@@ -68,7 +69,7 @@ WORD_PATTERNS = {
 
 
 def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
-    """What of the first `limit` characters is before the last safe place; "" where their second half has none."""
+    """The first `limit` characters up to the last safe place, or "" if there is none in their second half."""
     place = _LAST_PLACE.match(text, limit // 2, limit)
     while place and not _is_safe(text, place.end(), normalize):
         place = _LAST_PLACE.match(text, limit // 2, place.end() + 2)
@@ -76,7 +77,7 @@ def cut(text: str, limit: int, normalize: Callable[[str], str]) -> str:
 
 
 def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
-    """Whether the space stays one between plain characters when they are normalized."""
+    """Whether the space is still a single space between plain characters after normalization."""
     if _BINDING.search(text, space - 2, space + 3):
         return False
     before, after = normalize(text[space - 1]), normalize(text[space + 1])
@@ -85,10 +86,10 @@ def _is_safe(text: str, space: int, normalize: Callable[[str], str]) -> bool:
 
 
 def may_cut(backend: Any) -> bool:
-    """Whether `cut` is proved for this tokenizers.Tokenizer: for one that merges across words, like Gemma's, it is not."""
+    """Whether `cut` is proved for this tokenizers.Tokenizer. It is not for one that merges across words, like Gemma's."""
     try:
         parts = json.loads(backend.to_str())
-    except Exception:  # a part written in Python; tokenizers has no class for this error
+    except Exception:  # a component written in Python; tokenizers raises plain Exception
         return False
     normalize = normalizing(backend)
     added = [token["content"] for token in parts["added_tokens"]]
@@ -100,7 +101,7 @@ def may_cut(backend: Any) -> bool:
 
 
 def normalizing(backend: Any) -> Callable[[str], str]:
-    """What the tokenizer does to a text before it splits it."""
+    """The function that the tokenizer applies to a text before it splits it."""
     return backend.normalizer.normalize_str if backend.normalizer else str
 
 
@@ -127,8 +128,8 @@ def _splits_words(pre_tokenizer: Any) -> bool:
         case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}:
             return pattern in WORD_PATTERNS.values() and (behavior, invert) in {("Isolated", False), ("Removed", True)}
         case {"type": "Sequence", "pretokenizers": [first, *others]}:
-            if first["type"] in {"Digits", "Punctuation"}:  # by character: the cut is left to the next
+            if first["type"] in {"Digits", "Punctuation"}:  # split single characters only, so the next one decides
                 return _splits_words({"type": "Sequence", "pretokenizers": others})
-            return _splits_words(first)  # the others split its pieces, one by one
+            return _splits_words(first)  # the others split its pieces one at a time
         case _:
             return False

@@ -1,4 +1,4 @@
-"""Text columns of any Arrow kind as one plain array."""
+"""Convert texts of any Arrow type to one plain array."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -9,8 +9,8 @@ Texts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
 
 def plain_texts(texts: Texts) -> pa.LargeStringArray:
-    """Bytes that are no UTF-8, which Parquet does not forbid, are read as U+FFFD. Raises TypeError for a single text."""
-    if isinstance(texts, (str, bytes)):  # a sequence too: each of its characters would be scored
+    """Invalid UTF-8, which Parquet allows, becomes U+FFFD. Raises TypeError for a single text."""
+    if isinstance(texts, (str, bytes)):  # a string is a sequence too, and each of its characters would be scored
         raise TypeError(f"Expected a list of texts, not a single {type(texts).__name__}. Pass [text].")
     if not isinstance(texts, (pa.Array, pa.ChunkedArray)):
         return pa.array(texts, pa.large_string())

@@ -1,4 +1,4 @@
-"""Texts to token ids, truncated as `pipeline(..., truncation=True)` does. Knows nothing of models or batches."""
+"""Turn texts into token ids, truncated as by `pipeline(..., truncation=True)`. Knows nothing of models or batches."""
 
 import copy
 from collections.abc import Iterator
@@ -14,27 +14,27 @@ import pyarrow.compute as pc
 from worker.scoring.tokenizing.precut import cut, may_cut, normalizing
 from worker.scoring.tokenizing.tokens import Tokens
 
-# Truncation does not spare the tokenizer the rest of a text, so long texts are cut before it.
-_CHARS_PER_TOKEN = 6  # English has 4 to 5, so nearly every long text fills the model with so many
-_WIDEN = 4  # those that do not are looked at again, so many times as far
-_MAX_CHARS = 1 << 21  # no text is looked at further than this, for memory
-_CALL_CHARS = 1 << 22  # characters in one call of the tokenizer, for memory
-_ROW_CHARS = 1 << 12  # what a text counts as beside its own characters, so that a call has at most 1,024 texts
+# The tokenizer processes the whole text before it truncates, so long texts are cut first.
+_CHARS_PER_TOKEN = 6  # English has 4 to 5, so the first look fills the model for nearly every long text
+_WIDEN = 4  # a text that does not fill the model is looked at again, this many times as far
+_MAX_CHARS = 1 << 21  # characters of a text that are looked at, at most; limits memory
+_CALL_CHARS = 1 << 22  # characters per call of the tokenizer; limits memory
+_ROW_CHARS = 1 << 12  # added to the size of each text, so that a call has at most 1,024 texts
 
 
 class TextTokenizer:
-    """A transformers tokenizer that gives flat int32 ids, truncated as `pipeline(..., truncation=True)` does.
+    """Wraps a transformers tokenizer and returns flat int32 ids, truncated as by `pipeline(..., truncation=True)`.
 
-    The ids are the same to the last, except that of a text of more than 2 Mi characters only the first 2 Mi are looked
-    at, wherever that cuts it: the tokenizer takes a hundred times the memory of a text. The tokenizer handed in is left
-    as it is.
+    The ids are identical to the pipeline's, with one exception: only the first 2 Mi characters of a text are looked at,
+    wherever that cuts it, because the tokenizer takes a hundred times the memory of the text. The tokenizer that is
+    passed in is not changed.
     """
 
     def __init__(self, tokenizer: Any, *, max_tokens: int) -> None:
         self.max_tokens = max_tokens
         self.pad_id = int(tokenizer.pad_token_id or 0)
         self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
-        ours = copy.deepcopy(tokenizer)  # a call changes its truncation and padding
+        ours = copy.deepcopy(tokenizer)  # a call changes the tokenizer's truncation and padding
         frame = _find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
@@ -42,13 +42,13 @@ class TextTokenizer:
             self._encoder = _FastEncoder(ours.backend_tokenizer, frame, max_tokens)
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """The ids of strings without nulls, special tokens included."""
+        """The ids of the texts, including special tokens. `texts` must not contain nulls."""
         return self._encoder.encode(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Frame:
-    """The special tokens that every text is put between."""
+    """The special tokens before and after every text."""
 
     prefix: list[int]
     suffix: list[int]
@@ -71,7 +71,7 @@ class _Frame:
 
 
 def _find_frame(tokenizer: Any) -> _Frame | None:
-    """None for a tokenizer in Python, one that truncates on the left, and one that does more than frame a text."""
+    """None if the tokenizer is written in Python, truncates on the left, or does more than add tokens at both ends."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or tokenizer.truncation_side != "right":
         return None
@@ -85,7 +85,7 @@ def _find_frame(tokenizer: Any) -> _Frame | None:
 
 
 class _FastEncoder:
-    """Rust's tokenizer for the beginnings of texts, special tokens by numpy."""
+    """Tokenizes the beginnings of texts with the Rust tokenizer and adds the special tokens with numpy."""
 
     def __init__(self, backend: Any, frame: _Frame, max_tokens: int) -> None:
         backend.no_truncation()
@@ -97,7 +97,7 @@ class _FastEncoder:
         self._first_look = min(_CHARS_PER_TOKEN * max_tokens, _MAX_CHARS) if may_cut(backend) else _MAX_CHARS
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """Texts whose beginnings do not fill the model are looked at again, further."""
+        """Texts whose beginning does not fill the model are looked at again, further."""
         looks: list[Tokens] = []
         latest = np.zeros(len(texts), np.int64)
         rows, limit, seen = np.arange(len(texts)), self._first_look, 0
@@ -110,7 +110,7 @@ class _FastEncoder:
         return self._frame.around(_joined(looks).take(latest))
 
     def _look(self, texts: pa.Array, limit: int) -> tuple[Tokens, npt.NDArray[np.bool_]]:
-        """Content ids by the first characters alone, and whether they are those of the whole text."""
+        """The content ids of each text's first `limit` characters, and whether they equal those of the whole text."""
         lengths = pc.utf8_length(texts).to_numpy()
         is_long = lengths > limit
         contents = []
@@ -126,7 +126,7 @@ class _FastEncoder:
 
 
 class _PlainEncoder:
-    """The tokenizer's own call, for what the fast encoder does not do."""
+    """Calls the tokenizer itself, for tokenizers that the fast encoder does not support."""
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         self._tokenizer = tokenizer
@@ -150,7 +150,7 @@ class _PlainEncoder:
 
 
 def _calls(chars: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Runs of texts for one call of the tokenizer each; a text of any length fits."""
+    """The range of texts for each call of the tokenizer. A text of any length gets a call."""
     call = np.cumsum(chars + _ROW_CHARS) // _CALL_CHARS
     starts = np.flatnonzero(np.diff(call, prepend=-1))
     return pairwise([*starts.tolist(), len(chars)])

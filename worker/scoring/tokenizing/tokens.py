@@ -1,4 +1,4 @@
-"""Token ids of many texts, flat. Knows nothing of tokenizers or models."""
+"""The token ids of many texts in one flat array. Knows nothing of tokenizers or models."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Text i is `ids[offsets[i]:offsets[i + 1]]`, special tokens included."""
+    """Text i is `ids[offsets[i]:offsets[i + 1]]`, including special tokens."""
 
     ids: npt.NDArray[np.int32]  # shape (tokens,)
-    offsets: npt.NDArray[np.int64]  # shape (texts + 1,), from 0
+    offsets: npt.NDArray[np.int64]  # shape (texts + 1,), starting at 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
