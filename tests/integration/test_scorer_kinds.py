@@ -1,0 +1,68 @@
+"""Kinds of scorers are found by entry points: ours, and those of a package that a user has installed."""
+
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.model import Model
+from fleet.scorers import load_scorer, resolve_model
+
+PACKAGE = """
+from fleet.errors import UsageError
+from fleet.model import Model
+from fleet.scorers import ScorerKind
+
+def resolve(name, revision):
+    if name != "words":
+        raise UsageError(f"There is no {name}.")
+    return Model(name=name, revision=revision or "1", labels=("words",))
+
+def load(model, settings):
+    return f"{model.name} on {settings}"
+
+KIND = ScorerKind(resolve=resolve, loader="word_count:load")
+"""
+
+
+@pytest.fixture
+def word_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package as pip installs it, with three entry points, of which one is right."""
+    (tmp_path / "word_count.py").write_text(PACKAGE)
+    info = tmp_path / "word_count-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: word-count\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[shardsift.scorers]\nword-count = word_count:KIND\nno-kind = word_count:resolve\nbroken = word_count.nope:KIND\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("word_count")
+def test_a_package_adds_a_kind_of_its_own() -> None:
+    model = resolve_model("word-count", "words", None)
+
+    assert model == Model(name="words", revision="1", labels=("words",), scorer="word-count")
+    assert model.queue("auto") == "score.word-count.words.1.auto"
+    assert load_scorer(model, "its settings") == "words on its settings"
+
+
+@pytest.mark.usefixtures("word_count")
+def test_what_a_kind_says_of_its_model_reaches_the_user() -> None:
+    with pytest.raises(UsageError, match=r"There is no letters\."):
+        resolve_model("word-count", "letters", None)
+
+
+@pytest.mark.usefixtures("word_count")
+def test_an_unknown_kind_is_refused_with_those_that_are_installed() -> None:
+    with pytest.raises(UsageError, match=r"no scorer 'letters' here\. Installed: .*sequence-classifier.*word-count"):
+        resolve_model("letters", "m", None)
+
+
+@pytest.mark.usefixtures("word_count")
+@pytest.mark.parametrize(
+    ("kind", "says"), [("broken", "cannot be imported: ModuleNotFoundError"), ("no-kind", "is not a ScorerKind")]
+)
+def test_a_kind_that_does_not_load_is_one_line(kind: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        resolve_model(kind, "m", None)
