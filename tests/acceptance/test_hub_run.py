@@ -18,7 +18,7 @@ CRAWL = "CC-MAIN-2024-10"
 DATASET = "HuggingFaceFW/fineweb"
 MODEL = "HuggingFaceFW/fineweb-edu-classifier"
 OUTPUT = "me/fineweb-edu-2024-10"
-COMMIT_BYTES = 16_384  # a commit of names, digests and a card; a single data file is more
+COMMIT_BYTES = 18_000  # a commit of names, digests and a card; a single data file is more
 
 READ_BACK = f"""
 import datasets, pyarrow.parquet as pq
