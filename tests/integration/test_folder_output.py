@@ -20,7 +20,7 @@ from fleet.storage.manifest import manifest, receipts_listed
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
 from support.outputs import Published
-from support.records import a_receipt, a_shard, a_spec
+from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec
 
 SPEC = a_spec()
 RUN = SPEC.run_id
@@ -353,7 +353,7 @@ class TestReceipts:
     def test_the_manifest_is_as_good_as_the_receipts(self, tmp_path: Path) -> None:
         receipts = [
             a_receipt(RUN, A),
-            a_receipt(RUN, B, provenance=replace(a_receipt(RUN, B).provenance, parity=None), errors={}),
+            a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None),), errors={}),
         ]
 
         read = receipts_listed(manifest(SPEC, receipts, Mark.of(RUN, receipts)), RUN)
