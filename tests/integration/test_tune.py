@@ -137,7 +137,8 @@ def test_a_worker_takes_it_and_the_manifest_says_so(
 
     assert answer.returncode == 0, answer.stderr
     manifest = pq.read_table(tmp_path / "out" / "manifest.parquet")
-    assert manifest["max_batch_tokens"].to_pylist() == [entry["max_batch_tokens"]]
+    ((scoring,),) = manifest["scorings"].to_pylist()
+    assert scoring["max_batch_tokens"] == entry["max_batch_tokens"]
 
 
 def test_what_was_found_for_another_scorer_or_against_the_users_word_is_not_taken(
