@@ -22,7 +22,7 @@ demo: .venv/demo.installed    ## the main job on real text with a real small mod
 	$(BIN)/producer demo
 
 test: install                 ## the everyday tests, three at a time: much of their time is waiting for processes
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
