@@ -324,7 +324,7 @@ class TestRows:
 
         dataset.rewrite(path, lambda rows: _with(rows, "score", _first_dropped_as(rows["score"].to_pylist(), score)))
 
-        assert dataset.faults() == [f"{path}: its scores are spread differently than its receipt says"]
+        assert dataset.faults() == [f'{path}: its scores in "score" are spread differently than its receipt says']
 
     def test_a_row_of_the_score_file_that_is_missing_is_found(self, dataset: Dataset) -> None:
         path = a_file(dataset, "scores")
