@@ -86,7 +86,7 @@ class Ledger:
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """As `create_run`, for whoever has more to write: nothing is sent or published before `mark_enqueued`."""
+        """As `create_run`, for a caller that has more to write: nothing is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")

@@ -1,8 +1,8 @@
 """Hold a shard's lease while it is scored, and notice between two batches when the work is to end.
 
 A thread renews, so that a long batch costs no lease. While Redis does not answer, or has lost the run, the work goes on:
-only the answer "lost" ends it, and the token keeps a late writer out. Where nothing advances for too long the lease is
-let go, and `worker/service/watchdog.py` ends the process: a hung device does not hold its shard for ever.
+only the answer "lost" ends it, and the token keeps a late writer out. If nothing advances for too long, the thread stops
+renewing and `worker/service/watchdog.py` ends the process, so a hung device cannot hold its shard.
 """
 
 import logging

@@ -122,7 +122,7 @@ class TestDue:
 
 
 class TestOutages:
-    """Nobody could look for longer than three sweeps: Redis was away, and no worker could renew."""
+    """No finalizer swept for longer than three sweeps: Redis was away, and no worker could renew."""
 
     def test_leases_that_ran_out_meanwhile_get_one_more(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claim = claimed(ledger, run)

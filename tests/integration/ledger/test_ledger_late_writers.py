@@ -16,7 +16,7 @@ class TestZombies:
 
     @pytest.fixture
     def zombie(self, ledger: Ledger, client: redis.Redis, run: str) -> Claim:
-        """Its lease ran out, a sweep found that, and nobody has taken the shard yet."""
+        """Its lease ran out, a sweep found that, and no worker has claimed the shard yet."""
         claim = claimed(ledger, run)
         end_lease(client, run)
         assert again(ledger, run) == [A.name]
