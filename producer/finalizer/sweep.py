@@ -14,7 +14,7 @@ from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, NOT_OURS
 from fleet.settings import Settings
-from fleet.storage.opening import staged_files_stay
+from fleet.storage.opening import output_class
 from producer.finalizer.waves import WaveRule, WaveWatch
 
 _PUBLISH_AGAIN_SECONDS = 60.0
@@ -82,7 +82,7 @@ class Sweeper:
             send_finalize(self._app, run_id)
 
     def _ask_for_waves(self, run_id: str) -> None:
-        if staged_files_stay(self._ledger.spec(run_id).output_uri):
+        if output_class(self._ledger.spec(run_id).output_uri).staged_files_stay:
             return
         counts = self._ledger.counts(run_id)
         is_unfinished = counts.open or counts.failed

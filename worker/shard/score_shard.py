@@ -22,7 +22,7 @@ from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.identity import unchanged
 from fleet.storage.opening import open_parquet
-from fleet.storage.output import Output
+from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import in_background, prefetched
@@ -39,7 +39,7 @@ def score_shard(
     scorers: Sequence[Scorer[Any]],
     progress: Progress,
     checkpoint: Checkpoint,
-    output: Output,
+    output: Staging,
     *,
     worker: str,
     scratch_dir: Path | None,
@@ -112,7 +112,7 @@ def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str])
 
 
 def _staged(
-    output: Output,
+    output: Staging,
     claim: Claim,
     files: tuple[WrittenFile, WrittenFile],
     counts: RowCounts,
@@ -142,7 +142,7 @@ def _staged(
     )
 
 
-def _stage(output: Output, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
+def _stage(output: Staging, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
     staged_path = output.stage(written.file, path, attempt=attempt)
     progress.on_progress()
     return OutputFile(

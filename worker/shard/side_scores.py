@@ -24,7 +24,7 @@ from fleet.ledger.records import Claim
 from fleet.receipt import OutputFile, Receipt
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
-from fleet.storage.output import Output
+from fleet.storage.output import Staging
 from worker.scoring import Scores
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def _values(column: pa.ChunkedArray, outputs: int) -> npt.NDArray[np.float32]:
 
 
 @contextmanager
-def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None]:
+def open_side_scores(claim: Claim, output: Staging) -> Iterator[SideScores | None]:
     """The scores that an earlier attempt at the shard stored; None unless they are of the same bytes and undamaged."""
     previous = claim.previous
     if previous is None or not _is_of_same_input(claim, previous):
@@ -104,7 +104,7 @@ def _is_of_same_input(claim: Claim, previous: Receipt) -> bool:
     return previous.source_identity == claim.shard.identity
 
 
-def _copied(output: Output, file: OutputFile, copy: BinaryIO) -> bool:
+def _copied(output: Staging, file: OutputFile, copy: BinaryIO) -> bool:
     """Whether the copy is, to the last byte, what the receipt promises."""
     with output.open_file(file) as stored:
         shutil.copyfileobj(stored, copy)
