@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import redis
 from celery import Celery
@@ -39,11 +40,12 @@ class Sweeper:
     def start(self) -> None:
         threading.Thread(target=self._run, name="sweep", daemon=True).start()
 
-    def stop(self) -> None:
+    def stop(self, **_: Any) -> None:
+        """End the sweep. A receiver of Celery's signal, so it takes any fields."""
         self._stopped.set()
 
-    def count_refused(self) -> None:
-        """Count a message that Celery refused."""
+    def count_refused(self, **_: Any) -> None:
+        """Count a message that Celery refused: an unknown task, or a malformed message. A receiver, as `stop`."""
         self._survive(lambda: self._ledger.count_refused(NOT_OURS))
 
     def sweep(self) -> None:

@@ -14,7 +14,7 @@ from support.waiting import wait_until
 def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_no_noise(
     runs: FaultRuns, faults: Faults
 ) -> None:
-    faults.at("worker.shard.score_shard:_scored", "before", "runtime error")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "runtime error")
     ledger = runs.fleet.ledger
     run_id = runs.enqueue()
 

@@ -50,11 +50,11 @@ class Child:
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self._claim: Claim | None = None
-        self._give_back: Callable[[Claim], None] = lambda claim: None
+        self._give_back: Callable[[], None] = lambda: None
         self._parent_spoke = False
 
     @contextmanager
-    def holding(self, claim: Claim, *, give_back: Callable[[Claim], None]) -> Iterator[None]:
+    def holding(self, claim: Claim, *, give_back: Callable[[], None]) -> Iterator[None]:
         """For the block, what to do about the claim if the process must end in the midst of it."""
         self._claim, self._give_back = claim, give_back
         try:
@@ -87,7 +87,7 @@ class Child:
         try:
             if claim:
                 logger.warning("Shard %s is given back in the midst of a batch or an upload", claim.shard.name)
-                self._give_back(claim)
+                self._give_back()
         finally:
             os._exit(EXIT_STOPPED)
 
