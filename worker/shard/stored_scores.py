@@ -3,11 +3,9 @@
 A run that uses it differs from the earlier one in its filter, and publishes what a fresh run with that filter would.
 """
 
-import hashlib
-import shutil
 import tempfile
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -20,7 +18,7 @@ from fleet.storage.errors import translated
 from fleet.storage.published import Published
 from fleet.stored_scores import published_run
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
-from worker.shard.side_scores import SideScores
+from worker.shard.side_scores import SideScores, copied_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,7 @@ class StoredScores:
     def __init__(self, published: Published) -> None:
         self._published = published
         self._receipts = {receipt.shard: receipt for receipt in published.receipts}
-        self._open: tuple[Place, IO[bytes], SideScores] | None = None
+        self._open: tuple[Place, SideScores] | None = None
 
     def encode(self, texts: pa.LargeStringArray, place: Place) -> StoredRows:
         return StoredRows(place=place, rows=len(texts))
@@ -58,11 +56,8 @@ class StoredScores:
 
     def _scores_file(self, place: Place) -> SideScores:
         if self._open is None or not place.is_in_file_of(self._open[0]):
-            if self._open:
-                self._open[1].close()
-            copy = self._checked_copy(self._receipt(place).scores)
-            self._open = (place, copy, SideScores(pq.ParquetFile(copy), self._published.spec))
-        return self._open[2]
+            self._open = (place, self._opened(self._receipt(place).scores))
+        return self._open[1]
 
     def _receipt(self, place: Place) -> Receipt:
         receipt, uri = self._receipts.get(place.shard), self._published.uri
@@ -77,17 +72,17 @@ class StoredScores:
             )
         return receipt
 
-    def _checked_copy(self, file: OutputFile) -> IO[bytes]:
-        """The scores file of a shard, on the local disk. Raises ShardError if it is not the one that was published."""
-        uri, copy = f"{self._published.uri}/{file.path}", tempfile.TemporaryFile()  # noqa: SIM115  # closed with the next
-        with translated(f"Reading {uri}"), fsspec.open(uri, "rb") as stored:
-            shutil.copyfileobj(stored, copy)
-        copy.seek(0)
-        if hashlib.file_digest(copy, "sha256").hexdigest() != file.sha256:
-            raise ShardError(
-                f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
-            )
-        return copy
+    def _opened(self, file: OutputFile) -> SideScores:
+        """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one."""
+        uri = f"{self._published.uri}/{file.path}"
+        with tempfile.NamedTemporaryFile() as copy:
+            with translated(f"Reading {uri}"), fsspec.open(uri, "rb") as stored:
+                is_whole = copied_whole(stored, file, copy)
+            if not is_whole:
+                raise ShardError(
+                    f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
+                )
+            return SideScores(pq.ParquetFile(copy.name), self._published.spec)
 
 
 def load_stored_scores(model: Model, _settings: Any) -> StoredScores:
