@@ -52,7 +52,7 @@ class _Store:
             try:
                 self._save(first_row, content)
             except redis.RedisError as error:
-                logger.warning("Redis does not answer; scores of %s are kept for later (%s)", self._shard, error)
+                logger.warning("Redis does not answer; scores of %s are stored later (%s)", self._shard, error)
                 return
             except LeaseLost:
                 return  # the thread that renews the lease reports it
