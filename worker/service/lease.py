@@ -68,7 +68,7 @@ class Lease:
         return self._lost is None and not self._stopping.is_set()
 
     def on_window(self) -> None:
-        """A window is finished. The rows of the next one are added to its rows."""
+        """A window is finished. Rows that are reported from now on belong to the next one."""
         self._rows_before_window = self._rows
 
     def on_progress(self) -> None:
