@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
@@ -60,6 +60,7 @@ def run_job(
     machine: dict[str, str], shards: Path, model: Path, output: Path, *more: str
 ) -> subprocess.CompletedProcess[str]:
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
+    arguments += ("--scorer", machine.get("SHARDSIFT_SCORER", "sequence-classifier"))
     return run_command("producer", "run", *arguments, environment=machine)
 
 
@@ -150,7 +151,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     faults.use_stand_in(seconds_a_batch=1)  # so that the run is under way for ten seconds more
     slow = {**os.environ, **machine, **faults.environment}
     command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(tiny_model)]
-    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2"]
+    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2", "--scorer", STAND_IN]
 
     stopped = subprocess.Popen(
         command,
