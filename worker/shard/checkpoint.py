@@ -55,7 +55,7 @@ def packed(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
 def _head(scores: Scores, digest: str) -> dict[str, object]:
     rows, outputs = scores.values.shape
     head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
-    if not scores.complete:
+    if not scores.has_all_rows:
         head["known"] = np.packbits(scores.known).tobytes().hex()
     return head
 

@@ -71,7 +71,7 @@ class WindowScoring:
         place: Place,
     ) -> _PreparedTexts:
         blank = [] if scoring.score_blank else blank_rows(column)
-        is_known = earlier is not None and earlier.complete
+        is_known = earlier is not None and earlier.has_all_rows
         encoded = None if is_known else scorer.encode(without(column, blank), place)
         return _PreparedTexts(digest=digest, earlier=earlier, blank=blank, encoded=encoded)
 
@@ -83,7 +83,7 @@ class WindowScoring:
             return tuple(texts.earlier for texts in prepared.texts if texts.earlier)
         all_scores: list[Scores] = []
         for scoring, scorer, texts in zip(self._scorings, self._scorers, prepared.texts, strict=True):
-            is_to_end = any(not scores.complete for scores in all_scores)
+            is_to_end = any(not scores.has_all_rows for scores in all_scores)
             all_scores.append(self._scores(texts, scorer, progress, _nothing(rows, scoring), is_to_end=is_to_end))
         self._checkpoint.store(prepared.window.first_row, all_scores, prepared.digests)
         return tuple(all_scores)
