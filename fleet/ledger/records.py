@@ -40,6 +40,11 @@ class Claim:
     spilled: bool = False  # earlier attempts stored scores with the output, because the ledger was full
     previous: Receipt | None = None  # of a finished attempt whose files were lost or damaged later
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """For `extra=` of a log call. See `fleet/log_format.py`."""
+        return {"run_id": self.run_id, "shard": self.shard.name, "attempt": self.attempt}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:

@@ -55,7 +55,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     if not ledger.record_publication(run_id, publication, version=version):
         return NotReady(reason="its shards were scored again meanwhile; the next sweep publishes them")
-    logger.info("Run %s is published: %s at %s %s", run_id, counted(len(receipts), "shard"), spec.output_uri, commit)
+    shards = counted(len(receipts), "shard")
+    logger.info("Run %s is published: %s at %s %s", run_id, shards, spec.output_uri, commit, extra={"run_id": run_id})
     return publication
 
 
@@ -95,7 +96,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
     for line in _first(damage.damaged):
-        logger.warning("Run %s: %s", run_id, line)
+        logger.warning("Run %s: %s", run_id, line, extra={"run_id": run_id})
     return NotReady(reason=f"{counted(queued, 'shard')} queued again, since the stored files are lost or damaged")
 
 

@@ -59,7 +59,9 @@ class Sweeper:
             except (redis.RedisError, OperationalError):
                 raise
             except Exception:
-                logger.exception("The sweep of run %s failed; the next one tries again", run_id)
+                logger.exception(
+                    "The sweep of run %s failed; the next one tries again", run_id, extra={"run_id": run_id}
+                )
 
     def _sweep_run(self, run_id: str) -> None:
         self._ask_for_waves(run_id)  # for a cancelled run too: it may be resumed
@@ -68,7 +70,7 @@ class Sweeper:
         queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
         sent = send_due_shards(self._app, self._ledger, run_id)
         if sent:
-            logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"))
+            logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"), extra={"run_id": run_id})
         self._ask_for_publishing(run_id)
 
     def _ask_for_publishing(self, run_id: str) -> None:

@@ -91,7 +91,8 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
         dropped |= _save(output, wave)
     if dropped:
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)
-    logger.info("Run %s: saved %s until it is published", run_id, counted(len(unsaved) - len(dropped), "shard"))
+    saved = counted(len(unsaved) - len(dropped), "shard")
+    logger.info("Run %s: saved %s until it is published", run_id, saved, extra={"run_id": run_id})
     return len(unsaved) - len(dropped)
 
 

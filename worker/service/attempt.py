@@ -50,19 +50,22 @@ class Attempt:
         try:
             receipt, still_open = self._score_and_record()
         except Stopped as stop:
-            logger.warning("%s", stop)
+            logger.warning("%s", stop, extra=self.claim.log_fields)
             # Waits for Redis even while stopping: a claim that is not released counts as a crash. `Child.end_now` ends
             # the process in time.
             wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
             self._send_due()
             return str(stop)
         except LeaseLost as lost:
-            logger.warning("%s", lost)
+            logger.warning("%s", lost, extra=self.claim.log_fields)
             self._give_back()  # does nothing if another attempt has the shard
             return str(lost)
         except RunUnknown as unknown:
             logger.warning(
-                "Shard %s is scored, and its receipt is stored with the output. %s", self.claim.shard.name, unknown
+                "Shard %s is scored, and its receipt is stored with the output. %s",
+                self.claim.shard.name,
+                unknown,
+                extra=self.claim.log_fields,
             )
             return str(unknown)
         except DeviceFault as fault:
@@ -71,6 +74,14 @@ class Attempt:
         except Exception as error:
             self._record_failure(error)
             raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
+        self._log_done(receipt)
+        if not still_open:
+            with redis_may_be_away():
+                send_finalize(self.task.app, self.claim.run_id)
+        return f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
+
+    def _log_done(self, receipt: Receipt) -> None:
+        seconds = receipt.provenance.finished_at - receipt.provenance.started_at
         logger.info(
             "Shard %s of %s: %s in, %d kept, %d errored",
             self.claim.shard.name,
@@ -78,11 +89,8 @@ class Attempt:
             counted(receipt.rows_in, "row"),
             receipt.rows_kept,
             receipt.rows_errored,
+            extra=self.claim.log_fields | {"rows": receipt.rows_in, "seconds": round(seconds, 1)},
         )
-        if not still_open:
-            with redis_may_be_away():
-                send_finalize(self.task.app, self.claim.run_id)
-        return f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
 
     def _score_and_record(self) -> tuple[Receipt, int]:
         """The receipt, and how many shards of the run are still open."""
@@ -115,21 +123,21 @@ class Attempt:
     def _record_failure(self, error: Exception) -> None:
         """Transient errors are retried with a growing delay. Unexpected errors count as crashes."""
         claim, trace = self.claim, traceback.format_exc()
-        ours = _as_ours(error)
+        ours, name, fields = _as_ours(error), claim.shard.name, claim.log_fields
         with redis_may_be_away():
             if isinstance(ours, ShardError):
-                logger.error("Shard %s of %s failed: %s", claim.shard.name, claim.run_id, ours)
+                logger.error("Shard %s of %s failed: %s", name, claim.run_id, ours, extra=fields)
                 self.child.ledger.fail(claim, str(ours), trace)
             elif isinstance(ours, TransientError):
-                logger.warning("Shard %s of %s will be retried: %s", claim.shard.name, claim.run_id, ours)
+                logger.warning("Shard %s of %s will be retried: %s", name, claim.run_id, ours, extra=fields)
                 self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
             else:
-                logger.error("Shard %s of %s met an unexpected error: %s", claim.shard.name, claim.run_id, ours)
+                logger.error("Shard %s of %s met an unexpected error: %s", name, claim.run_id, ours, extra=fields)
                 self.child.ledger.record_crash(claim, str(ours), trace)
 
     def _replace_process(self) -> NoReturn:
         """A process cannot use its device again after a fault. Celery starts another one, which loads the model again."""
-        logger.error("The device failed. A new process replaces this one.")
+        logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
         self._send_due()
         os._exit(EXIT_DEVICE_FAULT)
 

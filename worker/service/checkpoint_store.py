@@ -52,12 +52,19 @@ class _Store:
             try:
                 self._save(first_row, content)
             except redis.RedisError as error:
-                logger.warning("Redis does not answer; scores of %s are stored later (%s)", self._shard, error)
+                logger.warning(
+                    "Redis does not answer. Scores of %s are stored later (%s).",
+                    self._shard,
+                    error,
+                    extra=self._claim.log_fields,
+                )
                 return
             except LeaseLost:
                 return  # the thread that renews the lease reports it
             except ShardsiftError as error:
-                logger.warning("A checkpoint of %s could not be stored: %s", self._shard, error)
+                logger.warning(
+                    "A checkpoint of %s could not be stored: %s", self._shard, error, extra=self._claim.log_fields
+                )
             del self._pending[first_row]
 
     def _save(self, first_row: int, content: bytes) -> None:

@@ -86,7 +86,11 @@ class Child:
         claim = self._claim
         try:
             if claim:
-                logger.warning("Shard %s is given back in the middle of a batch or an upload", claim.shard.name)
+                logger.warning(
+                    "Shard %s is given back in the middle of a batch or an upload",
+                    claim.shard.name,
+                    extra=claim.log_fields,
+                )
                 self._give_back()
         finally:
             os._exit(EXIT_STOPPED)

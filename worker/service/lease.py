@@ -86,7 +86,9 @@ class Lease:
         while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
             if self._watchdog.has_stalled:
                 logger.error(
-                    "Shard %s has made no progress for too long; its lease is no longer renewed", self._claim.shard.name
+                    "Shard %s has made no progress for too long; its lease is no longer renewed",
+                    self._claim.shard.name,
+                    extra=self._claim.log_fields,
                 )
                 return
             try:
@@ -96,5 +98,8 @@ class Lease:
                 return
             except (redis.RedisError, RunUnknown) as error:
                 logger.warning(
-                    "The lease of shard %s could not be renewed; scoring continues (%s)", self._claim.shard.name, error
+                    "The lease of shard %s could not be renewed; scoring continues (%s)",
+                    self._claim.shard.name,
+                    error,
+                    extra=self._claim.log_fields,
                 )

@@ -220,7 +220,8 @@ class Parent:
         trace = take_crash_reports(self._folder)
         try:
             message = ScoreShard.understood(kwargs or {})
-            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace)
+            fields = {"run_id": message.run_id, "shard": message.shard}
+            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:

@@ -96,7 +96,9 @@ def open_side_scores(claim: Claim, output: Staging) -> Iterator[SideScores | Non
             with output.open_file(previous.scores) as stored:
                 is_whole = copied_whole(stored, previous.scores, copy)
         except ShardsiftError as error:
-            logger.warning("Shard %s is scored again from the start: %s", claim.shard.name, error)
+            logger.warning(
+                "Shard %s is scored again from the start: %s", claim.shard.name, error, extra=claim.log_fields
+            )
             is_whole = False
         yield SideScores(pq.ParquetFile(copy), claim.spec) if is_whole else None
 
