@@ -114,7 +114,7 @@ class _Contest:
                 self.jobs[name] = loaded.contender.prepare(texts)
 
     def round(self, number: int, shape: Shape) -> Round:
-        """Reverse the order every other round, so that no contender always follows the same other contender."""
+        """Reverse the order every other round, so that no contender always runs on a processor that another has heated."""
         names = list(self.jobs) if number % 2 == 0 else list(reversed(self.jobs))
         dtypes = {self._loaded[name].contender.dtype for name in names}
         peaks = {dtype: matmul_peak(shape, multiplied_in(dtype), best_device()) for dtype in sorted(dtypes)}

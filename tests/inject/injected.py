@@ -157,7 +157,7 @@ def _fail_next_ping() -> None:
 
 
 def _raise_runtime_error() -> None:
-    raise RuntimeError("a fault that nobody foresaw, by order")
+    raise RuntimeError("an unexpected fault, by order")
 
 
 def _raise_signed_error() -> None:
