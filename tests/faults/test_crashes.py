@@ -1,4 +1,4 @@
-"""A fault that kills a worker's process affects only that process: its shard continues. A shard that kills every one is failed."""
+"""A fault that kills a worker's process affects only that process: its shard continues. A shard that kills all is failed."""
 
 import json
 import signal
