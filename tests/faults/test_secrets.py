@@ -185,6 +185,8 @@ def test_no_secret_is_in_the_log_of_a_worker_whose_redis_goes_away_or_changes_it
 
     with runs.finalizer(), runs.worker("w1"), runs.worker("w2", **by_file):
         runs.wait_for_rows("", 8)
+        for name in ("w1", "w2"):  # a worker that is still starting would exit instead of trying again
+            wait_until(lambda name=name: "is ready" in log(runs, name), description="it is ready")
         with redis.Redis(unix_socket_path=str(server.socket), password=PASSWORD) as operator:
             operator.config_set("requirepass", "another")
             operator.execute_command("CLIENT", "KILL", "TYPE", "normal")
