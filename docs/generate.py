@@ -1,15 +1,17 @@
 """Write docs/cli.md from the commands' own help and docs/settings.md from the settings' own descriptions.
 
-`python docs/generate.py` writes them, `python docs/generate.py --check` fails where they are out of date.
+`python docs/generate.py` writes them, `python docs/generate.py --check` fails if they are out of date.
 """
 
 import sys
 from pathlib import Path
 
 import typer
+from pydantic import AliasChoices
+from pydantic.fields import FieldInfo
 from typer.cli import get_docs_for_click
 
-from fleet.settings import Settings
+from fleet.settings import Process, Settings
 from producer.cli import cli as producer
 from worker.cli import cli as worker
 
@@ -28,24 +30,38 @@ def cli_reference() -> str:
 
 
 def settings_reference() -> str:
-    """A table line for each setting."""
-    lines = [
-        "# Settings",
-        "",
-        "Read from the environment of each process.",
-        "",
-        "| variable | default | |",
-        "|---|---|---|",
-    ]
-    for name, field in Settings.model_fields.items():
-        if field.exclude:
-            continue
-        alias = field.validation_alias
-        variable = (
-            str(alias.choices[0]) if alias is not None and hasattr(alias, "choices") else f"SHARDSIFT_{name.upper()}"
-        )
-        lines.append(f"| `{variable}` | {_default(name, field.default)} | {field.description} |")
+    """A table for each kind of process, with a line for each of its settings."""
+    lines = ["# Settings", "", _HEAD]
+    for process, (title, text) in _SECTIONS.items():
+        lines += ["", f"## {title}", "", text, "", "| variable | default | |", "|---|---|---|"]
+        lines += [_setting(name, field) for name, field in Settings.model_fields.items() if process in field.metadata]
     return _NOTE + "\n".join(lines) + "\n"
+
+
+_HEAD = (
+    "Each process reads its settings from environment variables when it starts. Libraries read their own variables, such as "
+    "`HF_TOKEN`, `HF_HOME` and `AWS_ACCESS_KEY_ID`."
+)
+_SECTIONS = {
+    Process.SEVERAL: (
+        "All processes",
+        "Read by more than one kind of process. Give every process of a fleet the same values; `SHARDSIFT_STATE_DIR` may "
+        "differ between machines.",
+    ),
+    Process.PRODUCER: ("Producer", "Read by the commands of `producer`, without the finalizer."),
+    Process.FINALIZER: ("Finalizer", "Read by `producer finalizer`, and by the finalizer that `producer run` starts."),
+    Process.WORKER: (
+        "Worker",
+        "Read by `worker start` and `worker tune`, and by the workers that `producer run` starts. The options of these "
+        "commands set the variable of the same name.",
+    ),
+}
+
+
+def _setting(name: str, field: FieldInfo) -> str:
+    alias = field.validation_alias
+    variable = str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"SHARDSIFT_{name.upper()}"
+    return f"| `{variable}` | {_default(name, field.default)} | {field.description} |"
 
 
 def _default(name: str, value: object) -> str:
