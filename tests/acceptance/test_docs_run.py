@@ -106,3 +106,30 @@ def test_the_commands_of_the_readme_run(
 
 def exports(**variables: str) -> str:
     return "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+@pytest.mark.slow  # it starts some thirty processes, each a second or two of CPU
+def test_the_commands_of_the_tutorial_run(
+    shell: Shell, fleet: Fleet, hub: HubServer, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """By the stand-in scorer, whose batches take long enough to kill a worker between two of them."""
+    stand_in = Faults(tmp_path / "slow-scorer")
+    stand_in.use_stand_in(seconds_a_batch=0.2)
+    _copy(shards, shell.folder / "demo-output/shards", count=8)
+    shutil.copytree(tiny_model, shell.folder / "demo-output/classifier")
+    script = script_of(
+        "docs/tutorial.md",
+        instead={
+            "export REDIS_URL=redis://127.0.0.1:6379/0 HF_TOKEN=hf_your_token": exports(REDIS_URL=fleet.redis_url),
+            "SHARDSIFT_LEASE_SECONDS=10": "SHARDSIFT_LEASE_SECONDS=2",
+            "hf://datasets/your-name/": "hf://datasets/ada/",
+        },
+    )
+
+    said = shell.run(f"{exports(**stand_in.environment)}\n{script}", seconds=600)
+
+    assert said.count("\nidentical\n") == 2
+    assert said.count("\nsound\n") == 2
+    kept, fewer = (pq.read_table(shell.folder / folder / "data").num_rows for folder in ("kept", "kept-4"))
+    assert kept > fewer > 0
+    assert "data/000_00007.parquet" in hub.files("ada/demo-kept")
