@@ -12,9 +12,9 @@ from worker.scoring import SequenceClassifier, load_scorer
 
 
 def load_model(settings: Settings) -> SequenceClassifier:
-    """Raises ModelError, or ParityError where the fast way does not give the model's own scores.
+    """Load the model. Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores.
 
-    Raises ShardsiftError for a folder whose files are not those of the revision in the settings.
+    Raises ShardsiftError if the files of a model folder are not those of the revision in the settings.
     """
     _quieten_transformers()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
@@ -34,6 +34,6 @@ def load_model(settings: Settings) -> SequenceClassifier:
 
 
 def _quieten_transformers() -> None:
-    """No progress bars that nobody watches."""
+    """Turn off progress bars and warnings: a worker's log is not a terminal."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
