@@ -39,9 +39,7 @@ def run(
     raise NotImplementedError
 
 
-def enqueue(
-    *, verify: bool = False, redis_url: str | None = None, **options: Unpack[RunKeywords]
-) -> Enqueued:
+def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Unpack[RunKeywords]) -> Enqueued:
     """Send a run to a fleet: one task per shard. Returns at once; calling it twice adds nothing.
 
     >>> sent = shardsift.enqueue(crawl="CC-MAIN-2024-10", redis_url="redis://10.0.0.5:6379/0")

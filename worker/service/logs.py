@@ -6,6 +6,7 @@ import os
 from billiard.exceptions import WorkerLostError
 
 from fleet.errors import ShardsiftError
+from worker.scoring.quiet import quieten_imports
 
 
 def quieten_celery() -> None:
@@ -16,9 +17,9 @@ def quieten_celery() -> None:
 
 
 def quieten_model_libraries() -> None:
-    """Before torch and transformers are imported: torchao tells of each kernel that is not for this machine."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    """Before torch and transformers are imported."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    quieten_imports()
 
 
 def _without_repetition(record: logging.LogRecord) -> bool:
