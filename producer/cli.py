@@ -3,8 +3,7 @@
 Each subcommand imports what it needs when it runs, so that help appears at once.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,11 +118,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
-    from producer.status import looked_at, run_status
+    from producer.api import status as find_status
 
-    with _open_ledger_of(run_id) if run_id else _open_ledger() as (settings, ledger):
-        found = run_status(ledger, run_id or _newest(ledger), is_of_this_machine=settings.redis_is_embedded)
-        _report(looked_at(ledger, found, hashes=verify), as_json=as_json)
+    _report(find_status(run_id, verify=verify), as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
@@ -217,12 +214,10 @@ def verify(
     Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
     is lost, and 2 if shardsift has published nothing there.
     """
+    from producer.api import verify as verify_output
     from producer.status import ExitCode
-    from producer.target import is_place
-    from producer.verify.verify import verify as verify_output
 
-    uri, published_run = (target, None) if is_place(target) else _output_of(target)
-    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
+    found = verify_output(target, source=tuple(source or ()))
     if as_json:
         print_json(found.as_json())
     else:
@@ -315,42 +310,12 @@ def _planned(options: RunOptions) -> "Plan":
     return plan_run(chosen)
 
 
-@contextmanager
-def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
+def _open_ledger() -> "AbstractContextManager[tuple[Settings, Ledger]]":
     """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
-    from fleet.ledger import Ledger
     from fleet.settings import read_settings
-    from producer.local.run import machine_redis
+    from producer.opening import open_ledger
 
-    with machine_redis(read_settings(), create=False) as settings:
-        yield settings, Ledger.connect(settings)
-
-
-@contextmanager
-def _open_ledger_of(run_id: str) -> "Iterator[tuple[Settings, Ledger]]":
-    """Open the ledger and check that it has this run. Raises UsageError if not, or if the id names a folder."""
-    from producer.target import no_folder_told, refuse_place
-
-    refuse_place(run_id)
-    with ExitStack() as stack:
-        with no_folder_told(run_id):
-            settings, ledger = stack.enter_context(_open_ledger())
-            ledger.spec(run_id)
-        yield settings, ledger
-
-
-def _newest(ledger: "Ledger") -> str:
-    from fleet.errors import UsageError
-
-    for run_id in ledger.run_ids():
-        return run_id
-    raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-
-
-def _output_of(run_id: str) -> tuple[str, str | None]:
-    """The URI of a run's output, and the run's id if it is published according to the ledger."""
-    with _open_ledger_of(run_id) as (_, ledger):
-        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+    return open_ledger(read_settings())
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:
