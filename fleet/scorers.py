@@ -26,25 +26,19 @@ class ScorerKind:
 
     `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision` is None
     if the user named none. It raises UsageError if there is no such model. `loader` is `package.module:function`; the function
-    is called with the model and the worker's Settings, and returns a `worker.scoring.Scorer`.
+    is called with the model and the worker's Settings, and returns a `worker.scoring.Scorer`. `requires` are modules that it
+    imports and that a light installation may lack. On one machine, `producer run` starts a worker on each GPU, or if the kind
+    does not use GPUs, one on each CPU core.
     """
 
     resolve: Callable[[str, str | None], Model]
     loader: str
+    requires: tuple[str, ...] = ()
+    uses_gpu: bool = True
 
 
-def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
-    """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
-    return replace(_kind(scorer).resolve(name, revision), scorer=scorer)
-
-
-def load_scorer(model: Model, settings: Any) -> Any:
-    """The loaded scorer of a model. Raises what its loader raises."""
-    module, _, function = _kind(model.scorer).loader.partition(":")
-    return getattr(import_module(module), function)(model, settings)
-
-
-def _kind(scorer: str) -> ScorerKind:
+def scorer_kind(scorer: str) -> ScorerKind:
+    """The installed kind of that name. Raises UsageError if there is none, or it cannot be imported."""
     found = {point.name: point for point in entry_points(group=_GROUP)}
     if scorer not in found:
         raise UsageError(
@@ -58,3 +52,14 @@ def _kind(scorer: str) -> ScorerKind:
     if not isinstance(kind, ScorerKind):
         raise UsageError(f"The scorer {scorer!r} is {found[scorer].value}, which is not a ScorerKind.")
     return kind
+
+
+def resolve_model(scorer: str, name: str, revision: str | None) -> Model:
+    """The model of that name for a kind of scorer, at one revision. Raises UsageError if there is none."""
+    return replace(scorer_kind(scorer).resolve(name, revision), scorer=scorer)
+
+
+def load_scorer(model: Model, settings: Any) -> Any:
+    """The loaded scorer of a model. Raises what its loader raises."""
+    module, _, function = scorer_kind(model.scorer).loader.partition(":")
+    return getattr(import_module(module), function)(model, settings)

@@ -156,4 +156,6 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))
 
 
-KIND = ScorerKind(resolve=resolve_classifier, loader="worker.service.serving:load_served_model")
+KIND = ScorerKind(
+    resolve=resolve_classifier, loader="worker.service.serving:load_served_model", requires=("torch", "transformers")
+)

@@ -1,17 +1,32 @@
 """Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too."""
 
-from collections.abc import Sequence
-from os import PathLike
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Unpack
 
+import redis
+from kombu.exceptions import OperationalError
+
+from fleet.broker import make_app
+from fleet.errors import TransientError
+from fleet.keywords import keywords_told
+from fleet.ledger import Ledger
+from fleet.settings import read_settings
+from producer import enqueue as enqueueing
 from producer.enqueue import Enqueued
-from producer.keywords import RunKeywords
-from producer.status import RunStatus
+from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
+from producer.local.run import run_locally
+from producer.opening import newest_run, open_ledger, open_ledger_of, output_of
+from producer.plan import plan_run
+from producer.progress import watch
+from producer.status import RunStatus, looked_at, run_status
+from producer.target import is_place
+from producer.verify import verify as verifying
 from producer.verify.report import Verification
 
-Place = str | PathLike[str]
 
-
+@with_run_keywords
 def run(
     *,
     workers: int | None = None,
@@ -36,9 +51,13 @@ def run(
     Raises UsageError for wrong options, before anything is started, and if no worker can score. Shards that fail do not
     raise: see `failures` and `word` of the returned status.
     """
-    raise NotImplementedError
+    with _errors_told():
+        settings = read_settings(redis_url=redis_url)
+        plan = plan_run(run_options(options))
+        return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
 
 
+@with_run_keywords
 def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Unpack[RunKeywords]) -> Enqueued:
     """Send a run to a fleet: one task per shard. Returns at once; calling it twice adds nothing.
 
@@ -50,7 +69,12 @@ def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Un
 
     Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
     """
-    raise NotImplementedError
+    with _errors_told():
+        settings = read_settings(redis_url=redis_url)
+        ledger = Ledger.connect(settings)  # first, since planning may take long
+        plan = plan_run(run_options(options))
+        with make_app("producer", settings, is_current=False) as app:
+            return enqueueing.enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
 
 
 def status(
@@ -76,7 +100,15 @@ def status(
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
-    raise NotImplementedError
+    with _errors_told(), ExitStack() as stack:
+        settings = read_settings(redis_url=redis_url)
+        opened = open_ledger_of(run_id, settings) if run_id else open_ledger(settings)
+        found, ledger = stack.enter_context(opened)
+        run_id = run_id or newest_run(ledger)
+        if wait:
+            watch(ledger, run_id, on_look=lambda: None, progress=progress)
+        state = run_status(ledger, run_id, is_of_this_machine=found.redis_is_embedded)
+        return looked_at(ledger, state, hashes=verify)
 
 
 def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: str | None = None) -> Verification:
@@ -93,4 +125,20 @@ def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: st
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
-    raise NotImplementedError
+    place, published_run = os.fspath(target), None
+    with _errors_told():
+        if isinstance(target, str) and not is_place(target):
+            place, published_run = output_of(target, read_settings(redis_url=redis_url))
+        return verifying.verify(place, source=places(source), published_run=published_run)
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """Errors in the words of a Python user. A Redis that stops answering is one of ours."""
+    try:
+        with keywords_told():
+            yield
+    except (redis.RedisError, OperationalError) as error:
+        raise TransientError(
+            f"The connection to Redis was lost ({' '.join(str(error).split())}). Call again when Redis is back."
+        ) from error

@@ -3,6 +3,7 @@
 Each subcommand imports what it needs when it runs, so that help appears at once.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,26 +59,7 @@ def enqueue(
     if dry_run:
         _print_plan(_planned(options), as_json=as_json)
         return
-    from fleet.broker import make_app
-    from fleet.ledger import Ledger
-    from fleet.settings import read_settings
-    from producer.enqueue import enqueue as enqueue_plan
-
-    settings = read_settings()
-    ledger = Ledger.connect(settings)
-    plan = _planned(options)
-    app = make_app("producer", settings)
-    done = enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
-    _say_findings(done)
-    if not wait:
-        _print_enqueued(done, as_json=as_json)
-        return
-    from producer.progress import watch
-    from producer.status import looked_at
-
-    say(f"{counted(done.added, 'shard')} new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
-    ended = watch(ledger, done.run_id, on_look=lambda: None)
-    _report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
+    _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json)
 
 
 @cli.command(
@@ -96,17 +78,64 @@ def run(
 
     Ctrl-C stops the run cleanly. The same command resumes it.
     """
-    from fleet.settings import read_settings
-    from producer.local.run import run_locally
-    from producer.status import ExitCode
+    _run(_planned(options), workers=workers, verify=verify, as_json=as_json)
 
-    plan = _planned(options)
-    try:
-        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
-    except KeyboardInterrupt as stop:
-        say("Stopped. Run the same command again to resume.")
-        raise typer.Exit(ExitCode.INTERRUPTED) from stop
-    _report(ended, as_json=as_json)
+
+@cli.command(rich_help_panel="Runs", epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5")
+def refilter(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    output: Annotated[str, typer.Option(metavar="URI", help="Where to put the rows: a new place, as for `run`.")],
+    min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Keep rows for which this SQL condition is true.")
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
+    input_uris: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="URI", help="Where the input of that run is. Default: where it was."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Create the dataset on the Hub public, not private.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
+    enqueue_only: Annotated[
+        bool,
+        typer.Option(
+            "--enqueue-only", help="Only send the tasks to the fleet. `producer status` says how to start its workers."
+        ),
+    ] = False,
+    verify: Verify = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish other rows of a run by its stored scores: a new threshold without a GPU, and without torch.
+
+    Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
+    with that filter would publish. The same command resumes an interrupted run.
+    """
+    from fleet.settings import read_settings
+    from producer.opening import published_output_of
+    from producer.plan import Choice
+    from producer.refilter import RefilterOptions, plan_refilter
+    from producer.target import is_place
+
+    uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
+    options = RefilterOptions(
+        choice=Choice(min_score=min_score, where=where, keep_all=keep_all),
+        output_uri=output,
+        input_uris=tuple(input_uris or ()),
+        public=public,
+    )
+
+    def plan() -> "Plan":
+        return plan_refilter(uri, options, earlier=earlier)
+
+    if enqueue_only:
+        _enqueue(plan, wait=False, verify=verify, as_json=as_json)
+    else:
+        _run(plan(), workers=workers, verify=verify, as_json=as_json)
 
 
 @cli.command(
@@ -308,6 +337,42 @@ def _planned(options: RunOptions) -> "Plan":
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {chosen.output_uri} (created {sight}).")
     return plan_run(chosen)
+
+
+def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool) -> None:
+    """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
+    from fleet.broker import make_app
+    from fleet.ledger import Ledger
+    from fleet.settings import read_settings
+    from producer.enqueue import enqueue
+    from producer.progress import watch
+    from producer.status import looked_at
+
+    settings = read_settings()
+    ledger = Ledger.connect(settings)
+    app = make_app("producer", settings)
+    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+    _say_findings(done)
+    if not wait:
+        _print_enqueued(done, as_json=as_json)
+        return
+    say(f"{counted(done.added, 'shard')} new{_taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
+    ended = watch(ledger, done.run_id, on_look=lambda: None)
+    _report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
+
+
+def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:
+    """Do a planned run on this machine and report how it ended."""
+    from fleet.settings import read_settings
+    from producer.local.run import run_locally
+    from producer.status import ExitCode
+
+    try:
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=_say_begun)
+    except KeyboardInterrupt as stop:
+        say("Stopped. Run the same command again to resume.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
+    _report(ended, as_json=as_json)
 
 
 def _open_ledger() -> "AbstractContextManager[tuple[Settings, Ledger]]":

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
-from textwrap import dedent, fill, indent
+from textwrap import fill
 from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.choices import Dtype, Function
 from fleet.errors import UsageError
+from fleet.keywords import with_keywords
 from producer.options import RunOptions
 
 Place = str | PathLike[str]  # a path or a URI
@@ -69,7 +70,8 @@ def keyword(field: str) -> str:
 
 def places(given: Place | Sequence[Place]) -> tuple[str, ...]:
     """One path or URI, or several, as texts."""
-    return tuple(map(os.fspath, [given] if isinstance(given, (str, PathLike)) else given))
+    several = [given] if isinstance(given, (str, PathLike)) else given
+    return tuple(os.fspath(place) for place in several)
 
 
 def with_run_keywords(function: _Function) -> _Function:
@@ -87,13 +89,14 @@ def with_run_keywords(function: _Function) -> _Function:
         for field in fields(RunOptions)
     ]
     function.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
-    function.__doc__ = f"{dedent(f'    {function.__doc__}').rstrip()}\n\nThe options of a run:\n\n{_help()}\n"
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nThe options of a run:\n\n{_help()}"
     return function
 
 
 def _help() -> str:
     types = get_type_hints(RunOptions, include_extras=True)
-    lines = [f"{keyword(field.name)}: {types[field.name].__metadata__[0].help}" for field in fields(RunOptions)]
+    helps = {keyword(field.name): types[field.name].__metadata__[0].help for field in fields(RunOptions)}
+    lines = [with_keywords(f"{name}: {text}") for name, text in helps.items()]
     return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
 
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
+from fleet.spec import RunSpec
 from producer.local.run import machine_redis
 from producer.target import no_folder_told, refuse_place
 
@@ -43,3 +44,12 @@ def output_of(run_id: str, settings: Settings) -> tuple[str, str | None]:
     """The URI of a run's output, and the run's id if it is published according to the ledger."""
     with open_ledger_of(run_id, settings) as (_, ledger):
         return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+
+
+def published_output_of(run_id: str, settings: Settings) -> tuple[str, RunSpec]:
+    """The URI of a published run's output, and its spec. Raises UsageError if the ledger does not call it published."""
+    with open_ledger_of(run_id, settings) as (_, ledger):
+        spec = ledger.spec(run_id)
+        if ledger.publication(run_id) is None:
+            raise UsageError(f"Run {run_id} is not published yet: producer status {run_id}")
+        return spec.output_uri, spec

@@ -36,15 +36,10 @@ def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     _check_input_is_named(options)
     options = with_output(options)
-    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
-        _refuse_secrets(option, uri)
-    check_places(options)
-    _check_output_is_apart(options)
-    check_hub_has_places(options)
-    source = limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
+    source = checked_input(options)
     check_hub_has_model(options)
     model = resolve_model(options.scorer, options.model, options.model_revision)
-    schema = _schema(source.shards[0])
+    schema = schema_of(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
     spec = RunSpec(
         input_uris=source.uris,
@@ -61,6 +56,16 @@ def plan_run(options: RunOptions) -> Plan:
     )
     check_filter(spec, schema)
     return Plan(spec=spec, shards=source.shards, public=options.public)
+
+
+def checked_input(options: RunOptions) -> Input:
+    """The shards that the options name. Raises UsageError if input or output cannot be used, or overlap."""
+    for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
+        _refuse_secrets(option, uri)
+    check_places(options)
+    _check_output_is_apart(options)
+    check_hub_has_places(options)
+    return limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
 
 
 def _scoring(options: RunOptions, model: Model) -> Scoring:
@@ -81,6 +86,15 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     kept = kept_schema(schema, spec)
     if spec.where:
         Filter(spec.where, kept)
+
+
+def schema_of(shard: Shard) -> pa.Schema:
+    """The columns of a shard. Raises UsageError if it cannot be read."""
+    try:
+        with open_parquet(shard.uri) as parquet:
+            return parquet.schema_arrow
+    except ShardsiftError as error:
+        raise UsageError(f"The first shard cannot be read. {error}") from error
 
 
 def absolute_uri(uri: str) -> str:
@@ -124,14 +138,6 @@ def _real_path(uri: str) -> Path | None:
     """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
     path = uri.removeprefix("file://")
     return None if "://" in path else Path(path).expanduser().resolve()
-
-
-def _schema(shard: Shard) -> pa.Schema:
-    try:
-        with open_parquet(shard.uri) as parquet:
-            return parquet.schema_arrow
-    except ShardsiftError as error:
-        raise UsageError(f"The first shard cannot be read. {error}") from error
 
 
 def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:

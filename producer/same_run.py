@@ -1,6 +1,6 @@
 """Find the run with the same options in the ledger, if only its input files have changed since."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -31,8 +31,8 @@ def changed_files_told(spec: RunSpec, shards: Sequence[Shard], ledger: Ledger) -
             raise
         there, here = _identities(ledger.shards(earlier.run_id)), _identities(shards)
         raise UsageError(
-            f"{refusal} {_difference(there, here)} To score changed files of failed shards as they are now: "
-            f"producer retry {earlier.run_id}"
+            f"{refusal} Since that run was enqueued, input files were {files_differ(there, here)}. "
+            f"To score changed files of failed shards as they are now: producer retry {earlier.run_id}"
         ) from refusal
 
 
@@ -53,14 +53,14 @@ def _identities(shards: Iterable[Shard]) -> dict[str, str]:
     return {shard.name: shard.identity for shard in shards}
 
 
-def _difference(there: dict[str, str], here: dict[str, str]) -> str:
+def files_differ(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """How two sets of files differ, such as `changed: a, b; added: c`. Both are name → identity."""
     kinds = {
         "changed": [name for name in there if name in here and here[name] != there[name]],
         "added": [name for name in here if name not in there],
         "removed": [name for name in there if name not in here],
     }
-    told = "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items() if names)
-    return f"Since that run was enqueued, input files were {told}."
+    return "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items() if names)
 
 
 def _some(names: list[str]) -> str:

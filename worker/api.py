@@ -17,9 +17,11 @@ from fleet.columns import ERROR
 from fleet.counted import counted
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
+from fleet.keywords import keywords_told
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.scoring import Scoring
 from fleet.settings import read_settings
+from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
 from worker.given_texts import windows
 from worker.scoring import ModelError, Scorer, ScorerInfo, Scores
@@ -34,6 +36,7 @@ from worker.shard.writer import score_columns
 Floats = npt.NDArray[np.float32]
 _TEXT = "text"
 _SHOWN_REVISION = 7  # characters
+_NO_SHARD = Shard(name="texts", uri="", identity="")
 
 
 class LoadOptions(TypedDict, total=False):
@@ -124,9 +127,9 @@ def load_scorer(
         threads=threads,
         parity_rows=parity_rows,
     )
-    found = scorers.resolve_model(scorer, os.fspath(model), revision)
-    pinned = {"scorer": scorer, "model": found.name, "model_revision": found.revision}
-    with _load_errors_told(), quiet_imports():
+    with keywords_told(), _load_errors_told(), quiet_imports():
+        found = scorers.resolve_model(scorer, os.fspath(model), revision)
+        pinned = {"scorer": scorer, "model": found.name, "model_revision": found.revision}
         loaded = scorers.load_scorer(found, settings.model_copy(update=pinned))
     return LoadedScorer(model=found, scorer=loaded)
 
@@ -192,7 +195,7 @@ class LoadedScorer:
 
     def _scores(self, texts: Iterable[str | None], scoring: Scoring) -> Iterator[Scores]:
         """The logits of each window, computed as those of a shard are: the same code, windows and batches."""
-        work = WindowScoring("texts", (scoring,), (self.scorer,), Checkpoint({}, lambda first_row, content: None))
+        work = WindowScoring(_NO_SHARD, (scoring,), (self.scorer,), Checkpoint({}, lambda first_row, content: None))
         with prefetched(work.prepared(_as_rows(texts)), "tokenizer") as prepared_windows:
             for prepared in prepared_windows:
                 (scores,) = work.scores(prepared, _Uninterrupted())

@@ -6,9 +6,10 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from celery import Celery
@@ -17,6 +18,7 @@ from fleet.broker import make_app, queue_lists
 from fleet.command_line import own_command
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.scorers import ScorerKind, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
@@ -48,7 +50,8 @@ def run_locally(
     The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second with
     the worker processes.
     """
-    _check_worker_is_installed()
+    kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
+    _check_is_installed(kinds)
     with _sigterm_interrupts(), machine_redis(settings, create=True) as settings, _clients(settings) as (ledger, app):
         plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
         if settings.redis_is_embedded:
@@ -58,7 +61,7 @@ def run_locally(
             finalizer = stack.enter_context(_finalizer(plan.spec, settings))
             children = [
                 stack.enter_context(_worker(plan.spec, settings, f"worker-{number}", devices))
-                for number, devices in enumerate(_devices(workers))
+                for number, devices in enumerate(_devices(workers, kinds, shards=len(plan.shards)))
             ]
             stack.callback(terminate, finalizer, *children)
 
@@ -181,13 +184,16 @@ def _log(settings: Settings, name: str) -> Path:
     return settings.state_dir / "logs" / f"{name}.log"
 
 
-def _devices(workers: int | None) -> list[dict[str, str]]:
+def _devices(workers: int | None, kinds: Sequence[ScorerKind], *, shards: int) -> list[dict[str, str]]:
     """The environment of each worker: one GPU, or its share of the CPU threads."""
+    cores = os.cpu_count() or 1
+    if not any(kind.uses_gpu for kind in kinds):
+        return [{"SHARDSIFT_THREADS": "1", "OMP_NUM_THREADS": "1"}] * (workers or min(cores, shards))
     gpus = _gpus()
     if gpus:
         return [{"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} for number in range(workers or len(gpus))]
     count = workers or 1
-    threads = max(1, (os.cpu_count() or 1) // count)
+    threads = max(1, cores // count)
     return [{"SHARDSIFT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)} for _ in range(count)]
 
 
@@ -200,11 +206,12 @@ def _gpus() -> list[str]:
     return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
 
 
-def _check_worker_is_installed() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        raise UsageError("This machine has no torch or transformers. Install them: pip install 'shardsift[worker]'.")
+def _check_is_installed(kinds: Sequence[ScorerKind]) -> None:
+    missing = [module for kind in kinds for module in kind.requires if find_spec(module) is None]
+    if missing:
+        raise UsageError(
+            f"This machine has no {' and no '.join(missing)}. Install it: pip install 'shardsift[worker]'."
+        )
 
 
 def _check_alive(workers: list[Child], settings: Settings) -> None:

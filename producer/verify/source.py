@@ -16,8 +16,8 @@ from fleet.filter import Filter
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.published import Published
 from producer.sources.inputs import list_input
-from producer.verify.published import Published
 from producer.verify.report import Fault
 from producer.verify.rows import ScoredRows, same_values
 

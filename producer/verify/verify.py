@@ -8,7 +8,8 @@ from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.opening import open_output, open_parquet
 from fleet.storage.output import output_files
-from producer.verify.published import Published, read_published
+from fleet.storage.published import Published
+from producer.verify.published import read_published
 from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
 from producer.verify.source import source_faults, source_shards, unlisted_shards

@@ -1,9 +1,10 @@
 """A whole run in this process: real ledger, real classifier, real files; no Celery and no worker processes."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from fleet.ledger import Claim, Ledger
 from fleet.receipt import Receipt
@@ -12,7 +13,7 @@ from fleet.spec import RunSpec
 from fleet.storage.opening import open_output
 from producer.finalizer.publish import finalize_run
 from producer.options import RunOptions
-from producer.plan import plan_run
+from producer.plan import Plan, plan_run
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
@@ -23,11 +24,23 @@ from worker.shard.score_shard import score_shard
 def publish(ledger: Ledger, scorer: Scorer, options: RunOptions, *, scratch: Path) -> RunSpec:
     """Enqueue, score and publish; returns the run's spec."""
     plan = plan_run(options)
-    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
-    ledger.create_run(plan.spec, plan.shards, now=1.0)
-    score(ledger, scorer, plan.spec, plan.shards, scratch=scratch)
-    finalize_run(ledger, plan.spec.run_id, without_failed=True)
+    publish_plan(ledger, scorer, plan, scratch=scratch)
     return plan.spec
+
+
+def publish_plan(
+    ledger: Ledger, scorer: Scorer[Any], plan: Plan, *, scratch: Path, failing: Collection[str] = ()
+) -> None:
+    """The same for a plan. The shards named in `failing` are not scored: they fail."""
+    spec = plan.spec
+    open_output(spec.output_uri, spec.run_id).reserve(spec)
+    ledger.create_run(spec, plan.shards, now=1.0)
+    score(ledger, scorer, spec, [shard for shard in plan.shards if shard.name not in failing], scratch=scratch)
+    for name in failing:
+        claim = ledger.claim(spec.run_id, name, "w1@test/1")
+        assert isinstance(claim, Claim)
+        ledger.fail(claim, "it is broken", "")
+    finalize_run(ledger, spec.run_id, without_failed=True)
 
 
 def score(ledger: Ledger, scorer: Scorer, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:

@@ -28,10 +28,14 @@ class ScorerInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where texts are from: so many consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
+    """Where texts are from: consecutive rows of a shard, from `first_row` on. Most scorers do not need it."""
 
     shard: str
+    source_identity: str  # of the shard's file: it changes with the content
     first_row: int
+
+    def is_in_file_of(self, other: "Place") -> bool:
+        return (self.shard, self.source_identity) == (other.shard, other.source_identity)
 
 
 class Scorer(Protocol[Encoded]):

@@ -73,7 +73,7 @@ def _write_windows(
 ) -> None:
     spec = claim.spec
     keep = _filter(spec, parquet.schema_arrow)
-    scoring = WindowScoring(claim.shard.name, spec.scorings, scorers, checkpoint)
+    scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
     with (
         prefetched(read_windows(parquet, claim.shard, spec), "reader") as windows,
         prefetched(scoring.prepared(windows), "tokenizer") as prepared_windows,

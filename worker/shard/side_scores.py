@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +93,8 @@ def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None
         return
     with tempfile.TemporaryFile() as copy:
         try:
-            is_whole = _copied(output, previous.scores, copy)
+            with output.open_file(previous.scores) as stored:
+                is_whole = copied_whole(stored, previous.scores, copy)
         except ShardsiftError as error:
             logger.warning("Shard %s is scored again from the start: %s", claim.shard.name, error)
             is_whole = False
@@ -104,9 +105,8 @@ def _is_of_same_input(claim: Claim, previous: Receipt) -> bool:
     return previous.source_identity == claim.shard.identity
 
 
-def _copied(output: Output, file: OutputFile, copy: BinaryIO) -> bool:
-    """Whether the copy is, to the last byte, what the receipt promises."""
-    with output.open_file(file) as stored:
-        shutil.copyfileobj(stored, copy)
+def copied_whole(stored: IO[bytes], file: OutputFile, copy: IO[bytes]) -> bool:
+    """Copy a stored file. Returns whether the copy is, to the last byte, what the receipt promises."""
+    shutil.copyfileobj(stored, copy)
     copy.seek(0)
     return hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fleet.scoring import Scoring
+from fleet.shard import Shard
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.tokenizing.texts import plain_texts
 from worker.shard.blank import blank_rows, with_blank_errors, without
@@ -41,7 +42,7 @@ class WindowScoring:
     """Scores the windows of one shard. `scorers` has one for each scoring of the run, in the same order."""
 
     def __init__(
-        self, shard: str, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]], checkpoint: Checkpoint
+        self, shard: Shard, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]], checkpoint: Checkpoint
     ) -> None:
         self._shard = shard
         self._scorings = scorings
@@ -54,7 +55,7 @@ class WindowScoring:
             columns = [plain_texts(window.rows.column(scoring.text_column)) for scoring in self._scorings]
             digests = [text_digest(column) for column in columns]
             found = self._checkpoint.scores_of(window.first_row, len(window.rows), digests)
-            place = Place(shard=self._shard, first_row=window.first_row)
+            place = Place(shard=self._shard.name, source_identity=self._shard.identity, first_row=window.first_row)
             texts = tuple(
                 map(self._prepared, self._scorings, self._scorers, columns, digests, found, [place] * len(found))
             )

@@ -1,0 +1,44 @@
+"""The light half of the scorer `stored-scores`, whose model is a published run: the scores that it has stored."""
+
+from fleet.errors import UsageError
+from fleet.model import Model, folder_revision
+from fleet.scorers import ScorerKind
+from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.published import Published, published_at, read_manifest
+
+STORED_SCORES = "stored-scores"
+
+
+def resolve_stored(name: str, revision: str | None) -> Model:
+    """The run published at a folder, bucket or `hf://datasets/…` URI. Its revision is the digest of what it published.
+
+    Raises UsageError if nothing is published there, or not what `revision` says.
+    """
+    return model_of(published_run(name, revision))
+
+
+def model_of(published: Published) -> Model:
+    """The published run as what a worker loads."""
+    labels = tuple(label for scoring in published.spec.scorings for label in scoring.model.labels)
+    return Model(name=published.uri, revision=folder_revision(published.digest), labels=labels, scorer=STORED_SCORES)
+
+
+def published_run(uri: str, revision: str | None = None) -> Published:
+    """The run published at a URI. Raises UsageError if there is none or not that revision, TransientError for the network."""
+    manifest = read_manifest(uri)
+    if manifest is None:
+        raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")
+    published = published_at(uri, manifest)
+    if published is None:
+        raise UsageError(
+            f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "
+            "The command that made the run repairs it."
+        )
+    if revision not in (None, folder_revision(published.digest)):
+        raise UsageError(
+            f"What is published at {uri} has changed since this run was enqueued: repeat the `producer refilter`."
+        )
+    return published
+
+
+KIND = ScorerKind(resolve=resolve_stored, loader="worker.shard.stored_scores:load_stored_scores", uses_gpu=False)

@@ -1,0 +1,235 @@
+"""`producer refilter` plans a run over stored scores, and what that run publishes is what a fresh run would."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from fleet.errors import ShardError, UsageError
+from fleet.ledger import Ledger
+from fleet.spec import RunSpec
+from fleet.stored_scores import published_run
+from producer.demo.shards import write_shards
+from producer.local.redis_server import embedded_redis
+from producer.options import RunOptions
+from producer.plan import Choice, Plan, plan_run
+from producer.refilter import RefilterOptions, plan_refilter
+from producer.verify.verify import verify
+from support.models import tiny_classifier
+from support.outputs import data_digests, published_rows
+from support.small_run import publish, publish_plan
+from worker.scoring import SequenceClassifier, load_scorer
+from worker.shard.stored_scores import load_stored_scores
+
+SHARDS, ROWS = 3, 40
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
+        yield Ledger(redis.Redis.from_url(url, decode_responses=True))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source") / "shards"
+    write_shards(folder, shards=SHARDS, rows=ROWS, seed=4)
+    first = folder / "000_00000.parquet"
+    rows = pq.read_table(first)
+    texts = [None, "  ", *rows["text"].to_pylist()[2:]]
+    pq.write_table(rows.set_column(rows.schema.get_field_index("text"), "text", pa.array(texts)), first)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model: Path) -> SequenceClassifier:
+    return load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A published run, and what made it."""
+
+    ledger: Ledger
+    scorer: SequenceClassifier
+    options: RunOptions
+    spec: RunSpec
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        return Path(self.spec.output_uri)
+
+    def fresh(self, **choice: Any) -> Path:
+        """What a run with another filter publishes."""
+        options = replace(self.options, **{"min_score": None, "output_uri": str(self.folder / "fresh"), **choice})
+        publish(self.ledger, self.scorer, options, scratch=self.folder / "scratch")
+        return self.folder / "fresh"
+
+    def plan(self, *, to: str = "again", inputs: tuple[str, ...] = (), **choice: Any) -> Plan:
+        chosen = Choice(**{"min_score": None, "where": None, "keep_all": False, **choice})
+        options = RefilterOptions(choice=chosen, output_uri=str(self.folder / to), input_uris=inputs)
+        return plan_refilter(str(self.output), options, earlier=self.spec)
+
+    def refiltered(self, *, to: str = "again", **choice: Any) -> Path:
+        """What a run over the stored scores publishes."""
+        plan = self.plan(to=to, **choice)
+        stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
+        publish_plan(self.ledger, stored, plan, scratch=self.folder / "scratch")
+        return self.folder / to
+
+
+@pytest.fixture
+def options(source: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
+    return RunOptions(
+        input_uris=(str(source),),
+        model=str(tiny_model),
+        dtype="float32",
+        output_uri=str(tmp_path / "kept"),
+        min_score=0.0,
+    )
+
+
+def published(ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, folder: Path) -> Earlier:
+    spec = publish(ledger, scorer, options, scratch=folder / "scratch")
+    return Earlier(ledger=ledger, scorer=scorer, options=options, spec=spec, folder=folder)
+
+
+@pytest.fixture
+def earlier(ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, tmp_path: Path) -> Earlier:
+    return published(ledger, scorer, options, tmp_path)
+
+
+def middle_score(output: Path) -> float:
+    scores = [score for score in published_rows(output, "scores")["score"].to_pylist() if score is not None]
+    return sorted(scores)[len(scores) // 2]
+
+
+class TestWhatItPublishes:
+    def test_is_what_a_fresh_run_publishes_to_the_last_byte(self, earlier: Earlier, source: Path) -> None:
+        threshold = middle_score(earlier.output)
+
+        fresh, again = earlier.fresh(min_score=threshold), earlier.refiltered(min_score=threshold)
+
+        assert data_digests(again) == data_digests(fresh) != data_digests(earlier.output)
+        assert 0 < published_rows(again).num_rows < SHARDS * ROWS
+        assert verify(str(again), source=(str(source),)).faults == ()
+
+    def test_is_the_same_from_the_scores_of_a_refiltered_run(self, earlier: Earlier) -> None:
+        once = earlier.refiltered(where="score < 0", to="once")
+        second = replace(earlier, spec=replace(earlier.spec, output_uri=str(once)))
+
+        twice = second.refiltered(keep_all=True, to="twice")
+
+        assert data_digests(twice) == data_digests(earlier.fresh(keep_all=True))
+
+    @pytest.mark.parametrize("function", ["softmax", "sigmoid", "none"])
+    def test_holds_for_several_labels_and_every_function(
+        self, ledger: Ledger, options: RunOptions, tmp_path: Path, function: str
+    ) -> None:
+        model = tiny_classifier(tmp_path / "three", labels=3)
+        three = replace(
+            options, model=str(model), function_to_apply=function, min_score=None, keep_all=True, limit_rows=50
+        )
+        scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
+        earlier = published(ledger, scorer, three, tmp_path)
+        earlier = replace(earlier, options=replace(three, keep_all=False))
+        where = f"score >= {middle_score(earlier.output)} and score_label <> 'LABEL_0'"
+
+        again = earlier.refiltered(where=where)
+
+        assert data_digests(again) == data_digests(earlier.fresh(where=where))
+        assert published_rows(again).num_rows > 0
+
+    def test_says_whose_scores_they_are(self, earlier: Earlier) -> None:
+        again = earlier.refiltered(keep_all=True)
+
+        card = (again / "README.md").read_text()
+        assert "| Scores from | `kept`, whose card says how they were computed |" in card
+        assert (
+            published_run(str(again)).spec.scorings[0].model
+            == published_run(str(earlier.output)).spec.scorings[0].model
+        )
+
+
+class TestWhatItRefuses:
+    def test_a_filter_that_is_not_named(self, earlier: Earlier) -> None:
+        with pytest.raises(UsageError, match="Say which rows to keep: --min-score, --where or --keep-all"):
+            earlier.plan()
+
+    def test_a_condition_over_an_unknown_column(self, earlier: Earlier) -> None:
+        with pytest.raises(UsageError, match="scor"):
+            earlier.plan(where="scor > 1")
+
+    def test_a_place_where_nothing_is_published(self, earlier: Earlier, source: Path) -> None:
+        options = RefilterOptions(
+            choice=Choice(min_score=1.0, where=None, keep_all=False), output_uri=str(earlier.folder / "x")
+        )
+        with pytest.raises(UsageError, match=r"No run is published at .*shards: there is no manifest\.parquet"):
+            plan_refilter(str(source), options)
+
+    def test_a_damaged_manifest(self, earlier: Earlier) -> None:
+        (earlier.output / "manifest.parquet").write_bytes(b"PAR1")
+
+        with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
+            earlier.plan(min_score=1.0)
+
+    def test_an_input_whose_place_is_not_known(self, earlier: Earlier) -> None:
+        options = RefilterOptions(
+            choice=Choice(min_score=1.0, where=None, keep_all=False), output_uri=str(earlier.folder / "x")
+        )
+        with pytest.raises(UsageError, match=r"only its name: shards\. Say where it is: --input PATH"):
+            plan_refilter(str(earlier.output), options)
+
+    def test_an_input_that_is_not_the_one_that_was_scored(self, earlier: Earlier, source: Path, tmp_path: Path) -> None:
+        other = tmp_path / "shards"
+        shutil.copytree(source, other)
+        (other / "000_00001.parquet").unlink()
+        changed = other / "000_00002.parquet"
+        pq.write_table(pq.read_table(changed).slice(1), changed)
+        shutil.copy(changed, other / "new.parquet")
+
+        with pytest.raises(UsageError, match=r"changed: 000_00002; added: new; removed: 000_00001\. Name that input"):
+            earlier.plan(min_score=1.0, inputs=(str(other),))
+
+    def test_the_place_of_the_earlier_run(self, earlier: Earlier) -> None:
+        plan = earlier.plan(min_score=1.0, to="kept")
+
+        with pytest.raises(
+            UsageError, match=r"holds the data of another run.*scores: from the model there, from kept here"
+        ):
+            publish_plan(earlier.ledger, earlier.scorer, plan, scratch=earlier.folder)
+
+
+class TestAShardWhoseScoresCannotBeRead:
+    def test_of_a_damaged_file_fails_and_says_how_to_mend_it(self, earlier: Earlier) -> None:
+        scores = earlier.output / "scores/000_00001.parquet"
+        scores.write_bytes(scores.read_bytes()[:-1] + b"x")
+
+        with pytest.raises(ShardError, match=r"000_00001\.parquet is not the file that its manifest lists\. Repair it"):
+            earlier.refiltered(min_score=1.0)
+
+    def test_of_a_run_that_was_published_again_is_refused(self, earlier: Earlier) -> None:
+        model = earlier.plan(min_score=1.0).spec.scorings[0].served_by
+        options = replace(earlier.options, limit_rows=20, output_uri=str(earlier.folder / "other"))
+        publish(earlier.ledger, earlier.scorer, options, scratch=earlier.folder)
+        shutil.copy(earlier.folder / "other/manifest.parquet", earlier.output)
+
+        with pytest.raises(UsageError, match="has changed since this run was enqueued: repeat the `producer refilter`"):
+            load_stored_scores(model, None)
+
+    def test_which_had_failed_fails_again_with_the_reason(
+        self, ledger: Ledger, scorer: SequenceClassifier, options: RunOptions, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        publish_plan(ledger, scorer, plan, scratch=tmp_path / "scratch", failing=[plan.shards[0].name])
+        earlier = Earlier(ledger=ledger, scorer=scorer, options=options, spec=plan.spec, folder=tmp_path)
+
+        with pytest.raises(ShardError, match="was published without the shard 000_00000, so it has no scores of it"):
+            earlier.refiltered(min_score=1.0)

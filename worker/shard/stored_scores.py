@@ -1,0 +1,93 @@
+"""A scorer without a model: it reads the scores that an earlier run has stored of the same rows.
+
+A run that uses it differs from the earlier one in its filter, and publishes what a fresh run with that filter would.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.errors import ShardError
+from fleet.model import Model
+from fleet.receipt import OutputFile, Receipt
+from fleet.storage.errors import translated
+from fleet.storage.published import Published
+from fleet.stored_scores import published_run
+from worker.scoring import GoOn, Place, ScorerInfo, Scores
+from worker.shard.side_scores import SideScores, copied_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRows:
+    """Rows whose scores are stored."""
+
+    place: Place
+    rows: int
+
+
+class StoredScores:
+    """Keeps one shard's scores file open at a time, so windows have to be asked for in order."""
+
+    info = ScorerInfo(device="none", backend="stored scores")
+
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._receipts = {receipt.shard: receipt for receipt in published.receipts}
+        self._open: tuple[Place, SideScores] | None = None
+
+    def encode(self, texts: pa.LargeStringArray, place: Place) -> StoredRows:
+        return StoredRows(place=place, rows=len(texts))
+
+    def score_encoded(self, encoded: StoredRows, go_on: GoOn, earlier: Scores | None) -> Scores:
+        """Raises ShardError if the earlier run has no scores of these rows of this file, or its file is damaged."""
+        place = encoded.place
+        found = self._scores_file(place).scores_of(place.first_row, encoded.rows)
+        if found is None:
+            raise ShardError(
+                f"The run at {self._published.uri} has no scores of the rows of {place.shard} from {place.first_row:,} on."
+            )
+        go_on(encoded.rows)
+        (scores,) = found
+        return scores
+
+    def _scores_file(self, place: Place) -> SideScores:
+        if self._open is None or not place.is_in_file_of(self._open[0]):
+            self._open = (place, self._opened(self._receipt(place).scores))
+        return self._open[1]
+
+    def _receipt(self, place: Place) -> Receipt:
+        receipt, uri = self._receipts.get(place.shard), self._published.uri
+        if receipt is None:
+            raise ShardError(
+                f"The run at {uri} was published without the shard {place.shard}, so it has no scores of it."
+            )
+        if receipt.source_identity != place.source_identity:
+            raise ShardError(
+                f"The file of shard {place.shard} has changed since the run at {uri} scored it. "
+                "Score it again with `producer run`."
+            )
+        return receipt
+
+    def _opened(self, file: OutputFile) -> SideScores:
+        """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one."""
+        uri = f"{self._published.uri}/{file.path}"
+        with tempfile.NamedTemporaryFile() as copy:
+            with translated(f"Reading {uri}"), fsspec.open(uri, "rb") as stored:
+                is_whole = copied_whole(stored, file, copy)
+            if not is_whole:
+                raise ShardError(
+                    f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
+                )
+            return SideScores(pq.ParquetFile(copy.name), self._published.spec)
+
+
+def load_stored_scores(model: Model, _settings: Any) -> StoredScores:
+    """The stored scores of the run that the model names.
+
+    Raises UsageError if it is not published there any more, or something else is.
+    """
+    return StoredScores(published_run(model.name, model.revision))
