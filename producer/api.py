@@ -129,7 +129,7 @@ def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: st
     with _errors_told():
         if isinstance(target, str) and not is_place(target):
             place, published_run = output_of(target, read_settings(redis_url=redis_url))
-        return verifying.verify(place, source=places(source), published_run=published_run)
+        return verifying.verify(place, source=places("source", source), published_run=published_run)
 
 
 @contextmanager

@@ -68,10 +68,13 @@ def keyword(field: str) -> str:
     return _RENAMED.get(field, field)
 
 
-def places(given: Place | Sequence[Place]) -> tuple[str, ...]:
-    """One path or URI, or several, as texts."""
+def places(name: str, given: Place | Sequence[Place]) -> tuple[str, ...]:
+    """One path or URI, or several, as texts. Raises UsageError, which names the keyword, for anything else."""
     several = [given] if isinstance(given, (str, PathLike)) else given
-    return tuple(os.fspath(place) for place in several)
+    try:
+        return tuple(os.fspath(place) for place in several)
+    except TypeError as error:
+        raise UsageError(f"{name}={given!r} is wrong: it takes a path or URI, or a list of them.") from error
 
 
 def with_run_keywords(function: _Function) -> _Function:
@@ -103,7 +106,7 @@ def _help() -> str:
 def _plain(field: str, value: Any) -> Any:
     """Paths as texts, and one input as several."""
     if field == "input_uris":
-        return places(value)
+        return places(keyword(field), value)
     return os.fspath(value) if isinstance(value, PathLike) else value
 
 

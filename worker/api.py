@@ -23,7 +23,7 @@ from fleet.scoring import Scoring
 from fleet.settings import read_settings
 from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
-from worker.given_texts import windows
+from worker.given_texts import check_is_one_column, windows
 from worker.scoring import ModelError, Scorer, ScorerInfo, Scores
 from worker.scoring.activation import apply
 from worker.scoring.quiet import quiet_imports
@@ -80,6 +80,7 @@ def score(
     `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, and UsageError for a model that
     cannot be loaded.
     """
+    check_is_one_column(texts)  # before a model is loaded
     if not isinstance(model, LoadedScorer):
         model = load_scorer(model, **load_options)
     elif load_options:

@@ -20,7 +20,7 @@ def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringAr
 
     An iterator is not read further than the current window. None, NaN and pandas' NA become null, lone surrogates U+FFFD.
     """
-    _check_is_one_column(texts)
+    check_is_one_column(texts)
     column = _as_arrow(texts)
     if column is None:
         yield from _windows_of_objects(texts, rows)
@@ -29,7 +29,8 @@ def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringAr
         yield plain_texts(column.slice(first, rows))
 
 
-def _check_is_one_column(texts: Any) -> None:
+def check_is_one_column(texts: Any) -> None:
+    """Raises TypeError for a single text, a whole table, and what cannot be iterated. Reads nothing."""
     kind = type(texts).__name__
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"Expected a list of texts, not a single {kind}. Pass [text].")
