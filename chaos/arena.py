@@ -24,6 +24,7 @@ from fleet.settings import read_settings
 from producer.enqueue import enqueue
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
+from support.orders import STAND_IN
 from support.outputs import data_digests, manifest_lines
 from support.waiting import wait_until
 
@@ -224,6 +225,7 @@ def _plan(variant: Variant, model: Path, output: Path) -> Plan:
         RunOptions(
             input_uris=(str(variant.shards),),
             model=str(model),
+            scorer=STAND_IN,
             dtype="float32",
             min_score=variant.min_score,
             output_uri=str(output),

@@ -24,8 +24,9 @@ from chaos.server import RedisServer
 from chaos.service import Service
 from chaos.victims import Finalizer, RedisVictim, Worker
 from fleet.ledger import Ledger
+from fleet.model import SEQUENCE_CLASSIFIER
 from hubserver import HubServer
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.processes import BIN
 
 _COPY_SECONDS = 2.0  # between two copies of Redis' data
@@ -58,6 +59,7 @@ class ChaosFleet:
         self._hub = hub
         self._server = server
         self.faults = Faults(folder / "faults", notes_events=True)
+        self._scorer = STAND_IN if plan.stand_in else SEQUENCE_CLASSIFIER
         if plan.stand_in:
             self.faults.use_stand_in(rows_a_batch=plan.rows_a_batch, seconds_a_batch=plan.seconds_a_batch)
         client = redis.Redis(
@@ -128,7 +130,7 @@ class ChaosFleet:
         """The enqueue of a run, not yet started."""
         orders = Faults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
-            enqueue_command(variant, self._model, output_uri, verify=verify),
+            enqueue_command(variant, self._model, self._scorer, output_uri, verify=verify),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
             log=self.folder / "logs" / f"enqueue-{number}.log",
         )

@@ -91,11 +91,12 @@ class Run:
         self.service.start_again()
 
 
-def enqueue_command(variant: Variant, model: Path, output_uri: str, *, verify: bool) -> list[str]:
+def enqueue_command(variant: Variant, model: Path, scorer: str, output_uri: str, *, verify: bool) -> list[str]:
     """With `verify`, a published file whose size is right is read, too."""
     options: Mapping[str, object] = {
         "--input": variant.shards,
         "--model": model,
+        "--scorer": scorer,
         "--dtype": "float32",
         "--min-score": variant.min_score,
         "--output": output_uri,

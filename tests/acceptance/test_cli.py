@@ -25,7 +25,19 @@ HEAVY = (
     "gt_all",
     "scipy",
 )
-COMMANDS = ("enqueue", "run", "status", "runs", "retry", "cancel", "finalize", "finalizer", "flower", "demo")
+COMMANDS = (
+    "enqueue",
+    "run",
+    "refilter",
+    "status",
+    "runs",
+    "retry",
+    "cancel",
+    "finalize",
+    "finalizer",
+    "flower",
+    "demo",
+)
 HELP_SECONDS = 1.0
 
 

@@ -36,6 +36,7 @@ def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
 def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
     """The run id."""
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
+    arguments += ("--scorer", fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier"))
     done = fleet.call_producer("enqueue", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

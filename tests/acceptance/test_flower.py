@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.fleet import Fleet
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until
@@ -61,7 +61,7 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
     names = ("000_00000", "000_00001", "000_00002")
     for name in names:
         (folder / f"{name}.parquet").write_bytes((shards / f"{name}.parquet").read_bytes())
-    arguments = ("--input", folder, "--model", tiny_model, "--output", tmp_path / "out")
+    arguments = ("--input", folder, "--model", tiny_model, "--scorer", STAND_IN, "--output", tmp_path / "out")
     (folder / "000_00002.parquet").write_bytes(b"not Parquet")
     run_id = flower.call_producer("enqueue", *arguments).stdout.strip()
 

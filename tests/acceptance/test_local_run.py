@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
@@ -60,6 +60,7 @@ def run_job(
     machine: dict[str, str], shards: Path, model: Path, output: Path, *more: str
 ) -> subprocess.CompletedProcess[str]:
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
+    arguments += ("--scorer", machine.get("SHARDSIFT_SCORER", "sequence-classifier"))
     return run_command("producer", "run", *arguments, environment=machine)
 
 
@@ -150,7 +151,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     faults.use_stand_in(seconds_a_batch=1)  # so that the run is under way for ten seconds more
     slow = {**os.environ, **machine, **faults.environment}
     command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(tiny_model)]
-    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2"]
+    command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2", "--scorer", STAND_IN]
 
     stopped = subprocess.Popen(
         command,
@@ -223,3 +224,42 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     assert done.returncode == 2
     assert "does not load as a sequence classifier" in done.stderr
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
+
+
+@pytest.fixture
+def machine_without_torch(machine: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """Every process on it that imports torch or transformers fails, and no kind of scorer but ours is installed."""
+    folder = tmp_path / "no-torch"
+    folder.mkdir()
+    for module in ("torch", "transformers"):
+        (folder / f"{module}.py").write_text(f"raise ImportError('{module} is imported')\n")
+    return machine | {"PYTHONPATH": str(folder), "SHARDSIFT_STATE_DIR": str(tmp_path / "light-state")}
+
+
+def test_another_threshold_is_published_by_stored_scores_without_torch(
+    quick_machine: dict[str, str], machine_without_torch: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    for name, threshold in (("at-3", "3"), ("at-4", "4")):
+        fresh = run_job(quick_machine, shards, tiny_model, tmp_path / name, "--min-score", threshold)
+        assert fresh.returncode == 0, fresh.stderr
+    what = ("--min-score", "4", "--input", shards, "--output", tmp_path / "again")
+
+    done = run_command("producer", "refilter", tmp_path / "at-3", *what, "--json", environment=machine_without_torch)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == "published"
+    assert data_digests(tmp_path / "again") == data_digests(tmp_path / "at-4") != data_digests(tmp_path / "at-3")
+    assert not processes_of(machine_without_torch)
+
+
+def test_a_run_of_this_machine_is_refiltered_by_its_id(
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    first = run_job(quick_machine, shards, tiny_model, tmp_path / "out", "--json")
+    run_id = json.loads(first.stdout)["run_id"]
+    options = ("--keep-all", "--output", tmp_path / "all")
+
+    done = run_command("producer", "refilter", run_id, *options, environment=quick_machine)
+
+    assert done.returncode == 0, done.stderr
+    assert published_rows(tmp_path / "all").num_rows == 8 * 12 > published_rows(tmp_path / "out").num_rows

@@ -11,7 +11,7 @@ import pytest
 
 from producer.local.processes import Child
 from support.leftovers import processes_with
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.processes import started
 from support.waiting import wait_until
 
@@ -29,6 +29,7 @@ def temporary() -> Iterator[Path]:
 @contextmanager
 def a_run(shards: Path, model: Path, faults: Faults, folder: Path, temporary: Path) -> Iterator[Child]:
     arguments = ("run", "--input", shards, "--model", model, "--output", folder / "out", "--dtype", "float32")
+    arguments += ("--scorer", STAND_IN)
     environment = {
         **faults.environment,
         "SHARDSIFT_STATE_DIR": str(folder / "state"),

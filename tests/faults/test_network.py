@@ -9,7 +9,7 @@ import pytest
 
 from support.disturbed_runs import FaultRuns
 from support.fleet import Fleet
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.proxy import Proxy, proxied
 from support.redis_servers import RedisServer, moved, redis_server
 from support.waiting import wait_until
@@ -90,6 +90,7 @@ def test_a_producer_that_is_cut_off_says_so_in_a_line_and_does_the_rest_when_it_
 ) -> None:
     proxy, url = way
     options = ["--input", runs.shards, "--model", runs.model, "--output", runs.output, "--dtype", "float32"]
+    options += ["--scorer", STAND_IN]
     through_proxy = replace(runs.fleet, environment={**runs.fleet.environment, "REDIS_URL": url})
 
     with proxy.going_away(after=requests):

@@ -14,7 +14,7 @@ import pytest
 from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.demo.shards import write_shards
 from support.disturbed_runs import FaultRuns
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN, run_command, started
 from support.waiting import wait_until
@@ -28,7 +28,8 @@ SEND = "fleet.dispatch:_send"
 
 
 def options(runs: FaultRuns) -> list[str | Path]:
-    return ["--input", runs.shards, "--model", runs.model, "--output", runs.output, "--dtype", "float32", "--json"]
+    what = ["--input", runs.shards, "--model", runs.model, "--scorer", STAND_IN, "--dtype", "float32"]
+    return [*what, "--output", runs.output, "--json"]
 
 
 def enqueue(runs: FaultRuns, **environment: str) -> CompletedProcess[str]:

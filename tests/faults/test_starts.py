@@ -151,7 +151,7 @@ def test_a_worker_says_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None
     assert busy.device == "cpu"
     assert busy.shard
     assert busy.shard.startswith("000_0000")
-    assert busy.queue.startswith("score.sequence-classifier.tiny-bert.")
+    assert busy.queue.startswith("score.stand-in.tiny-bert.")
 
 
 def test_a_worker_that_began_on_a_gpu_leaves_when_it_is_gone(runs: FaultRuns, faults: Faults) -> None:

@@ -1,4 +1,4 @@
-"""Put faults into a process of the product: a kill before or after an effect, a wrong clock, a scorer without a model."""
+"""Put faults into a process of the product: a kill before or after an effect, a wrong clock."""
 
 import ctypes
 import importlib
@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from noted import note_events
 
 Action = Callable[[], None]
+_STAND_IN: dict[str, Any] = {}
 
 
 def install(orders: str) -> None:
@@ -26,7 +26,8 @@ def install(orders: str) -> None:
     if wanted["window_rows"] is not None:
         _cut_windows(wanted["window_rows"])
     if wanted["scorer"] is not None:
-        _use_stand_in(wanted["scorer"], lambda: note("loaded", seconds=time.monotonic() - born))
+        _STAND_IN["options"] = wanted["scorer"]
+        _STAND_IN["on_load"] = lambda: note("loaded", seconds=time.monotonic() - born)
     for point in wanted["points"]:
         _wrap(point["at"], point["moment"], ACTIONS[point["action"]], Path(point["tickets"]), point["program"])
 
@@ -48,24 +49,9 @@ def _cut_windows(rows: int) -> None:
     RunSpec.__init__.__kwdefaults__["window_rows"] = rows
 
 
-def _use_stand_in(options: dict[str, Any], on_load: Action) -> None:
-    module = types.ModuleType("worker.service.serving")
-
-    def load_served_model(_model: object, settings: object) -> object:
-        from stand_in import StandInScorer
-
-        from worker.scoring.errors import ModelError
-
-        time.sleep(options["load_seconds"])
-        here = Path(options["device"]).read_text()
-        if settings.device not in ("auto", here):  # type: ignore[attr-defined]
-            raise ModelError(f"There is no device {settings.device}, by order")  # type: ignore[attr-defined]
-        scorer = StandInScorer(here, Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
-        on_load()
-        return scorer
-
-    module.load_served_model = load_served_model  # type: ignore[attr-defined]
-    sys.modules["worker.service.serving"] = module
+def stand_in_orders() -> tuple[dict[str, Any], Action]:
+    """How the stand-in is to score, and what to do when it is loaded."""
+    return _STAND_IN["options"], _STAND_IN["on_load"]
 
 
 def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> None:

@@ -14,7 +14,7 @@ from producer.local.processes import Child, running
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
 from support.fleet import Fleet
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
 from support.waiting import wait_until
@@ -114,6 +114,7 @@ class FaultRuns:
         options = RunOptions(
             input_uris=(str(self.shards),),
             model=str(self.model),
+            scorer=STAND_IN,
             dtype="float32",
             output_uri=str(self.output),
             publish_paths=True,  # so that the manifest tells which worker scored a shard

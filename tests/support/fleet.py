@@ -10,6 +10,7 @@ from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.local.processes import Child
 from producer.local.redis_server import embedded_redis
+from support.orders import PYTHONPATH
 from support.processes import call_command, run_command, started
 
 
@@ -56,6 +57,7 @@ def new_fleet(folder: Path) -> Iterator[Fleet]:
     with embedded_redis(folder / "redis") as url:
         environment = {
             "REDIS_URL": url,
+            "PYTHONPATH": PYTHONPATH,
             "SHARDSIFT_STATE_DIR": str(folder / "state"),
             "SHARDSIFT_SWEEP_SECONDS": "0.5",
             "SHARDSIFT_RESEND_SECONDS": "2",

@@ -6,6 +6,8 @@ from pathlib import Path
 
 _INJECT = Path(__file__).parents[1] / "inject"
 ROOT = Path(__file__).parents[2]
+PYTHONPATH = f"{_INJECT}:{ROOT}"  # with it, a process finds the stand-in
+STAND_IN = "stand-in"  # what `--scorer` calls it
 
 
 @dataclass
@@ -83,4 +85,8 @@ class Faults:
             "scorer": self._scorer,
             "points": self._points,
         }
-        return {"PYTHONPATH": f"{_INJECT}:{ROOT}", "SHARDSIFT_TEST_FAULTS": json.dumps(orders)}
+        return {
+            "PYTHONPATH": PYTHONPATH,
+            "SHARDSIFT_TEST_FAULTS": json.dumps(orders),
+            **({"SHARDSIFT_SCORER": STAND_IN} if self._scorer else {}),
+        }

@@ -1,0 +1,29 @@
+"""The stand-in scorer as a kind, `--scorer stand-in`, found as a user's own is: `stand_in-1.0.dist-info` is beside this file."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from fleet.model import Model
+from fleet.scorers import ScorerKind
+from fleet.sequence_classifier import resolve_classifier
+
+
+def load_stand_in(_model: Model, settings: Any) -> Any:
+    """By the orders of this process; see `support.orders.Faults.use_stand_in`."""
+    from injected import stand_in_orders
+    from stand_in import StandInScorer
+
+    from worker.scoring.errors import ModelError
+
+    options, on_load = stand_in_orders()
+    time.sleep(options["load_seconds"])
+    here = Path(options["device"]).read_text()
+    if settings.device not in ("auto", here):
+        raise ModelError(f"There is no device {settings.device}, by order")
+    scorer = StandInScorer(here, Path(options["work_log"]), options["rows_a_batch"], options["seconds_a_batch"])
+    on_load()
+    return scorer
+
+
+KIND = ScorerKind(resolve=resolve_classifier, loader="stand_in_kind:load_stand_in")
