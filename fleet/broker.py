@@ -28,13 +28,14 @@ class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
         return self.import_module(module, package=package)
 
 
-def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
+def make_app(name: str, settings: Settings, *, is_current: bool = True, **overrides: Any) -> Celery:
     """Create a Celery app on the fleet's Redis. `overrides` are the Celery settings of one kind of process.
 
-    Without a Redis URL the app has no broker, so that it can still be imported and print its help.
+    Without a Redis URL the app has no broker, so that it can still be imported and print its help. An app for a user's own
+    process must not become Celery's current app, because the user's tasks may belong to another.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
-    app = Celery(name, broker=settings.broker_url, loader=InstalledModules)
+    app = Celery(name, broker=settings.broker_url, loader=InstalledModules, set_as_current=is_current)
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
         is_set_up.connect(_set_log_format)

@@ -44,9 +44,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunStatus:
-    """The current state of a run, from the ledger and its workers."""
+    """The current state of a run, from the ledger and its workers. As text it is what `producer status` prints."""
 
     run_id: str
     output_uri: str
@@ -68,6 +68,16 @@ class RunStatus:
     error_reasons: dict[str, int] = field(
         default_factory=dict
     )  # reason → errored rows, if it was checked; most rows first
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        return (
+            f"<RunStatus {self.word}: {counts.done:,} of {counted(counts.shards, 'shard')} done, "
+            f"{counts.rows_in:,} rows in, {counts.rows_kept:,} kept; {self.run_id}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([*status_lines(self), *what_next(self)])
 
     @property
     def is_published(self) -> bool:

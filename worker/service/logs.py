@@ -6,6 +6,7 @@ import os
 from billiard.exceptions import WorkerLostError
 
 from fleet.errors import ShardsiftError
+from worker.scoring.quiet import quieten_imports
 
 
 def quieten_celery() -> None:
@@ -16,9 +17,9 @@ def quieten_celery() -> None:
 
 
 def quieten_model_libraries() -> None:
-    """Call this before torch and transformers are imported: torchao logs every kernel that this machine cannot use."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    """Before torch and transformers are imported."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    quieten_imports()
 
 
 def _without_repetition(record: logging.LogRecord) -> bool:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from fleet.errors import UsageError
+from worker.scoring.quiet import quiet_transformers
 
 Floats = NDArray[np.float64]
 FEWEST_ROWS = 20
@@ -97,7 +97,7 @@ def _check_free(output: Path) -> None:
 def _load(encoder: str) -> tuple[Any, Any]:
     """The encoder with a new head that can be fitted, and its tokenizer."""
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             model, loading = AutoModelForSequenceClassification.from_pretrained(
                 encoder,
                 num_labels=1,
@@ -188,7 +188,7 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
     partial = output.with_name(f".{output.name}.partial")
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        with _quiet_transformers():
+        with quiet_transformers():
             model.save_pretrained(partial)
             AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # a new one: ours has truncation set
         _let_others_read(partial)
@@ -206,17 +206,3 @@ def _let_others_read(folder: Path) -> None:
     os.umask(umask)
     for file in folder.iterdir():
         file.chmod(0o666 & ~umask)
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Suppress progress bars and the warning that the head is new, which is expected here."""
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
