@@ -82,9 +82,11 @@ def test_five_lines_of_a_notebook_in_a_fresh_process(notebook: Path, tiny_model:
 
 def test_every_public_name_is_found_without_torch() -> None:
     code = (
-        "import sys, shardsift; names = [name for name in dir(shardsift) if not name.startswith('_')]; "
-        "assert set(shardsift.__all__) <= set(names), names; "
-        "assert all(getattr(shardsift, name).__doc__ for name in shardsift.__all__); "
+        "import pydoc, sys, shardsift; names = [name for name in dir(shardsift) if not name.startswith('_')]; "
+        "assert names == sorted(shardsift.__all__), names; "
+        "assert all(getattr(shardsift, name).__doc__ for name in names); "
+        "assert 'Score texts with a sequence classifier' in pydoc.render_doc(shardsift); "
+        "assert shardsift.__version__; "
         "import shardsift.scorers; "
         "sys.exit(', '.join({'torch', 'transformers'} & set(sys.modules)) or 0)"
     )
