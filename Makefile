@@ -71,7 +71,7 @@ format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: install                 ## write docs/cli.md and docs/settings.md anew
+docs: install                 ## regenerate docs/cli.md and docs/settings.md
 	$(BIN)/python docs/generate.py
 
 .venv-light/installed: pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 A setting must never change what a run publishes; that belongs in the RunSpec.
 """
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -18,6 +19,15 @@ from fleet.errors import UsageError
 from fleet.model import SEQUENCE_CLASSIFIER
 
 
+class Process(StrEnum):
+    """Which processes read a setting. Each field of Settings has one in its metadata; docs/settings.md groups by it."""
+
+    PRODUCER = "producer"  # a command of `producer`, without the finalizer
+    FINALIZER = "finalizer"
+    WORKER = "worker"  # a command of `worker`
+    SEVERAL = "several"
+
+
 class Settings(BaseSettings):
     """Each field is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
 
@@ -25,107 +35,125 @@ class Settings(BaseSettings):
         env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True, env_ignore_empty=True
     )
 
-    redis_url: Annotated[str | None, NoDecode] = Field(
+    redis_url: Annotated[str | None, NoDecode, Process.SEVERAL] = Field(
         None,
         validation_alias=AliasChoices("REDIS_URL", "SHARDSIFT_REDIS_URL"),
         description="The fleet's Redis or Valkey: redis://, rediss:// or unix://. Unset: `producer run` starts its own.",
     )
-    redis_password_file: Path | None = Field(
+    redis_password_file: Annotated[Path | None, Process.SEVERAL] = Field(
         None,
         validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
         description="File with the Redis password, if REDIS_URL contains none.",
     )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
-    scorer: str = Field(SEQUENCE_CLASSIFIER, description="The kind of scorer that a worker loads.")
-    model: str = Field(DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder.")
-    model_revision: str | None = Field(None, description="Branch, tag or commit of the model. Unset: the current main.")
-    dtype: Dtype = Field(
+    scorer: Annotated[str, Process.WORKER] = Field(
+        SEQUENCE_CLASSIFIER, description="The kind of scorer that a worker loads."
+    )
+    model: Annotated[str, Process.WORKER] = Field(
+        DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder."
+    )
+    model_revision: Annotated[str | None, Process.WORKER] = Field(
+        None, description="Branch, tag or commit of the model. Unset: the current main."
+    )
+    dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
         description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
         "fast at it, else float32.",
     )
-    device: str = Field(
+    device: Annotated[str, Process.WORKER] = Field(
         "auto",
         description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. A replaced process uses "
         "the same device as the first.",
     )
-    max_batch_tokens: int = Field(
+    max_batch_tokens: Annotated[int, Process.WORKER] = Field(
         0,
         ge=0,
         description="Tokens per batch, including padding. "
         "0: the number that `worker tune` found best here, else 32,768 on a GPU and 2,048 on a CPU.",
     )
-    backend: Backend = Field(
+    backend: Annotated[Backend, Process.WORKER] = Field(
         "auto",
         description="packed: no padding, for GPUs and models that support it; padded: works for all; auto: the faster one.",
     )
-    compile: bool = Field(False, description="Use torch.compile: starts more slowly, then scores more rows per second.")
-    parity_rows: int | None = Field(
+    compile: Annotated[bool, Process.WORKER] = Field(
+        False, description="Use torch.compile: starts more slowly, then scores more rows per second."
+    )
+    parity_rows: Annotated[int | None, Process.WORKER] = Field(
         None,
         ge=0,
         description="Sample texts that a worker also scores in float32 before it serves. "
         "Unset: 1,024 on a GPU, 16 on a CPU. 0: none.",
     )
-    threads: int = Field(0, ge=0, description="CPU threads for a worker's model. 0: torch decides.")
-    spot_notice: SpotCloud | None = Field(
+    threads: Annotated[int, Process.WORKER] = Field(
+        0, ge=0, description="CPU threads for a worker's model. 0: torch decides."
+    )
+    spot_notice: Annotated[SpotCloud | None, Process.WORKER] = Field(
         None,
         description="Cloud whose spot notice a worker watches for: aws, gcp or azure. Unset: none.",
     )
-    spot_notice_address: str | None = Field(
+    spot_notice_address: Annotated[str | None, Process.WORKER] = Field(
         None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
     )
-    lease_seconds: float = Field(
+    lease_seconds: Annotated[float, Process.SEVERAL] = Field(
         60.0, gt=0, description="Time after which a shard goes to another worker if its own stops renewing the lease."
     )
-    progress_seconds: float = Field(10.0, gt=0, description="Time between two progress reports of a shard to Flower.")
-    sweep_seconds: float = Field(15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer.")
-    resend_seconds: float = Field(
+    progress_seconds: Annotated[float, Process.WORKER] = Field(
+        10.0, gt=0, description="Time between two progress reports of a shard to Flower."
+    )
+    sweep_seconds: Annotated[float, Process.SEVERAL] = Field(
+        15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer."
+    )
+    resend_seconds: Annotated[float, Process.SEVERAL] = Field(
         60.0, gt=0, description="Time after which a message that is missing from the queue is sent again."
     )
-    wave_shards: int = Field(
+    wave_shards: Annotated[int, Process.FINALIZER] = Field(
         100, gt=0, description="Finished shards that the finalizer saves on the Hub in one commit while a run goes on."
     )
-    wave_seconds: float = Field(
+    wave_seconds: Annotated[float, Process.FINALIZER] = Field(
         3600.0,
         gt=0,
         le=43_200,
         description="Time after which the finalizer saves finished shards even if they are fewer than a full wave. "
         "The Hub drops uncommitted files after about a day.",
     )
-    max_attempts: int = Field(3, gt=0, description="Crashes after which a shard is marked failed.")
-    max_errors: int = Field(
+    max_attempts: Annotated[int, Process.SEVERAL] = Field(
+        3, gt=0, description="Crashes after which a shard is marked failed."
+    )
+    max_errors: Annotated[int, Process.SEVERAL] = Field(
         8,
         gt=0,
         description="Errors of a network, disk or service after which a shard is marked failed. Until then it is tried again "
         "after 5, 20, 80, … s.",
     )
-    checkpoint_mib: int = Field(
+    checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,
         ge=0,
         description="Limit on the checkpoints that a run stores in Redis. Further ones go to the output's storage.",
     )
-    stop_seconds: float = Field(
+    stop_seconds: Annotated[float, Process.WORKER] = Field(
         8.0,
         gt=0,
         description="Time that a worker has to finish its batch or upload after a signal to stop.",
     )
-    stall_seconds: float = Field(
+    stall_seconds: Annotated[float, Process.WORKER] = Field(
         900.0,
         gt=0,
         description="Time without progress after which a worker's process is replaced, because its device hangs.",
     )
-    state_dir: Path = Field(
+    state_dir: Annotated[Path, Process.SEVERAL] = Field(
         Path(platformdirs.user_state_dir("shardsift")),
         description="Folder for the Redis data and logs of `producer run`, the history of `producer flower` and the results of "
         "`worker tune`.",
     )
-    scratch_dir: Path | None = Field(
+    scratch_dir: Annotated[Path | None, Process.WORKER] = Field(
         None, description="Folder in which workers build output files. Unset: the system's temporary folder."
     )
-    flower_auth: str | None = Field(
+    flower_auth: Annotated[str | None, Process.PRODUCER] = Field(
         None, description="user:password for Flower. Unset: generated and printed at the start."
     )
-    flower_auth_file: Path | None = Field(None, description="File with user:password for Flower.")
+    flower_auth_file: Annotated[Path | None, Process.PRODUCER] = Field(
+        None, description="File with user:password for Flower."
+    )
 
     @field_validator("device")
     @classmethod

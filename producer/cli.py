@@ -81,7 +81,10 @@ def run(
     _run(_planned(options), workers=workers, verify=verify, as_json=as_json)
 
 
-@cli.command(rich_help_panel="Runs", epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5")
+@cli.command(
+    rich_help_panel="Runs",
+    epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'",
+)
 def refilter(
     target: Annotated[
         str,

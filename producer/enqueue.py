@@ -11,7 +11,7 @@ from fleet.ledger import Counts, Ledger
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output
-from fleet.storage.output import Output, Recovered
+from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.plan import Plan
 from producer.same_run import changed_files_told, same_run
@@ -72,7 +72,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     )
 
 
-def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
+def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
     """What a published output has lost, if the ledger was lost too; those shards are scored again."""
     mark = output.published() if recovered.partial else None
     if mark is None or mark.run_id != spec.run_id:

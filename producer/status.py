@@ -13,7 +13,7 @@ from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, lines_of
-from fleet.storage.opening import staged_files_stay
+from fleet.storage.opening import output_class
 from fleet.workers import WorkerState, list_workers
 from producer.finalizer.publish import inspect_published
 
@@ -187,8 +187,7 @@ def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
 
 
 def _checked(status: RunStatus, *, hashes: bool) -> Checked:
-    """The Hub reports the sha256 of each file without reading it."""
-    return Checked.SHA256 if hashes or not staged_files_stay(status.output_uri) else Checked.SIZES
+    return Checked.SHA256 if hashes or output_class(status.output_uri).lists_sha256 else Checked.SIZES
 
 
 def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:

@@ -12,9 +12,9 @@ from worker.scoring.quiet import quiet_transformers
 
 
 def load_model(settings: Settings) -> SequenceClassifier:
-    """Raises ModelError, or ParityError where the fast way does not give the model's own scores.
+    """Load the model. Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores.
 
-    Raises ShardsiftError for a folder whose files are not those of the revision in the settings.
+    Raises ShardsiftError if the files of a model folder are not those of the revision in the settings.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
     revision = settings.model_revision

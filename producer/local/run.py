@@ -21,7 +21,7 @@ from fleet.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
-from producer.finalizer.app import ONLY_RUN
+from producer.finalizer.program import ONLY_RUN
 from producer.local.processes import Child, running, terminate
 from producer.local.redis_server import embedded_redis
 from producer.plan import Plan

@@ -1,5 +1,7 @@
 """Settings come from the environment, and the password of a file gets into both URLs."""
 
+import re
+from collections import defaultdict
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -8,8 +10,9 @@ from kombu.utils.url import parse_url
 from pydantic import ValidationError
 
 from fleet.errors import UsageError
-from fleet.settings import Settings
+from fleet.settings import Process, Settings
 
+ROOT = Path(__file__).parents[2]
 ODD_PASSWORD = "p@ss/w:rd #1%?&é"
 
 
@@ -142,3 +145,36 @@ class TestEnvironment:
 
         with pytest.raises(ValidationError, match=name.lower()):
             Settings()
+
+
+class TestProcess:
+    """docs/settings.md groups the settings by the processes that read them, so each group must be true."""
+
+    def test_every_setting_is_grouped_by_the_processes_that_read_it(self) -> None:
+        readers = readers_of_settings()
+
+        grouped = {
+            name: [process for process in Process if process in field.metadata]
+            for name, field in Settings.model_fields.items()
+            if not field.exclude
+        }
+
+        assert grouped == {
+            name: [Process.SEVERAL if len(readers[name]) > 1 else next(iter(readers[name]))] for name in grouped
+        }
+
+
+def readers_of_settings() -> dict[str, set[Process]]:
+    """Which processes have code that reads a setting. Code in fleet/ runs in all of them."""
+    places = {"fleet": set(Process), "producer": {Process.PRODUCER}, "worker": {Process.WORKER}}
+    readers: dict[str, set[Process]] = defaultdict(set)
+    for folder, processes in places.items():
+        for file in (ROOT / folder).rglob("*.py"):
+            in_finalizer = file.is_relative_to(ROOT / "producer/finalizer")
+            for name in re.findall(r"settings(?:\(\))?\.(\w+)", file.read_text()):
+                for setting in _THROUGH.get(name, [name]):
+                    readers[setting] |= {Process.FINALIZER} if in_finalizer else processes
+    return readers
+
+
+_THROUGH = {url: ["redis_url", "redis_password_file"] for url in ("ledger_url", "broker_url")}

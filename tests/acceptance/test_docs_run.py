@@ -1,0 +1,135 @@
+"""The commands of README and tutorial run, as they stand there, in the order of the page.
+
+The Hub is a local one that has the crawl and the classifier under their public names. The classifier is a tiny one, and the
+shards have a few rows. What is not run says why in the page.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from hubserver import HubServer
+from support.fleet import Fleet
+from support.orders import Faults
+from support.pages import script_of
+from support.processes import BIN
+
+CRAWL = "CC-MAIN-2024-10"
+
+
+@pytest.fixture
+def hub(shards: Path, tiny_model: Path, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as hub:
+        crawl = tmp_path / "crawl" / "data" / CRAWL
+        _copy(shards, crawl, count=2)
+        hub.create_repo("HuggingFaceFW/fineweb")
+        hub.add_folder("HuggingFaceFW/fineweb", crawl.parents[1], message="a crawl")
+        hub.create_repo("HuggingFaceFW/fineweb-edu-classifier", "model")
+        hub.add_folder("HuggingFaceFW/fineweb-edu-classifier", tiny_model, repo_type="model", message="a classifier")
+        yield hub
+        assert hub.handler_errors == []
+
+
+@pytest.fixture
+def shell(fleet: Fleet, hub: HubServer, tmp_path: Path) -> "Shell":
+    environment = {**fleet.environment, **hub.client_env(tmp_path / "home", hub.token("ada")), "OMP_NUM_THREADS": "1"}
+    del environment["HF_HUB_OFFLINE"], environment["REDIS_URL"]
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    return Shell(folder, environment)
+
+
+class Shell:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
+            **environment,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+        }
+
+    def run(self, script: str, *, seconds: float = 240) -> str:
+        """What it prints. Fails if the script does, or takes longer. Nothing that it starts is left behind."""
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            pytest.fail(f"Not done after {seconds} s:\n{output}")
+        assert process.returncode == 0, output
+        return output
+
+
+def _copy(shards: Path, folder: Path, *, count: int) -> None:
+    folder.mkdir(parents=True)
+    for shard in sorted(shards.glob("*.parquet"))[:count]:
+        shutil.copy(shard, folder)
+
+
+def test_the_commands_of_the_readme_run(
+    shell: Shell, fleet: Fleet, faults: Faults, hub: HubServer, shards: Path
+) -> None:
+    """The run on one machine loads the classifier. The fleet scores with the stand-in, which loads at once."""
+    _copy(shards, shell.folder / "shards", count=2)
+    script = script_of(
+        "README.md",
+        instead={
+            "export REDIS_URL=redis://:password@10.0.0.5:6379/0 HF_TOKEN=hf_your_token": exports(
+                REDIS_URL=fleet.redis_url, **faults.environment
+            ),
+            "    # from any machine\nproducer status": " --wait\nproducer status",
+        },
+    )
+
+    said = shell.run(script)
+
+    assert "\nsound\n" in said
+    assert pq.read_table(shell.folder / "kept/data").num_rows > 5
+    assert f"data/{CRAWL}/000_00001.parquet" in hub.files("ada/fineweb-CC-MAIN-2024-10-fineweb-edu-classifier")
+
+
+def exports(**variables: str) -> str:
+    return "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+@pytest.mark.slow  # it starts some thirty processes, each a second or two of CPU
+def test_the_commands_of_the_tutorial_run(
+    shell: Shell, fleet: Fleet, hub: HubServer, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """By the stand-in scorer, whose batches take long enough to kill a worker between two of them."""
+    stand_in = Faults(tmp_path / "slow-scorer")
+    stand_in.use_stand_in(seconds_a_batch=0.2)
+    _copy(shards, shell.folder / "demo-output/shards", count=8)
+    shutil.copytree(tiny_model, shell.folder / "demo-output/classifier")
+    script = script_of(
+        "docs/tutorial.md",
+        instead={
+            "export REDIS_URL=redis://127.0.0.1:6379/0 HF_TOKEN=hf_your_token": exports(REDIS_URL=fleet.redis_url),
+            "SHARDSIFT_LEASE_SECONDS=10": "SHARDSIFT_LEASE_SECONDS=2",
+            "hf://datasets/your-name/": "hf://datasets/ada/",
+        },
+    )
+
+    said = shell.run(f"{exports(**stand_in.environment)}\n{script}", seconds=600)
+
+    assert said.count("\nidentical\n") == 2
+    assert said.count("\nsound\n") == 2
+    kept, fewer = (pq.read_table(shell.folder / folder / "data").num_rows for folder in ("kept", "kept-4"))
+    assert kept > fewer > 0
+    assert "data/000_00007.parquet" in hub.files("ada/demo-kept")
