@@ -15,7 +15,6 @@ from pathlib import Path
 
 from chaos.place import Variant, prepare
 from chaos.power import Disk
-from chaos.server import RedisServer
 from chaos.undisturbed import check_each_row_is_there_once
 from fleet.broker import make_app
 from fleet.ledger import Ledger
@@ -26,6 +25,7 @@ from producer.options import RunOptions
 from producer.plan import Plan, plan_run
 from support.orders import STAND_IN
 from support.outputs import data_digests, manifest_lines
+from support.redis_servers import RedisServer, redis_server
 from support.waiting import wait_until
 
 _SHARDS, _ROWS, _WINDOW_ROWS = 12, 24, 8
@@ -62,9 +62,8 @@ def trials(folder: Path, seed: int, numbers: Sequence[int]) -> list[Trial]:
     logging.basicConfig(filename=folder / "log", level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     scratch = folder / "scratch"
     scratch.mkdir()
-    with RedisServer(folder / "redis") as server:
+    with redis_server(folder / "redis") as server:
         os.environ |= _ENVIRONMENT | {"REDIS_URL": server.url, "SHARDSIFT_SCRATCH_DIR": str(scratch)}
-        wait_until(lambda: server.answers, description="Redis answers")
         with _Arena.opened(folder, place.variants[1], place.model, server) as arena:
             done = [arena.trial(number, random.Random(f"{seed} power {number}")) for number in numbers]
             return [replace(trial, broken=(*trial.broken, *arena.late_problems(trial.number))) for trial in done]
@@ -125,8 +124,7 @@ class _Arena:
         was_published = self._ledger.publication(run.run_id) is not None
         loss = self._disk.fail(rng, began_at=run.began_at)
         time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
-        self._server.start_again()
-        wait_until(lambda: self._server.answers, description="Redis starts with what the power failure left")
+        self._server.start()
         began = time.time()
         broken = self._why_not_published(run) or self._problems(run)
         self._forget_old_runs()

@@ -17,10 +17,8 @@ from chaos.kinds import Fault
 from chaos.place import Variant
 from chaos.power import Disk
 from chaos.promises import Broken, Promise
-from chaos.proxy import Network
 from chaos.runs import Run, enqueue_command
 from chaos.schedule import Schedule
-from chaos.server import RedisServer
 from chaos.service import Service
 from chaos.victims import Finalizer, RedisVictim, Worker
 from fleet.ledger import Ledger
@@ -28,6 +26,8 @@ from fleet.model import SEQUENCE_CLASSIFIER
 from hubserver import HubServer
 from support.orders import STAND_IN, Faults
 from support.processes import BIN
+from support.proxy import Network
+from support.redis_servers import RedisServer, redis_server
 
 _COPY_SECONDS = 2.0  # between two copies of Redis' data
 _MARK = "SHARDSIFT_CHAOS"  # in the environment of every process of a storm, and so of what they start
@@ -80,7 +80,7 @@ class ChaosFleet:
     def started(cls, folder: Path, plan: FleetPlan, model: Path, hub: HubServer, schedule: Schedule) -> Iterator[Self]:
         folder.mkdir()
         with ExitStack() as stack:
-            server = stack.enter_context(RedisServer(folder / "redis"))
+            server = stack.enter_context(redis_server(folder / "redis"))
             network = stack.enter_context(Network())
             fleet = cls(folder, plan, model, hub, server, schedule)
             stack.callback(fleet.ledger.redis.close)

@@ -65,7 +65,7 @@ def _write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> None:
 
 
 def _write_poison(template: Path, path: Path, action: str) -> None:
-    """In the midst of a shard, so that some windows are scored before."""
+    """In the middle of a shard, so that some windows are scored before."""
     table = pq.read_table(template)
     texts = [f"{path.stem} {row}" for row in range(len(table))]
     texts[len(texts) // 2] = f"POISON:{action}|{path.stem}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.server import RedisServer
+from support.redis_servers import RedisServer
 
 _OLDEST_SECONDS = 60.0
 _RESTORED = 0.5  # of the failures; in the others the end of the file is cut
@@ -48,7 +48,7 @@ class Disk:
             return
         self._number += 1
         copy = self._folder / str(self._number)
-        with self._server.still():
+        with self._server.frozen():
             shutil.copytree(self._server.data, copy, ignore=_UNFINISHED)
         self._copies.append((now, copy))
         while now - self._copies[0][0] > _OLDEST_SECONDS:

@@ -2,26 +2,29 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from chaos.events import Event
 from chaos.kinds import Fault, Kind
 
 _HOLDERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.FREEZE)
 _OUTAGES = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)
-_AFTER_OUTAGE_SECONDS = 3.0  # in which clients may still wait for their next try to connect
-_REWOUND_SECONDS = 90.0  # before a power loss: what was claimed then may be claimed and scored again
+_AFTER_OUTAGE_SECONDS = 3.0  # clients may wait this long before they connect again
+_REWOUND_SECONDS = 90.0  # claims in this time before a power loss may be forgotten and made again
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """After a fault that hit a worker which held a shard, until that shard was claimed anew; after one of Redis, from its
-    first answer until any shard was claimed; after one of a finalizer, until the next look of one at the ledger.
+    """The time from a fault until the fleet had recovered from it.
 
-    `due_seconds` is when a sweep or the parent had the shard sent anew; the rest is the wait for a worker that is free.
-    `ended_seconds` is when the last process of the victim was gone. `is_calm` where no fault of Redis or of the finalizers
-    was in between: only then bounds can hold.
+    For a worker that held a shard: until that shard is claimed again. For Redis: from its first answer until any shard is
+    claimed. For a finalizer: until a finalizer next looks at the ledger.
+
+    `due_seconds` is the time until a sweep or the parent sent the shard again; the rest is the wait for a free worker.
+    `ended_seconds` is the time until the last process of the victim was gone. `is_calm` says that no fault of Redis or of
+    the finalizers interfered. Bounds apply only then.
     """
 
     kind: Kind
@@ -36,10 +39,10 @@ class Recovery:
 
 
 class History:
-    """What was noted, arranged so that what was at a moment is found."""
+    """The recorded events, indexed by shard, worker and time."""
 
     def __init__(self, events: Sequence[Event], finalizer_pids: set[int]) -> None:
-        self.claims: dict[tuple[str, str], list[Event]] = defaultdict(list)  # of a shard of a run
+        self.claims: dict[tuple[str, str], list[Event]] = defaultdict(list)  # by run and shard
         self.by_owner: dict[tuple[str, int], list[Event]] = defaultdict(list)  # worker and pid of its parent → claims
         self.ends: dict[str, Event] = {}  # token → the end of that claim
         self.dues: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -63,7 +66,7 @@ class History:
                 self.looks.append(event.at)
 
     def held(self, worker: str, parent_pid: int, at: float) -> Event | None:
-        """The claim that this worker held then."""
+        """The claim that this worker held at that time."""
         claims = self.by_owner[worker, parent_pid]
         before = claims[: bisect_right([claim.at for claim in claims], at)]
         if not before or (before[-1].token in self.ends and self.ends[before[-1].token].at <= at):
@@ -74,31 +77,48 @@ class History:
 def recoveries(
     faults: Sequence[Fault], history: History, *, sweep_seconds: float, damaged: Collection[tuple[str, str]] = ()
 ) -> list[Recovery]:
-    """Of the faults that had something to recover from: a worker between two shards loses none.
+    """The recoveries from all faults that had an effect. A worker that is hit between two shards loses none.
 
-    `damaged` are shards by their runs whose files met a fault, so that what was scored is scored again: none is calm.
+    `damaged` has the run and name of shards whose files met a fault. They are scored again for that reason, so their
+    recoveries are never calm.
     """
-    unrest = [
+    unrest = tuple(
         (
             fault.at - (_REWOUND_SECONDS if fault.kind == Kind.POWER else 0.0),
             (fault.over_at or fault.at) + _AFTER_OUTAGE_SECONDS,
         )
         for fault in faults
         if fault.kind in _OUTAGES
-    ]
-    found = (_recovery(fault, history, unrest, sweep_seconds, damaged) for fault in faults)
+    )
+    calm = _Calm(unrest=unrest, damaged=damaged, looks=history.looks, sweep_seconds=sweep_seconds)
+    found = (_recovery(fault, history, calm) for fault in faults)
     return [recovery for recovery in found if recovery]
 
 
-def _recovery(
-    fault: Fault,
-    history: History,
-    unrest: Sequence[tuple[float, float]],
-    sweep_seconds: float,
-    damaged: Collection[tuple[str, str]],
-) -> Recovery | None:
+@dataclass(frozen=True, kw_only=True)
+class _Calm:
+    """Tells whether a recovery was disturbed by anything but its own fault. If it was, no bound on its time holds."""
+
+    unrest: Sequence[tuple[float, float]]  # from and until when faults of Redis had an effect
+    damaged: Collection[tuple[str, str]]
+    looks: Sequence[float]  # of finalizers at the ledger
+    sweep_seconds: float
+
+    def holds(self, held: Event, *, fault_at: float, until: float) -> bool:
+        """Whether nothing disturbed the shard of this claim until it was claimed again."""
+        is_damaged = (held.run, held.shard) in self.damaged
+        in_unrest = any(begin <= until and end >= held.at for begin, end in self.unrest)
+        return not is_damaged and not in_unrest and self._is_swept(fault_at, until)
+
+    def _is_swept(self, since: float, until: float) -> bool:
+        """Whether finalizers looked as often as they should in that time."""
+        within = [since, *(look for look in self.looks if since < look < until), until]
+        return all(after - before <= 2 * self.sweep_seconds for before, after in pairwise(within))
+
+
+def _recovery(fault: Fault, history: History, calm: _Calm) -> Recovery | None:
     if fault.kind in _HOLDERS:
-        return _of_holder(fault, history, unrest, sweep_seconds, damaged)
+        return _of_holder(fault, history, calm)
     if fault.kind in _OUTAGES and fault.over_at:
         return _simple(fault, fault.over_at, history.claimed_at)
     if fault.kind == Kind.FINALIZER:
@@ -106,18 +126,12 @@ def _recovery(
     return None
 
 
-def _of_holder(
-    fault: Fault,
-    history: History,
-    unrest: Sequence[tuple[float, float]],
-    sweep_seconds: float,
-    damaged: Collection[tuple[str, str]],
-) -> Recovery | None:
+def _of_holder(fault: Fault, history: History, calm: _Calm) -> Recovery | None:
     held = history.held(fault.victim, fault.pid, fault.at)
     if held is None:
         return None
     again = _first_after(fault.at, [claim.at for claim in history.claims[held.run, held.shard]])
-    if again is None:  # it was done before it died, or goes on after a freeze
+    if again is None:  # the shard was done before the kill, or the worker continued after a freeze
         return None
     due = _first_after(fault.at, history.dues[held.run, held.shard])
     return Recovery(
@@ -129,9 +143,7 @@ def _of_holder(
         seconds=again - fault.at,
         due_seconds=due - fault.at if due is not None and due <= again else None,
         ended_seconds=max(0.0, (fault.over_at or fault.at) - fault.at),
-        is_calm=(held.run, held.shard) not in damaged
-        and _is_calm(held.at, again, unrest)
-        and _is_swept(fault.at, again, history.looks, sweep_seconds),
+        is_calm=calm.holds(held, fault_at=fault.at, until=again),
     )
 
 
@@ -154,17 +166,3 @@ def _simple(fault: Fault, since: float, moments: Sequence[float]) -> Recovery | 
 
 def _first_after(at: float, moments: Iterable[float]) -> float | None:
     return next((moment for moment in moments if moment > at), None)
-
-
-def _is_calm(since: float, until: float, unrest: Sequence[tuple[float, float]]) -> bool:
-    return not any(begin <= until and end >= since for begin, end in unrest)
-
-
-def _is_swept(since: float, until: float, looks: Sequence[float], sweep_seconds: float) -> bool:
-    """Whether some finalizer looked as often as it should all the while."""
-    within = [since, *(look for look in looks if since < look < until), until]
-    return all(after - before <= 2 * sweep_seconds for before, after in _pairs(within))
-
-
-def _pairs(moments: Sequence[float]) -> Iterator[tuple[float, float]]:
-    return zip(moments, moments[1:], strict=False)

@@ -12,14 +12,13 @@ _STOP_SECONDS = 20.0
 
 
 class Service:
-    """One command. Each process it had is the leader of a session and group of its own; `past_pids` are those before."""
+    """One command. Each of its processes leads its own session and process group."""
 
     def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
         self._command = list(command)
         self._environment = environment
         self._running = ExitStack()
         self.log = log
-        self.past_pids: list[int] = []
         self.process: Child
 
     @property
@@ -31,14 +30,13 @@ class Service:
         return self.process.poll() is None
 
     def start(self) -> None:
-        """To be called in the main thread: the kernel ends what a thread started when that thread ends."""
+        """Call this in the main thread: the kernel ends a process when the thread that started it ends."""
         self.process = self._running.enter_context(
             running(self._command, log=self.log, stop_seconds=_STOP_SECONDS, environment=self._environment)
         )
 
     def start_again(self) -> None:
-        """After the process is gone."""
-        self.past_pids.append(self.pid)
+        """Start it again after its process has ended."""
         self._running.close()
         self.start()
 
@@ -47,5 +45,5 @@ class Service:
             os.killpg(self.pid, number)
 
     def stop(self) -> None:
-        """Stop it with SIGTERM; with SIGKILL if that takes too long."""
+        """Stop it with SIGTERM, and with SIGKILL if that takes too long."""
         self._running.close()

@@ -59,8 +59,8 @@ class SimulatedFleet:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         with Path(os.devnull).open("w") as crash_report:
-            worker_app.child = _Child(self._settings, self._scorer, self._ledger, crash_report)
-            worker_app.child.stopping = self._stopping
+            self._child = _Child(self._settings, self._scorer, self._ledger, crash_report)
+            self._child.stopping = self._stopping
             for thread in self._threads:
                 thread.start()
             try:
@@ -72,7 +72,8 @@ class SimulatedFleet:
                 self._ledger.redis.close()
 
     def _work(self, name: str) -> None:
-        task = SimpleNamespace(request=SimpleNamespace(hostname=f"{name}@simulated"), send_event=_nothing)
+        request = SimpleNamespace(hostname=f"{name}@simulated")
+        task = SimpleNamespace(app=worker_app, child=self._child, request=request, send_event=_nothing)
         self._consume(worker_app, self._queue, lambda fields: score_shard_task.run.__func__(task, **fields))
 
     def _publish(self) -> None:

@@ -15,9 +15,9 @@ import psutil
 from chaos.events import Event
 from chaos.kinds import Fault, Kind, Planned
 from chaos.power import Disk
-from chaos.proxy import Proxy
-from chaos.server import RedisServer
 from chaos.service import Service
+from support.proxy import Proxy
+from support.redis_servers import RedisServer
 
 _LEAVE_SECONDS = 15.0  # SHARDSIFT_STOP_SECONDS and what the parent adds to it, on a busy machine
 _IDLE_SECONDS = 1.0  # for a loaded child to claim a shard
@@ -132,7 +132,7 @@ class Worker:
             case Kind.CUT:
                 self._proxy.cut()
             case Kind.HALF_OPEN:
-                self._proxy.swallow()
+                self._proxy.go_silent()
             case Kind.DELAY:
                 self._proxy.delay(planned.lasts_seconds / 10)
             case _:
@@ -273,7 +273,7 @@ class RedisVictim:
     def _come_back(self) -> None:
         assert self._down
         fault, self._down = self._down[0], None
-        self.server.thaw() if fault.kind == Kind.FREEZE_REDIS else self.server.start_again()
+        self.server.thaw() if fault.kind == Kind.FREEZE_REDIS else self.server.launch()
         self._coming_back = fault
 
 

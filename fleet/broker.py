@@ -12,7 +12,8 @@ from celery import Celery, signals
 from celery.events import EventDispatcher
 from celery.loaders.app import AppLoader
 
-from fleet.redact import all_redacted, redacted
+from fleet.log_format import FleetFormatter
+from fleet.redact import all_redacted
 from fleet.settings import Settings
 
 FIRST, LATER = 0, 5  # message priorities: shards that were started before go ahead of new ones
@@ -27,16 +28,17 @@ class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
         return self.import_module(module, package=package)
 
 
-def make_app(name: str, settings: Settings, **overrides: Any) -> Celery:
+def make_app(name: str, settings: Settings, *, is_current: bool = True, **overrides: Any) -> Celery:
     """Create a Celery app on the fleet's Redis. `overrides` are the Celery settings of one kind of process.
 
-    Without a Redis URL the app has no broker, so that it can still be imported and print its help.
+    Without a Redis URL the app has no broker, so that it can still be imported and print its help. An app for a user's own
+    process must not become Celery's current app, because the user's tasks may belong to another.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
-    app = Celery(name, broker=settings.broker_url, loader=InstalledModules)
+    app = Celery(name, broker=settings.broker_url, loader=InstalledModules, set_as_current=is_current)
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
-        is_set_up.connect(_redact_log)
+        is_set_up.connect(_set_log_format)
     app.conf.update(
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_SECONDS,
@@ -97,21 +99,10 @@ class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]
         return super().publish(type, all_redacted(fields), *arguments, **options)
 
 
-class _RedactingFormatter(logging.Formatter):
-    """Wraps another formatter, because a traceback becomes text only when it is formatted."""
-
-    def __init__(self, inner: logging.Formatter) -> None:
-        super().__init__()
-        self._inner = inner
-
-    def format(self, record: logging.LogRecord) -> str:
-        return redacted(self._inner.format(record))
-
-
-def _redact_log(logger: logging.Logger, **_: Any) -> None:
+def _set_log_format(logger: logging.Logger, **_: Any) -> None:
     for handler in logger.handlers:
-        if handler.formatter and not isinstance(handler.formatter, _RedactingFormatter):
-            handler.setFormatter(_RedactingFormatter(handler.formatter))
+        if handler.formatter and not isinstance(handler.formatter, FleetFormatter):
+            handler.setFormatter(FleetFormatter(handler.formatter))
 
 
 def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:

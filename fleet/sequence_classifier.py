@@ -1,6 +1,6 @@
 """The light half of the scorer `sequence-classifier`: find a model and pin its revision, without loading it.
 
-Producers and workers both ask here, so that the queue of a run and the queue of a worker are named by the same revision.
+Producers and workers both use it, so that they name the queue of a model by the same revision.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from fleet.model import Model, folder_revision, is_folder_revision, short_revisi
 from fleet.scorers import ScorerKind
 from fleet.storage.errors import translated
 
-_DEFAULT_LABELS = 2  # transformers' default where a config names no labels
+_DEFAULT_LABELS = 2  # transformers' default if a config names no labels
 
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
-    """The sequence classifier of that name, at one commit. Raises UsageError where there is none."""
+    """The sequence classifier of that name, pinned to a commit. Raises UsageError if there is none."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return _from_folder(folder.resolve(), revision)
@@ -37,10 +37,10 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
 
 @contextmanager
 def unchanged_folder(name: str, revision: str | None) -> Iterator[None]:
-    """For a block that reads the files of a model folder: raises ShardsiftError where they are not those of `revision`.
+    """Check that the files of a model folder are those of `revision`. Raises ShardsiftError if they are not.
 
-    They are digested before the block and after it, so that those that were read between are meant. Does nothing about a Hub
-    model, whose commit names its files, nor where no revision is known.
+    Computes the digest before and after the block, so it covers the files that the block reads. Does nothing for a Hub
+    model, whose files are fixed by its commit, or if the revision is not known.
     """
     folder = Path(name)
     if not (revision and is_folder_revision(revision)):
@@ -59,16 +59,16 @@ def _check_unchanged(folder: Path, revision: str) -> None:
 
 def _changed(folder: Path, revision: str, found: str) -> ShardsiftError:
     return ShardsiftError(
-        f"The files of the model folder {folder} have changed: they were {short_revision(revision)}, "
-        f"and are {short_revision(found)} now. "
-        "Scores of the two must not be mixed in a run. Put the files back, or enqueue again."
+        f"The files of the model folder {folder} have changed: the revision was {short_revision(revision)} "
+        f"and is now {short_revision(found)}. "
+        "A run must not mix scores of both. Restore the files, or enqueue again."
     )
 
 
 def revision_of_folder(folder: Path) -> str:
-    """What a folder has for a commit: a digest of the names and bytes of all files in the folder itself.
+    """The revision of a model folder: a digest of the names and contents of its files, without subfolders and hidden files.
 
-    Raises UsageError where a file cannot be read.
+    Raises UsageError if a file cannot be read.
     """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
@@ -87,7 +87,7 @@ def _file_digest(path: Path) -> str:
 def _from_folder(folder: Path, revision: str | None) -> Model:
     if not (folder / "config.json").is_file():
         raise UsageError(
-            f"The folder {folder} has no config.json, so it is no model. Name a model folder with --model."
+            f"The folder {folder} has no config.json, so it is not a model. Name a model folder with --model."
         )
     if revision and not is_folder_revision(revision):
         raise UsageError(f"A folder has no revisions: leave out --revision for the model {folder}.")
@@ -130,7 +130,7 @@ def _hub_config(name: str, commit: str) -> dict[str, Any]:
     try:
         return _read_config(Path(hf_hub_download(name, "config.json", revision=commit)), name)
     except RemoteEntryNotFoundError as error:
-        raise UsageError(f"The repository {name} has no config.json, so it is no transformers model.") from error
+        raise UsageError(f"The repository {name} has no config.json, so it is not a transformers model.") from error
 
 
 def _read_config(file: Path, name: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _read_config(file: Path, name: str) -> dict[str, Any]:
         raise UsageError(
             f"The config.json of {name} cannot be read ({error.strerror}). Let this user read it."
         ) from error
-    except (ValueError, TypeError) as error:  # no JSON, no text, or no object
+    except (ValueError, TypeError) as error:  # not text, not JSON, or not an object
         raise UsageError(f"The config.json of {name} cannot be read: {error}.") from error
 
 
@@ -148,7 +148,7 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     architectures = config.get("architectures") or []
     if architectures and not any("ForSequenceClassification" in architecture for architecture in architectures):
         raise UsageError(
-            f"{name} is no sequence classifier: its config.json says {', '.join(architectures)}. "
+            f"{name} is not a sequence classifier: its config.json says {', '.join(architectures)}. "
             "Name a model whose architecture ends in ForSequenceClassification."
         )
     if "id2label" in config:

@@ -5,7 +5,7 @@ A setting must never change what a run publishes; that belongs in the RunSpec.
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import platformdirs
@@ -186,13 +186,19 @@ def read_secret(file: Path) -> str:
         raise UsageError(f"The password file {file} cannot be read: {error.strerror}.") from error
 
 
-def read_settings() -> Settings:
-    """Read the settings from the environment. Raises UsageError that names the variable with an invalid value."""
+def read_settings(**given: Any) -> Settings:
+    """Read the settings from the environment, except for those that are given and not None.
+
+    Raises UsageError that names the variable or the argument with an invalid value.
+    """
+    arguments = {name: value for name, value in given.items() if value is not None}
     try:
-        return Settings()
+        return Settings(**arguments)
     except ValidationError as error:
         wrong = error.errors()[0]
         name = str(wrong["loc"][0])
+        if name in arguments:
+            raise UsageError(f"{name}={arguments[name]!r} is wrong: {wrong['msg']}.") from error
         variable = name if name.isupper() else f"SHARDSIFT_{name.upper()}"
         raise UsageError(f"The environment variable {variable} has a wrong value: {wrong['msg']}.") from error
 

@@ -3,8 +3,8 @@
 Each subcommand imports what it needs when it runs, so that help appears at once.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +25,6 @@ from producer.options import RunOptions, with_run_options
 if TYPE_CHECKING:
     from fleet.ledger import Ledger
     from fleet.settings import Settings
-    from fleet.spec import RunSpec
     from producer.enqueue import Enqueued
     from producer.plan import Plan
     from producer.status import RunStatus
@@ -119,11 +118,13 @@ def refilter(
     Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
     with that filter would publish. The same command resumes an interrupted run.
     """
+    from fleet.settings import read_settings
+    from producer.opening import published_output_of
     from producer.plan import Choice
     from producer.refilter import RefilterOptions, plan_refilter
     from producer.target import is_place
 
-    uri, earlier = (target, None) if is_place(target) else _published_output_of(target)
+    uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RefilterOptions(
         choice=Choice(min_score=min_score, where=where, keep_all=keep_all),
         output_uri=output,
@@ -149,11 +150,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
-    from producer.status import looked_at, run_status
+    from producer.api import status as find_status
 
-    with _open_ledger_of(run_id) if run_id else _open_ledger() as (settings, ledger):
-        found = run_status(ledger, run_id or _newest(ledger), is_of_this_machine=settings.redis_is_embedded)
-        _report(looked_at(ledger, found, hashes=verify), as_json=as_json)
+    _report(find_status(run_id, verify=verify), as_json=as_json)
 
 
 @cli.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
@@ -247,12 +246,10 @@ def verify(
     Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
     is lost, and 2 if shardsift has published nothing there.
     """
+    from producer.api import verify as verify_output
     from producer.status import ExitCode
-    from producer.target import is_place
-    from producer.verify.verify import verify as verify_output
 
-    uri, published_run = (target, None) if is_place(target) else _output_of(target)
-    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
+    found = verify_output(target, source=tuple(source or ()))
     if as_json:
         print_json(found.as_json())
     else:
@@ -381,53 +378,12 @@ def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> N
     _report(ended, as_json=as_json)
 
 
-@contextmanager
-def _open_ledger() -> "Iterator[tuple[Settings, Ledger]]":
+def _open_ledger() -> "AbstractContextManager[tuple[Settings, Ledger]]":
     """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
-    from fleet.ledger import Ledger
     from fleet.settings import read_settings
-    from producer.local.run import machine_redis
+    from producer.opening import open_ledger
 
-    with machine_redis(read_settings(), create=False) as settings:
-        yield settings, Ledger.connect(settings)
-
-
-@contextmanager
-def _open_ledger_of(run_id: str) -> "Iterator[tuple[Settings, Ledger]]":
-    """Open the ledger and check that it has this run. Raises UsageError if not, or if the id names a folder."""
-    from producer.target import no_folder_told, refuse_place
-
-    refuse_place(run_id)
-    with ExitStack() as stack:
-        with no_folder_told(run_id):
-            settings, ledger = stack.enter_context(_open_ledger())
-            ledger.spec(run_id)
-        yield settings, ledger
-
-
-def _newest(ledger: "Ledger") -> str:
-    from fleet.errors import UsageError
-
-    for run_id in ledger.run_ids():
-        return run_id
-    raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
-
-
-def _output_of(run_id: str) -> tuple[str, str | None]:
-    """The URI of a run's output, and the run's id if it is published according to the ledger."""
-    with _open_ledger_of(run_id) as (_, ledger):
-        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
-
-
-def _published_output_of(run_id: str) -> "tuple[str, RunSpec]":
-    """The URI of a published run's output, and its spec. Raises UsageError if the ledger does not call it published."""
-    from fleet.errors import UsageError
-
-    with _open_ledger_of(run_id) as (_, ledger):
-        spec = ledger.spec(run_id)
-        if ledger.publication(run_id) is None:
-            raise UsageError(f"Run {run_id} is not published yet: producer status {run_id}")
-        return spec.output_uri, spec
+    return open_ledger(read_settings())
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:

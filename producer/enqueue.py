@@ -5,18 +5,19 @@ from dataclasses import dataclass
 
 from celery import Celery
 
+from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.ledger import Counts, Ledger
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output
-from fleet.storage.output import Output, Recovered
+from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.plan import Plan
 from producer.same_run import changed_files_told, same_run
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Enqueued:
     """What enqueueing did: how many shards are new to the ledger, and how the run stands now.
 
@@ -25,12 +26,17 @@ class Enqueued:
     """
 
     run_id: str
+    output_uri: str
     queue: str
     added: int
     restored: int
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
+
+    def __repr__(self) -> str:
+        shards = counted(self.counts.shards, "shard")
+        return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done; {self.output_uri}>"
 
 
 def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, verify: bool = False) -> Enqueued:
@@ -56,6 +62,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(
         run_id=spec.run_id,
+        output_uri=spec.output_uri,
         queue=spec.queue,
         added=added,
         restored=restored,
@@ -65,7 +72,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     )
 
 
-def _losses(output: Output, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
+def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
     """What a published output has lost, if the ledger was lost too; those shards are scored again."""
     mark = output.published() if recovered.partial else None
     if mark is None or mark.run_id != spec.run_id:

@@ -14,9 +14,12 @@ _LOOK_SECONDS = 0.5
 _LINE_SECONDS = 10.0
 
 
-def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunStatus:
-    """Block until nothing more will happen by itself. `on_look` is called twice a second; its exceptions propagate."""
-    console = Console(stderr=True)
+def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None], progress: bool = True) -> RunStatus:
+    """Block until nothing more will happen by itself. `on_look` is called twice a second; its exceptions propagate.
+
+    Without `progress` nothing is printed.
+    """
+    console = Console(stderr=True, quiet=not progress)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -27,12 +30,12 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None]) -> RunSta
         TextColumn("{task.fields[rows]}"),
         console=console,
         disable=not console.is_terminal,
-    ) as progress:
-        bar = progress.add_task(run_id, total=None, rows="")
+    ) as shown:
+        bar = shown.add_task(run_id, total=None, rows="")
         next_line = 0.0
         while True:
             status = run_status(ledger, run_id)
-            progress.update(bar, total=status.counts.shards, completed=status.counts.done, rows=progress_line(status))
+            shown.update(bar, total=status.counts.shards, completed=status.counts.done, rows=progress_line(status))
             if status.is_over:
                 return status
             if not console.is_terminal and time.monotonic() >= next_line:

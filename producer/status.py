@@ -13,7 +13,7 @@ from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, lines_of
-from fleet.storage.opening import staged_files_stay
+from fleet.storage.opening import output_class
 from fleet.workers import WorkerState, list_workers
 from producer.finalizer.publish import inspect_published
 
@@ -38,9 +38,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunStatus:
-    """The current state of a run, from the ledger and its workers."""
+    """The current state of a run, from the ledger and its workers. As text it is what `producer status` prints."""
 
     run_id: str
     output_uri: str
@@ -62,6 +62,16 @@ class RunStatus:
     error_reasons: dict[str, int] = field(
         default_factory=dict
     )  # reason → errored rows, if it was checked; most rows first
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        return (
+            f"<RunStatus {self.word}: {counts.done:,} of {counted(counts.shards, 'shard')} done, "
+            f"{counts.rows_in:,} rows in, {counts.rows_kept:,} kept; {self.run_id}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([*status_lines(self), *what_next(self)])
 
     @property
     def is_published(self) -> bool:
@@ -177,8 +187,7 @@ def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
 
 
 def _checked(status: RunStatus, *, hashes: bool) -> Checked:
-    """The Hub reports the sha256 of each file without reading it."""
-    return Checked.SHA256 if hashes or not staged_files_stay(status.output_uri) else Checked.SIZES
+    return Checked.SHA256 if hashes or output_class(status.output_uri).lists_sha256 else Checked.SIZES
 
 
 def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:

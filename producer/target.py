@@ -1,4 +1,4 @@
-"""What the argument of `producer status` or `producer verify` names: a run, or the place of an output."""
+"""Tell whether the argument of `producer status` or `producer verify` is a run id, or the path or URI of an output."""
 
 import shlex
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ def is_place(target: str) -> bool:
 
 
 def refuse_place(target: str) -> None:
-    """Raises UsageError for a path or URI where a run id is wanted. Names the command that takes it."""
+    """Raises UsageError for a path or URI if a run id is expected. The message names the command that takes a path."""
     if not is_place(target):
         return
     if "://" not in target and not Path(target).expanduser().exists():
         raise UsageError(f"There is no folder {target}, and a run id has no slash. `producer runs` lists the run ids.")
     kind = "a URI" if "://" in target else "a folder" if Path(target).expanduser().is_dir() else "a file"
-    raise UsageError(f"{target} is {kind}; to look at it: producer verify {_as_argument(target)}")
+    raise UsageError(f"{target} is {kind}. To check it, run: producer verify {_as_argument(target)}")
 
 
 @contextmanager
 def no_folder_told(target: str) -> Iterator[None]:
-    """Add to the error about an unknown run that there is no such folder either."""
+    """Extend the error for an unknown run: there is no folder of that name either."""
     try:
         yield
     except UsageError as error:
@@ -33,5 +33,5 @@ def no_folder_told(target: str) -> Iterator[None]:
 
 
 def _as_argument(place: str) -> str:
-    """With a slash, so that it is read as a place also if it is moved or removed meanwhile."""
+    """Add a slash, so that the argument counts as a path even if the folder is removed."""
     return shlex.quote(place if "/" in place or place.startswith((".", "~")) else f"./{place}")

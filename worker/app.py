@@ -4,10 +4,6 @@
 must not import torch.
 """
 
-from typing import Any
-
-from celery import signals
-
 from fleet.broker import make_app
 from fleet.settings import read_settings
 from worker.service.program import ScorerWorker, TakeShardsWhenLoaded
@@ -26,10 +22,3 @@ app = make_app(
 )
 app.Worker = app.subclass_with_self(ScorerWorker)
 app.steps["consumer"].add(TakeShardsWhenLoaded)
-
-
-@signals.worker_process_init.connect
-def _start_child(**_: Any) -> None:
-    from worker.service.child import start_child
-
-    app.child = start_child()

@@ -197,21 +197,16 @@ def train(
 
     Prints a JSON report with the accuracy on the 20 % of the rows that were held out.
     """
-    import pyarrow.parquet as pq
-
     from worker.service.logs import quieten_model_libraries
 
     quieten_model_libraries()
-    from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
-    from worker.training.head import HeadError, fit_head
+    from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
+    from worker.training.head import fit_head
+    from worker.training.labelled import read_labelled
 
-    try:
-        table = pq.read_table(texts, columns=["text", "label"])
-        source = verified_demo_encoder() if encoder == "demo" else encoder
-        report = fit_head(source, table["text"].to_pylist(), table["label"].to_numpy(), output, max_tokens=max_tokens)
-    except (HeadError, DemoEncoderError, OSError, ValueError) as error:
-        typer.echo(f"worker: {error}", err=True)
-        raise typer.Exit(2) from error
+    labelled, labels = read_labelled(texts)
+    source = verified_demo_encoder() if encoder == DEMO_ENCODER else encoder
+    report = fit_head(source, labelled, labels, output, max_tokens=max_tokens)
     typer.echo(json.dumps(dataclasses.asdict(report)))
 
 

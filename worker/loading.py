@@ -3,23 +3,22 @@
 import os
 
 import platformdirs
-from transformers.utils import logging as transformers_logging
 
 from fleet.model import is_folder_revision
 from fleet.sequence_classifier import unchanged_folder
 from fleet.settings import Settings
 from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.quiet import quiet_transformers
 
 
 def load_model(settings: Settings) -> SequenceClassifier:
-    """Raises ModelError, or ParityError where the fast way does not give the model's own scores.
+    """Load the model. Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores.
 
-    Raises ShardsiftError for a folder whose files are not those of the revision in the settings.
+    Raises ShardsiftError if the files of a model folder are not those of the revision in the settings.
     """
-    _quieten_transformers()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
     revision = settings.model_revision
-    with unchanged_folder(settings.model, revision):
+    with quiet_transformers(), unchanged_folder(settings.model, revision):
         return load_scorer(
             settings.model,
             settings.dtype,
@@ -31,9 +30,3 @@ def load_model(settings: Settings) -> SequenceClassifier:
             compile=settings.compile,
             parity_rows=settings.parity_rows,
         )
-
-
-def _quieten_transformers() -> None:
-    """No progress bars that nobody watches."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()

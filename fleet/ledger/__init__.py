@@ -1,7 +1,7 @@
-"""The ledger: the record of every shard's state in Redis, and the only truth about a run.
+"""The ledger: the record of every shard's state, in Redis. It is the only source of truth about a run.
 
-`ledger` has the class; `records` what it gives and takes; `keys` where it is kept; `connect` the way there; `lua/` the
-moves, each of which happens whole or not at all. Knows no Celery: `fleet/dispatch.py` sends messages.
+`ledger` has the class, `records` its arguments and results, `keys` the names of its keys, `connect` the connection, and
+`lua/` one atomic script per transition. Knows no Celery: `fleet/dispatch.py` sends messages.
 """
 
 from fleet.ledger.ledger import Ledger, new_nonce

@@ -1,4 +1,4 @@
-"""The way to the fleet's Redis, with errors that say what to do."""
+"""Connect to the fleet's Redis, with errors that say what to do."""
 
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ OLDEST_REDIS = (6, 2)
 
 
 def connect(settings: Settings) -> redis.Redis:
-    """A client that answers. Raises UsageError if Redis is missing, refuses us or is too old."""
+    """A client with a working connection. Raises UsageError if Redis is missing, refuses the connection or is too old."""
     if settings.ledger_url is None:
         raise UsageError(
             "No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0; "
@@ -25,7 +25,7 @@ def connect(settings: Settings) -> redis.Redis:
             socket_timeout=30,
             health_check_interval=15,
         )
-    except ValueError:  # not shown: of a URL that cannot be split, any part may be the password
+    except ValueError:  # the URL is not shown: if it cannot be parsed, any part of it may be the password
         raise UsageError(
             "REDIS_URL is not a valid Redis URL. Write redis://:password@host:6379/0 and percent-encode special characters."
         ) from None
@@ -41,19 +41,19 @@ def connect(settings: Settings) -> redis.Redis:
 
 
 def _check_version(client: redis.Redis, address: str) -> None:
-    """An older server fails in the middle of a run, with an error about a command that it does not know."""
+    """Refuse an old server now. It would fail in the middle of a run, on a command that it does not know."""
     try:
         version = str(client.info("server")["redis_version"])
-    except (redis.ResponseError, KeyError):  # a service that does not tell
+    except (redis.ResponseError, KeyError):  # a managed service that does not report its version
         return
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
         raise UsageError(
             f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
-            "or set REDIS_URL to another."
+            "or set REDIS_URL to another server."
         )
 
 
 def _address(url: str) -> str:
-    """Host and port, or the socket: what of a URL may be shown. A password can stand before the @ and in the query."""
+    """The host and port, or the socket. Other parts of a URL, before the @ and in the query, may hold the password."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] or parts.path

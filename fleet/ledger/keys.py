@@ -1,4 +1,4 @@
-"""The Redis keys of one run; docs/architecture.md tells what each holds."""
+"""The Redis keys of one run. docs/architecture.md says what each of them holds."""
 
 PREFIX = "shardsift:"
 RUNS = PREFIX + "runs"
@@ -16,7 +16,7 @@ class Keys:
         self.receipts = f"{self.run}:receipts"
 
     def attempts(self, shard: str) -> str:
-        """What is known of the attempts at a shard; with an empty name, the prefix of all such keys."""
+        """The record of the attempts at a shard. With an empty name, the prefix of all such keys."""
         return f"{self.run}:attempts:{shard}"
 
     def scores(self, shard: str) -> str:
@@ -24,6 +24,6 @@ class Keys:
         return f"{self.run}:scores:{shard}"
 
     def of(self, shard: str = "") -> list[str]:
-        """All keys, in the order in which `lua/prelude.lua` takes them."""
+        """All keys, in the order that `lua/prelude.lua` expects."""
         run_wide = [self.run, self.shards, self.waiting, self.sent, self.running, self.failed, self.receipts]
         return [*run_wide, self.attempts(shard), self.scores(shard), REFUSED]

@@ -1,8 +1,8 @@
-"""All reads and writes of a fleet's runs.
+"""All reads and writes of the runs of a fleet.
 
-States go `queued → running → done | failed`; each move is one Lua script on Redis' own clock, so that it happens whole
-or not at all and no worker's clock matters. A claim lasts for a lease and carries a token; a worker that comes back after
-its lease ran out, and another took the shard, finds the token stale.
+The state of a shard goes `queued → running → done | failed`. Each transition is one Lua script, so it is atomic, and it
+uses the clock of Redis, so workers' clocks do not matter. A claim lasts for one lease and carries a fencing token. If a
+worker comes back after its lease expired and another worker claimed the shard, its token is stale and is refused.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,12 +28,12 @@ from fleet.spec import RunSpec
 _SHARD = TypeAdapter(Shard)
 _PUBLICATION = TypeAdapter(Publication)
 _T = TypeVar("_T")
-_BATCH = 200  # shards in one call to Redis, which answers nobody else meanwhile: some milliseconds
+_BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
 _DUE_LIMIT = 1000  # shards of each kind in one answer
-_BACKOFF_SECONDS = 5.0  # after the first error; four times as long after each further one
+_BACKOFF_SECONDS = 5.0  # after the first error; each further error multiplies it by four
 _MAX_BACKOFF_SECONDS = 600.0
-_DAMAGED = "damaged:"  # fields of the run: how often a shard's stored files were found damaged
-_MAX_DAMAGED = 3  # times that a shard's stored files may be found damaged before its output or disk is to blame
+_DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
+_MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
@@ -43,7 +43,7 @@ _SCRIPTS = (
 
 
 class Ledger:
-    """Cheap to make; safe to share between threads. Methods raise redis.RedisError where Redis does not answer."""
+    """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Ledger:
 
     @classmethod
     def connect(cls, settings: Settings) -> "Ledger":
-        """The ledger of the fleet's Redis. Raises UsageError where that is missing or refuses us."""
+        """Connect to the fleet's Redis. Raises UsageError if it is missing or refuses the connection."""
         return cls(
             connect(settings),
             lease_seconds=settings.lease_seconds,
@@ -80,13 +80,13 @@ class Ledger:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """Write a run and the shards it does not have yet; returns how many those were. May run twice; lifts a cancellation."""
+        """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
         added = self.add_shards(spec, shards, now=now)
         self.mark_enqueued(spec.run_id)
         return added
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        """As `create_run`, for a caller that has more to write: nothing is sent or published before `mark_enqueued`."""
+        """As `create_run`, without marking the run as enqueued: no shard is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")
@@ -98,17 +98,17 @@ class Ledger:
         return added
 
     def mark_enqueued(self, run_id: str) -> None:
-        """All shards of the run are written, and what is known of them."""
+        """Note that all shards of the run are written, together with the receipts that were found."""
         self.redis.hset(Keys(run_id).run, "complete", 1)
 
     def is_enqueued(self, run_id: str) -> bool:
-        """Whether it was marked so: a producer may have died midway."""
+        """Whether enqueueing finished. A producer may have died midway."""
         return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        """Record as done what receipts beside the outputs prove, where the ledger has those shards open and unclaimed.
+        """Record shards as done from receipts that were found with the output, if the shards are open and unclaimed.
 
-        Returns how many that were. May run twice.
+        Returns the number of shards recorded. May run twice.
         """
         keys = Keys(run_id)
         prefixes = [keys.attempts(""), keys.scores("")]
@@ -119,11 +119,11 @@ class Ledger:
         return restored
 
     def run_ids(self) -> list[str]:
-        """Newest first."""
+        """All runs, newest first."""
         return self._ordered(RUNS)[::-1]
 
     def spec(self, run_id: str) -> RunSpec:
-        """Raises UsageError for a run that the ledger does not have."""
+        """The spec of a run. Raises UsageError if the ledger does not have the run."""
         spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is None:
             known = ", ".join(self.run_ids()[:5]) or "none"
@@ -154,7 +154,7 @@ class Ledger:
         )
 
     def pace(self, run_id: str) -> Pace:
-        """How fast the run goes, or went."""
+        """How fast the run is, or was."""
         keys = Keys(run_id)
         pipeline = self.redis.pipeline()
         for key in (keys.waiting, keys.sent, keys.running):
@@ -167,9 +167,9 @@ class Ledger:
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
 
     def cancel(self, run_id: str) -> None:
-        """Workers stop at their next batch; nothing is forgotten, and `retry` or `create_run` takes it up again.
+        """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
 
-        Raises UsageError for a run that is published. One that is being published just now ends as published.
+        Raises UsageError if the run is published. A publication that has already begun still succeeds.
         """
         if self._run_script("cancel", Keys(run_id).of(), []) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
@@ -178,9 +178,9 @@ class Ledger:
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
 
     def retry(self, run_id: str, *, done_too: bool = False) -> int:
-        """Queue the failed shards again with fresh tries, and lift a cancellation; returns how many.
+        """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
 
-        With `done_too` every finished shard is scored again: for outputs that were lost before they were published.
+        With `done_too`, done shards are scored again too, for outputs that were lost before they were published.
         """
         keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled")
@@ -190,11 +190,11 @@ class Ledger:
         return sum(self._run_script("retry", keys.of(), [prefix, *batch]) for batch in _batches(names))
 
     def requeue(self, run_id: str, damaged: Mapping[str, str], *, of: Iterable[Receipt] = ()) -> int:
-        """Queue done shards again whose stored files are lost or damaged; `damaged` says by name what is wrong.
+        """Queue done shards again whose stored files are lost or damaged. `damaged` maps their names to the reason.
 
-        Their rows count no more, and the run is no longer published. The next claim gets the old receipt as `previous`.
-        After three times a shard is failed. A shard that was done again since the receipts `of` were read is left.
-        Returns how many shards it was.
+        Their rows leave the totals, and the run is no longer published. The next claim gets the old receipt as `previous`.
+        A shard that is found damaged three times is failed. A shard that was scored again after the receipts `of` were
+        read is skipped. Returns the number of shards that were queued or failed.
         """
         keys = Keys(run_id)
         files = {receipt.shard: f"{receipt.data.staged_path} {receipt.data.sha256}" for receipt in of}
@@ -205,7 +205,7 @@ class Ledger:
         return requeued
 
     def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
-        """Note for open shards the receipt of an earlier attempt whose files are partly left; returns how many."""
+        """Note the receipts of earlier attempts, whose files exist in part, for open shards. Returns how many were noted."""
         keys = Keys(run_id)
         return sum(
             int(self._run_script("remember", keys.of(), [keys.attempts(""), *_named(batch)]))
@@ -213,7 +213,7 @@ class Ledger:
         )
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
-        """The records of these shards, or of all, in the order of their names."""
+        """The records of the named shards, by default of all, in name order."""
         key = Keys(run_id).shards
         for batch in _batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
             for record in self.redis.hmget(key, batch):
@@ -221,7 +221,7 @@ class Ledger:
                     yield _SHARD.validate_json(record)
 
     def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
-        """Replace the records of those of these shards that are not done; returns how many changed."""
+        """Replace the records of shards that are not done. Returns how many changed."""
         changed = 0
         for batch in _batches(shards):
             fields = [part for shard in batch for part in (shard.name, _SHARD.dump_json(shard))]
@@ -229,15 +229,15 @@ class Ledger:
         return changed
 
     def forget_messages(self, run_id: str) -> None:
-        """Have every open shard sent anew, leased or not; for whoever knows that its workers and messages are gone.
+        """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
 
-        A shard that was at work counts as stopped: whoever ended its worker ended the messages too.
+        A running attempt counts as stopped, because its worker was ended on purpose.
         """
         keys = Keys(run_id)
         self._run_script("forget_messages", keys.of(), [keys.attempts("")])
 
     def take_due(self, run_id: str, *, room: int) -> Due:
-        """The shards to send messages for now; they count as sent from here on. `room` limits those never tried."""
+        """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
         keys = Keys(run_id)
         arguments = [
             room,
@@ -251,12 +251,12 @@ class Ledger:
         return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
-        """Shards whose message was sent so many seconds ago, or earlier, and that nobody has claimed since."""
+        """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
         age_ms = self._now_ms() - int(seconds * 1000)
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> int:
-        """Have shards wait anew whose message is lost, if it was sent so many seconds ago; returns how many."""
+        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns how many."""
         arguments = [int(seconds * 1000)]
         return sum(
             int(self._run_script("queue_again", Keys(run_id).of(), [*arguments, *batch])) for batch in _batches(shards)
@@ -265,10 +265,11 @@ class Ledger:
     # --- one shard --------------------------------------------------------------------------------------------------
 
     def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim | Refusal:
-        """Take a shard for one lease. Two workers never hold the same shard with valid tokens.
+        """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
 
-        `owner` is a worker, of which one process at a time scores: its next claim of a shard ends its claim before, as a
-        crash. Only with the `nonce` of that claim, from `new_nonce`, it is the same one: for an answer that was lost.
+        `owner` names the worker. A worker runs one scoring process at a time, so a second claim by the same owner means
+        that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
+        returns the first claim again, so a caller whose answer was lost can repeat the call.
         """
         answer = self._run_script(
             "claim",
@@ -289,38 +290,38 @@ class Ledger:
         )
 
     def renew(self, claim: Claim, *, rows: int) -> None:
-        """Extend the lease and note the rows scored so far.
+        """Extend the lease and note the number of rows scored so far.
 
-        Raises LeaseLost when the shard is no longer ours, RunUnknown when Redis came back without the run.
+        Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
         """
         answer = self._run_script("renew", _keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows])
         if answer == "unknown":
             raise _unknown(claim)
         if answer != "renewed":
             reason = "the run was cancelled" if answer == "cancelled" else "another attempt took it over"
-            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is not ours any more: {reason}.")
+            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is no longer held by this worker: {reason}.")
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
-        """Keep a window's scores for whoever resumes the shard; False where the run's checkpoints are full.
+        """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.
 
-        `window` is its first row. Raises LeaseLost for a stale token. A later save replaces the window's earlier one.
+        `window` is the first row of the window. Saving a window again replaces it. Raises LeaseLost for a stale token.
         """
         arguments = [claim.shard.name, claim.token, window, scores, self._checkpoint_bytes]
         answer = self._run_script("save_scores", _keys(claim), arguments)
         if answer == "lost":
-            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is not ours any more.")
+            raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is no longer held by this worker.")
         return bool(answer == "saved")
 
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
-        """The scores of the windows that earlier attempts finished, by their first row."""
+        """The scores of the windows that earlier attempts finished, by first row."""
         key = Keys(claim.run_id).scores(claim.shard.name)
         found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         return {int(window): scores for window, scores in found.items()}
 
     def complete(self, claim: Claim, receipt: Receipt) -> int:
-        """Record a shard as done; returns the number of shards still open.
+        """Record a shard as done. Returns the number of shards that are still open.
 
-        Raises LeaseLost for a stale token, RunUnknown when Redis came back without the run.
+        Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
         arguments = [claim.shard.name, claim.token, receipt.to_json(), *_fates(receipt)]
         answer, still_open = self._run_script("complete", _keys(claim), arguments)
@@ -334,31 +335,32 @@ class Ledger:
         return bool(self.redis.hexists(Keys(claim.run_id).receipts, claim.shard.name))
 
     def release(self, claim: Claim) -> None:
-        """Give a shard back: a stop, not a failure; the attempt is not counted."""
+        """Give a shard back after a stop. The attempt does not count."""
         self._end_attempt(claim, Outcome.STOPPED)
 
     def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: float | None = None) -> int:
-        """Give a shard back after an error that may pass, to wait 5, 20, 80, … s; failed after `max_errors` of them.
+        """Give a shard back after a transient error. After `max_errors` of them the shard is failed.
 
-        It waits at least `after_seconds`, if the service said so. Returns the number of shards still open.
+        The back-off is 5, 20, 80, … s, and at least `after_seconds`, if a service asked for that. Returns the number of
+        shards that are still open.
         """
         return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
 
     def record_crash(self, claim: Claim, error: str, traceback: str) -> int:
-        """Give a shard back after an error that nobody foresaw; failed after `max_attempts` of them and of crashes.
+        """Give a shard back after an unexpected error, which counts as a crash. After `max_attempts` crashes it is failed.
 
-        Returns the number of shards still open.
+        Returns the number of shards that are still open.
         """
         return self._end_attempt(claim, Outcome.CRASH, error, traceback)
 
     def fail(self, claim: Claim, error: str, traceback: str) -> int:
-        """Record a shard that no attempt can save; returns the number of shards still open."""
+        """Record a non-retryable shard as failed. Returns the number of shards that are still open."""
         return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
     def report_crash(self, run_id: str, shard_name: str, owner: str, error: str, traceback: str = "") -> int:
-        """Note that the process which scored a shard for `owner` is dead; the shard waits no more for its lease to end.
+        """Note that the process that scored a shard for `owner` died. The shard need not wait for its lease to expire.
 
-        Returns the number of shards still open. Does nothing where that owner does not hold the shard.
+        Does nothing if that owner does not hold the shard. Returns the number of shards that are still open.
         """
         arguments = self._end_arguments("owner", owner, Outcome.CRASH, error, traceback, backoff_seconds=0)
         _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), [shard_name, *arguments, 0])
@@ -387,19 +389,19 @@ class Ledger:
             self._max_errors,
         ]
 
-    # --- what came of it --------------------------------------------------------------------------------------------
+    # --- results and publication --------------------------------------------------------------------------------------------
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:
-        """The receipts of all done shards, in the order of their names."""
+        """The receipts of all done shards, in name order."""
         keys = Keys(run_id)
         names = sorted(str(name) for name in self.redis.hkeys(keys.receipts))
         for batch in _batches(names):
             for receipt in self.redis.hmget(keys.receipts, batch):
-                if receipt is not None:  # a `retry --all` meanwhile
+                if receipt is not None:  # `retry --all` may remove one while this reads
                     yield Receipt.from_json(receipt)
 
     def failures(self, run_id: str) -> list[Failure]:
-        """The dead-letter list, in the order of the shards' names."""
+        """The dead-letter list: all failed shards, in name order."""
         keys = Keys(run_id)
         names = sorted(str(name) for name in self.redis.smembers(keys.failed))
         pipeline = self.redis.pipeline()
@@ -421,51 +423,51 @@ class Ledger:
         return _PUBLICATION.validate_json(published) if published else None
 
     def begin_publishing(self, run_id: str) -> int | None:
-        """The version of the receipts that are about to be published; None for a cancelled run. Read the receipts after it.
+        """Begin a publication. Returns the version of the receipts, or None if the run is cancelled.
 
-        A cancellation after this does not stop the publication, which then ends the cancellation.
+        Read the receipts after this call. A later cancellation does not stop the publication; it is ended by it.
         """
         version = self._run_script("begin_publishing", Keys(run_id).of(), [])
         return None if version is None else int(version)
 
     def is_publishing(self, run_id: str) -> bool:
-        """Whether a finalizer began to publish and has not said how that ended: it may be at work, or dead."""
+        """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
         return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
-        """Note that the publication which was begun was looked for, and that there is none."""
+        """Note that the publication that was begun did not happen, after looking at the output."""
         self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
-        """Record what was published, and end a cancellation that came meanwhile.
+        """Record what was published. Ends a cancellation that arrived meanwhile.
 
-        False if the receipts are not of this `version` any more: then the run is not published, and a sweep asks again.
+        Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep asks again.
         """
         arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
         return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")
 
     def withdraw_publication(self, run_id: str) -> None:
-        """The output is not what was published any more."""
+        """Note that the output no longer holds what was published."""
         self.redis.hdel(Keys(run_id).run, "published")
 
     def publish_error(self, run_id: str) -> str | None:
-        """Why the last try to publish did not land."""
+        """Why the last attempt to publish failed."""
         error = self.redis.hget(Keys(run_id).run, "publish_error")
         return None if error is None else str(error)
 
     def publish_failed(self, run_id: str) -> bool:
-        """Whether that was an error that no further try can mend; the finalizer does not try again by itself."""
+        """Whether that error is permanent. Then the finalizer does not publish again until a person asks for it."""
         return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
 
     def may_publish(self, run_id: str) -> bool:
-        """Whether a try to publish makes sense now: the last did not fail for good, and no service asked to wait."""
+        """Whether to publish now: the last error was not permanent, and the time that a service asked to wait is over."""
         failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
         return failed is None and int(after_ms or 0) <= self._now_ms()
 
     def record_publish_error(
         self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
     ) -> None:
-        """Note why publishing did not land, and whether and when another try makes sense."""
+        """Note why publishing failed, whether the error is permanent, and how long to wait before the next attempt."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         pipeline.hdel(key, "publish_failed", "publish_after_ms")
         pipeline.hset(key, "publish_error", redacted(error))
@@ -476,19 +478,19 @@ class Ledger:
         pipeline.execute()
 
     def clear_publish_error(self, run_id: str) -> None:
-        """A person asks for another try: forget why publishing failed, and how often files were found damaged."""
+        """Forget why publishing failed and how often files were found damaged, because a person asks to publish again."""
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", "tidy_tries", *damaged)
 
     def count_tidy_try(self, run_id: str) -> int:
-        """How often tidying up after the publication was tried, with this time."""
+        """How often tidying up after the publication was tried, including this time."""
         return int(self.redis.hincrby(Keys(run_id).run, "tidy_tries", 1))
 
-    # --- what was refused -------------------------------------------------------------------------------------------
+    # --- refusals ---------------------------------------------------------------------------------------------------
 
     def count_refused(self, what: str) -> None:
-        """Note that something was refused that no part of ours in good order would send."""
+        """Count the refusal of something that no correct part of the fleet sends, such as a foreign message."""
         self.redis.hincrby(REFUSED, what, 1)
 
     def refused(self) -> dict[str, int]:
@@ -515,7 +517,7 @@ class Ledger:
 
 
 def new_nonce() -> str:
-    """What tells one claim from all others."""
+    """An identifier that tells one claim from all others."""
     return uuid4().hex[:12]
 
 
@@ -524,7 +526,9 @@ def _keys(claim: Claim) -> list[str]:
 
 
 def _unknown(claim: Claim) -> RunUnknown:
-    return RunUnknown(f"The ledger has lost the run {claim.run_id}. The same `producer enqueue` takes it up again.")
+    return RunUnknown(
+        f"The ledger has lost the run {claim.run_id}. Run the same `producer enqueue` again to rebuild it."
+    )
 
 
 def _fates(receipt: Receipt) -> tuple[int, ...]:
@@ -536,7 +540,7 @@ def _named(receipts: Iterable[Receipt]) -> list[str | bytes]:
 
 
 def _readable_receipt(content: str | None) -> Receipt | None:
-    """None for one that another release wrote."""
+    """The receipt, or None if another release wrote it in a different format."""
     try:
         return Receipt.from_json(content) if content else None
     except ValueError:

@@ -1,6 +1,6 @@
-"""How fast a run goes, from what `lua/prelude.lua` notes of it: the rows scored in each of the last slots of ten seconds.
+"""The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
 
-Only slots in which a worker had a shard count, so that a run that waited for workers was not slow.
+Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,17 @@ _SLOTS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Rows scored and the seconds in which workers had shards: in the last five minutes, and in all.
+    """Rows scored, and the seconds in which workers held shards: in the last five minutes, and in total.
 
-    A row that was scored again after a crash, or whose receipt was taken over, counts once or not at all.
+    A row that was scored again after a crash counts once. A row of a shard that was restored from its receipt does not
+    count.
     """
 
     rows_lately: int = 0
     seconds_lately: float = 0.0
     rows: int = 0
     seconds: float = 0.0
-    idle_seconds: float | None = None  # since a row was last scored; None: none was
+    idle_seconds: float | None = None  # since a row was last scored; None before the first row
 
     @property
     def rows_per_second_lately(self) -> float:
@@ -33,7 +34,7 @@ class Pace:
 
 
 def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
-    """From the run's hash. `end_ms` is now, or when the last shard ended."""
+    """Read the pace from the run's hash. `end_ms` is the time at which the last shard ended, or now."""
     if "started_ms" not in run:
         return Pace()
     begin_ms = int(run["started_ms"])
@@ -49,11 +50,11 @@ def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
 
 
 def _slots_since(run: Mapping[str, str], oldest: int) -> dict[int, int]:
-    """Rows by slot."""
+    """Slot → rows."""
     noted = (run[field].split(":") for field in run if field.startswith("pace:"))
     return {int(slot): int(rows) for slot, rows in noted if int(slot) > oldest}
 
 
 def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
-    """How much of the slot lies within the run."""
+    """The part of the slot that lies within the run."""
     return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000

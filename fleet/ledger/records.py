@@ -1,4 +1,4 @@
-"""What the ledger gives and takes. Knows no Redis."""
+"""The values that the ledger takes and returns. Knows no Redis."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,41 +9,46 @@ from fleet.spec import RunSpec
 
 
 class Refusal(StrEnum):
-    """Why a claim was not granted; none of them is an error."""
+    """Why a claim was not granted. None of these is an error."""
 
-    UNKNOWN = "unknown"  # no such run or shard: the message outlived its run
+    UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
     DONE = "done"
     FAILED = "failed"
     RUNNING = "running"  # another worker holds it
-    WAITING = "waiting"  # its back-off is not over
+    WAITING = "waiting"  # its back-off has not ended yet
 
 
 class Outcome(StrEnum):
-    """How an attempt ended that recorded no receipt, and with it what the attempt counts as."""
+    """How an attempt without a receipt ended. It decides what the attempt counts as."""
 
-    STOPPED = "stopped"  # by a signal, a spot notice or an operator: counts as nothing
-    ERROR = "error"  # network, disk or service: tried again, later and later
-    CRASH = "crash"  # the process died, or met what nobody foresaw: failed after a few of them
-    NON_RETRYABLE = "non-retryable"  # no attempt can save it: failed now
+    STOPPED = "stopped"  # by a signal, a spot notice or an operator: does not count
+    ERROR = "error"  # network, disk or service: retried with a growing back-off
+    CRASH = "crash"  # the process died or met an unexpected error: failed after a few of them
+    NON_RETRYABLE = "non-retryable"  # no further attempt can succeed: failed at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A worker's time-limited right to a shard; `token` fences late writers, and no two claims ever share one."""
+    """A worker's time-limited right to a shard. Each claim has its own fencing `token`, which keeps late writers out."""
 
     run_id: str
     shard: Shard
     spec: RunSpec
     token: str
     attempt: int
-    spilled: bool = False  # earlier attempts left scores in the output's storage, since the ledger was full
-    previous: Receipt | None = None  # of an attempt that was done, and whose files were lost or damaged since
+    spilled: bool = False  # earlier attempts stored scores with the output, because the ledger was full
+    previous: Receipt | None = None  # of a finished attempt whose files were lost or damaged later
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """For `extra=` of a log call. See `fleet/log_format.py`."""
+        return {"run_id": self.run_id, "shard": self.shard.name, "attempt": self.attempt}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Shards by state and rows by fate; `rows_running` are those scored in shards not yet done."""
+    """Shards by state, and rows by outcome. `rows_running` are the rows scored so far in shards that are not done."""
 
     shards: int
     queued: int
@@ -68,7 +73,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed shard, with the last error and the worker that met it: an entry of the dead-letter list."""
+    """An entry of the dead-letter list: a failed shard, its last error and the worker that reported it."""
 
     shard: str
     error: str
@@ -79,9 +84,9 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """Shards to send messages for: those that were begun or tried before, which go first, and fresh ones.
+    """Shards that need a message. Those in `again` were started before and go first; those in `fresh` were not.
 
-    `more` says that there may be others, beyond what one answer holds.
+    If `more` is set, other shards may be due that did not fit into this answer.
     """
 
     again: list[str]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 from uuid import uuid4
 
 from fleet.disclosure import disclosed_spec
@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 class FolderOutput:
+    staged_files_stay: ClassVar = True
+    lists_sha256: ClassVar = False
+
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
         self._run_id = run_id

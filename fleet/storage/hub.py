@@ -8,7 +8,7 @@ saves them in commits on a branch.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -30,6 +30,9 @@ _PREFIX = "hf://datasets/"
 
 
 class HubOutput:
+    staged_files_stay: ClassVar = False
+    lists_sha256: ClassVar = True
+
     def __init__(self, uri: str, run_id: str) -> None:
         self.uri = uri
         self._run_id = run_id
@@ -194,7 +197,7 @@ class HubOutput:
 
     def _holds_data(self) -> bool:
         entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset")
-        return any(entry.path in ("data", "scores", MANIFEST_PATH) for entry in entries)
+        return any(entry.path in (*DATA_FOLDERS, MANIFEST_PATH) for entry in entries)
 
 
 def repo_id_of(uri: str) -> str:

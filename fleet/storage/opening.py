@@ -42,9 +42,9 @@ def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
 
 def open_output(uri: str, run_id: str) -> Output:
     """The output at a URI: `hf://datasets/<user>/<name>`, a folder, or any URL that fsspec can write."""
-    return FolderOutput(uri, run_id) if staged_files_stay(uri) else HubOutput(uri, run_id)
+    return output_class(uri)(uri, run_id)
 
 
-def staged_files_stay(output_uri: str) -> bool:
-    """Whether staged files stay until they are published. The Hub drops them after about a day."""
-    return not output_uri.startswith("hf://")
+def output_class(uri: str) -> type[HubOutput] | type[FolderOutput]:
+    """The kind of output at a URI. Its properties are known without opening it."""
+    return HubOutput if uri.startswith("hf://") else FolderOutput

@@ -1,4 +1,4 @@
-"""The interface of an output.
+"""The interface of an output: Staging for workers, Publishing for the control side.
 
 Every output works in two steps. Workers *stage* files: the bytes are stored, but readers of the dataset do not see them.
 The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, ClassVar, Protocol
 
 import pyarrow.parquet as pq
 
@@ -22,14 +22,8 @@ CARD_PATH = "README.md"
 _MARK = b"shardsift.publication"
 
 
-class Output(Protocol):
-    """The output of one run. Methods raise TransientError or ShardError; each may be called twice."""
-
-    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
-        """Prepare the output for this run. Raises UsageError if it cannot be written or holds another run's data.
-
-        `public` sets the visibility of a new repository. An existing one keeps its own.
-        """
+class Staging(Protocol):
+    """What a worker does with the output of a run. Methods raise TransientError or ShardError; each may be called twice."""
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a finished file without making it visible at `path`. Returns the path at which it is staged."""
@@ -41,6 +35,34 @@ class Output(Protocol):
         """Remove the staged files and the receipt of an attempt that lost its shard to another. Never raises.
 
         Published files and files of other attempts stay. Publishing the run removes what cannot be removed now.
+        """
+
+    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
+        """Store part of an unfinished shard for its next attempt. Returns False if this kind of output cannot."""
+
+    def checkpoints(self, shard: str) -> dict[str, bytes]:
+        """Name → content of the parts that attempts at a shard have stored."""
+
+    def drop_checkpoints(self, shard: str) -> None:
+        """Remove the stored parts of a finished shard."""
+
+    def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
+        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it does not exist."""
+
+
+class Publishing(Protocol):
+    """What the control side does with the output of a run. Methods raise as those of Staging; each may be called twice."""
+
+    staged_files_stay: ClassVar[bool]
+    """Whether staged files stay until they are published. The Hub drops them after about a day."""
+
+    lists_sha256: ClassVar[bool]
+    """Whether `inspect` compares content without reading the files. The Hub lists the sha256 of each file."""
+
+    def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
+        """Prepare the output for this run. Raises UsageError if it cannot be written or holds another run's data.
+
+        `public` sets the visibility of a new repository. An existing one keeps its own.
         """
 
     def recovered(self) -> "Recovered":
@@ -59,25 +81,13 @@ class Output(Protocol):
         for shards whose files have already vanished, after all others are saved.
         """
 
-    def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
-        """Store part of an unfinished shard for its next attempt. Returns False if this kind of output cannot."""
-
-    def checkpoints(self, shard: str) -> dict[str, bytes]:
-        """Name → content of the parts that attempts at a shard have stored."""
-
-    def drop_checkpoints(self, shard: str) -> None:
-        """Remove the stored parts of a finished shard."""
-
     def published(self) -> "Mark | None":
         """What is currently published here."""
-
-    def open_file(self, file: OutputFile) -> AbstractContextManager[BinaryIO]:
-        """Open a receipt's file, staged or published, without checking it. Raises ShardError if it does not exist."""
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """What is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
 
-        Compares sizes, and with `hashes` also content. The Hub always reports the sha256 of its files.
+        Compares sizes, and with `hashes` also content; if the output lists hashes, it always compares content.
         """
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
@@ -96,6 +106,10 @@ class Output(Protocol):
 
     def tidy(self, receipts: Sequence[Receipt]) -> None:
         """Remove what only an unpublished run needs: checkpoints, staged files of the published shards, the run's branch."""
+
+
+class Output(Staging, Publishing, Protocol):
+    """The output of one run."""
 
 
 @dataclass(frozen=True, kw_only=True)

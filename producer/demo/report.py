@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""The summary that the demo prints at its end."""
 
 import shlex
 import sys
@@ -52,7 +52,7 @@ def _kill_lines(result: DemoResult) -> list[str]:
 
 def _kill_line(result: DemoResult) -> str:
     if result.done_before_kill is None:
-        return "No worker was killed: the run was over too soon. Give more --rows to see it."
+        return "No worker was killed: the run ended too soon. Use more --rows to see a kill."
     shards = counted(result.status.counts.shards, "shard")
     killed = f"A worker was killed with SIGKILL after {result.done_before_kill} of {shards}."
     begun_again = f" The other began again: {', '.join(result.begun_again)}." if result.begun_again else ""
@@ -60,7 +60,7 @@ def _kill_line(result: DemoResult) -> str:
 
 
 def _producer() -> str:
-    """How this very command is called from here: by its path, since it need not be on the PATH."""
+    """The command line of this program, by its path, because it may not be on the PATH."""
     called = Path(sys.argv[0])
     if called.name != "producer":
         return f"{shlex.quote(sys.executable)} -m producer"

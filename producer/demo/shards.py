@@ -1,6 +1,6 @@
-"""Demo texts as Parquet: shards with the columns and types of FineWeb, and a labelled file to fit a head on.
+"""Write demo texts as Parquet: shards with the columns and types of FineWeb, and a labelled file for training.
 
-Knows nothing of runs, queues or models. On one machine a seed always gives the same bytes.
+Knows nothing of runs, queues or models. On one machine, a seed always gives the same bytes.
 """
 
 import math
@@ -39,7 +39,7 @@ LABELLED = pa.schema({"text": pa.string(), "label": pa.float64(), "kind": pa.str
 
 
 def write_shards(folder: Path, *, shards: int, rows: int, seed: int, row_group_rows: int = 1000) -> list[Path]:
-    """Write `000_00000.parquet` and so on, `rows` rows in each; with more shards the first ones stay as they were."""
+    """Write `000_00000.parquet` and so on, each with `rows` rows. A larger number of shards does not change the first."""
     paths = [folder / f"000_{number:05}.parquet" for number in range(shards)]
     stream = _fineweb_rows(seed)
     for path in paths:
@@ -48,23 +48,25 @@ def write_shards(folder: Path, *, shards: int, rows: int, seed: int, row_group_r
 
 
 def write_shard_of_size(path: Path, *, megabytes: float, seed: int, row_group_rows: int = 1000) -> None:
-    """Write row groups until the file has `megabytes` (10**6 bytes); memory holds one row group, whatever the size."""
+    """Write row groups until the file has `megabytes` (10**6 bytes). Only one row group is in memory at a time."""
     endless = _row_groups(_fineweb_rows(seed), FINEWEB, row_group_rows)
     _write(path, FINEWEB, endless, enough_bytes=megabytes * 1e6)
 
 
 def write_labelled(path: Path, *, rows: int, seed: int) -> None:
-    """Write texts and their grades, made of paragraphs that no shard uses."""
+    """Write texts with their grades, from paragraphs that no shard uses."""
     graded = islice(documents(seed, part=Part.TRAINING), rows)
     labelled = ({"text": one.text, "label": one.grade, "kind": one.kind.value} for one in graded)
     _write(path, LABELLED, _row_groups(labelled, LABELLED, 1000))
 
 
 def true_kind(file_path: str) -> Kind:
-    """What a row of a demo shard really is, told by its `file_path`, to hold scores against."""
+    """The true kind of a row of a demo shard, from its `file_path`, to compare with its score."""
     found = re.search("/segments/demo/([^/]+)/", file_path)
     if not found or found[1] not in set(Kind):
-        raise ValueError(f'"{file_path}" is not the file_path of a demo row: it has no /segments/demo/<kind>/ in it.')
+        raise ValueError(
+            f'"{file_path}" is not the file_path of a demo row: it does not contain /segments/demo/<kind>/.'
+        )
     return Kind(found[1])
 
 
@@ -96,7 +98,7 @@ def _row_groups(rows: Iterable[dict[str, Any]], schema: pa.Schema, row_group_row
 
 
 def _write(path: Path, schema: pa.Schema, row_groups: Iterable[pa.Table], *, enough_bytes: float = math.inf) -> None:
-    """Write beside the path and rename, so that a file that is there is whole."""
+    """Write to a temporary name and rename, so that a file at this path is always whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file, pq.ParquetWriter(file, schema, use_dictionary=False) as writer:

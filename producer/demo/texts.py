@@ -1,9 +1,9 @@
-"""Real English for the demo, graded like FineWeb-Edu, out of Python and its installed packages: nothing is fetched.
+"""English texts for the demo, graded like FineWeb-Edu. They come from Python and its installed packages, not the network.
 
-Knows nothing of Parquet, rows or models. Educational prose is the language reference and the long docstrings of the
-standard library; low-value text is licences, package descriptions, code, code comments, and three clearly synthetic
-sorts made of the real words: changelogs, keyword spam, site navigation. Another Python version or other installed
-packages give other texts; on one machine a seed always gives the same.
+Knows nothing of Parquet, rows or models. The educational texts are Python's language reference, numpy's documentation and
+long docstrings of the standard library. The low-value texts are licences, package descriptions, code, code comments, and
+three synthetic kinds made of the same words: changelogs, keyword spam and site navigation. On one machine, a seed always
+gives the same texts. Another Python version or other installed packages give other texts.
 """
 
 import ast
@@ -23,6 +23,14 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+SHORTEST, TYPICAL, LONGEST = 100, 1_050, 20_000  # characters
+LENGTH_SPREAD = 1.1  # standard deviation of the logarithm of the length
+SYNTHETIC_CHARACTERS = 400_000  # of each synthetic source, so that two texts rarely overlap
+SENTENCE_END = re.compile(r"\n\s*\n|\n(?=\s*[-*|#]|    )|(?<=[.!?:])\s+(?=[A-Z\"'(])")
+LIST_MARK = re.compile(r"^([*-]|\d+\.) ")
+NOT_PROSE = re.compile(r"\||::=|>>>|---| : |in version|copyright|warrant|licen[cs]e|all rights", re.IGNORECASE)
+COMMENT_BLOCK = re.compile(r"(?:^[ \t]*#.*\n){2,}", re.MULTILINE)
+
 
 class Kind(StrEnum):
     EDUCATIONAL = "educational"  # graded 3 or more
@@ -30,24 +38,24 @@ class Kind(StrEnum):
 
 
 class Part(StrEnum):
-    """Which source paragraphs a text may use; the parts share none, so accuracy on the one is honest for the other."""
+    """The source paragraphs that a text may use. The parts share no paragraph, so a test on one is fair to the other."""
 
-    TRAINING = "training"  # half of the paragraphs: to fit a head
-    SHARDS = "shards"  # the other half: to be scored
+    TRAINING = "training"  # half of the paragraphs, to fit a head
+    SHARDS = "shards"  # the other half, to be scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
     text: str
-    grade: float  # 0 to 5, what an annotator of FineWeb-Edu might have said
+    grade: float  # 0 to 5, like the grades of FineWeb-Edu's annotators
     kind: Kind
-    source: str  # "licences", "code": where the words come from
+    source: str  # such as "licences" or "code"
 
 
 def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
-    """An endless stream, about half of each kind; a text is a run of sentences cut from neighbouring paragraphs.
+    """An endless stream of texts, about half of each kind. A text is a sequence of sentences from adjacent paragraphs.
 
-    Lengths are log-normal as on the web: one in eight under 400 characters, three in ten beyond 2,000, a few near 20,000.
+    Lengths are log-normal, as on the web: 1 in 8 is under 400 characters, 3 in 10 are over 2,000, a few are near 20,000.
     """
     rng = random.Random(seed)
     quarries = _quarries(part)
@@ -59,24 +67,20 @@ def documents(seed: int, *, part: Part = Part.SHARDS) -> Iterator[Document]:
 
 
 def part_of(paragraph: str) -> Part:
-    """The one part a source paragraph may appear in; line breaks and case do not count."""
+    """The part to which a source paragraph belongs. Line breaks and case do not matter."""
     digest = hashlib.sha256(" ".join(paragraph.split()).casefold().encode()).digest()
     return Part.TRAINING if digest[0] % 2 == 0 else Part.SHARDS
 
 
 def source_paragraphs(part: Part) -> Iterator[str]:
-    """All that texts of this part are cut from."""
+    """All source paragraphs of a part."""
     for quarry in _quarries(part):
         yield from quarry.text.split("\n\n")
 
 
-SHORTEST, TYPICAL, LONGEST = 100, 1_050, 20_000  # characters
-LENGTH_SPREAD = 1.1  # standard deviation of the logarithm of the length
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Quarry:
-    """All paragraphs of one source in one part, as one text with the places where it may be cut."""
+    """All paragraphs of one source and one part, joined, with the offsets at which a text may begin or end."""
 
     source: str
     kind: Kind
@@ -86,7 +90,7 @@ class _Quarry:
     cuts: tuple[int, ...]
 
     def cut(self, rng: random.Random) -> str:
-        """One run of sentences, or two such runs, which makes the number of different texts as good as endless."""
+        """One or two sequences of sentences. With two, the number of different texts is practically unlimited."""
         length = min(max(rng.lognormvariate(math.log(TYPICAL), LENGTH_SPREAD), SHORTEST), LONGEST)
         runs = rng.randint(1, 2)
         return "\n\n".join(self._run(length / runs, rng) for _ in range(runs))
@@ -99,7 +103,7 @@ class _Quarry:
 
 
 def _grade(quarry: _Quarry, text: str, rng: random.Random) -> float:
-    """The source's grade, less for a snippet, with an annotator's disagreement, on its kind's side of 3."""
+    """The typical grade of the source plus noise, lower for short texts, and always on its kind's side of 3."""
     snippet = 0.4 if len(text) < 300 else 0.0
     low, high = (3.0, 5.0) if quarry.kind is Kind.EDUCATIONAL else (0.0, 2.9)
     return round(min(max(rng.gauss(quarry.typical_grade - snippet, 0.3), low), high), 2)
@@ -122,11 +126,8 @@ def _quarries(part: Part) -> tuple[_Quarry, ...]:
     )
 
 
-SENTENCE_END = re.compile(r"\n\s*\n|\n(?=\s*[-*|#]|    )|(?<=[.!?:])\s+(?=[A-Z\"'(])")
-
-
 def _explanations(articles: Iterable[str]) -> Iterator[str]:
-    """Paragraphs of whole sentences; signatures, tables, grammar, examples and terms of use are left out."""
+    """Paragraphs of whole sentences, without signatures, tables, grammar, examples and licence terms."""
     for block in chain.from_iterable(map(_blocks, articles)):
         paragraph = LIST_MARK.sub("", " ".join(block.split()))
         letters = sum(char.isalpha() or char == " " for char in paragraph)
@@ -138,10 +139,6 @@ def _explanations(articles: Iterable[str]) -> Iterator[str]:
             and not NOT_PROSE.search(paragraph)
         ):
             yield paragraph
-
-
-LIST_MARK = re.compile(r"^([*-]|\d+\.) ")
-NOT_PROSE = re.compile(r"\||::=|>>>|---| : |in version|copyright|warrant|licen[cs]e|all rights", re.IGNORECASE)
 
 
 def _quarry(
@@ -162,21 +159,21 @@ def _paragraphs(article: str) -> Iterator[str]:
 
 
 def _is_english(block: str) -> bool:
-    """Mostly ASCII, and nothing that UTF-8 cannot hold: package metadata comes with surrogate escapes."""
+    """Mostly ASCII, and without surrogates, which package metadata may hold and UTF-8 cannot encode."""
     return block.isascii() or (
         sum(map(str.isascii, block)) > 0.95 * len(block) and not re.search("[\ud800-\udfff]", block)
     )
 
 
 def _unwrapped(block: str) -> str:
-    """Prose loses its line breaks, as on a web page; what is indented or drawn with signs keeps them."""
+    """Join the lines of prose, as on a web page. Indented text and lists keep their line breaks."""
     lines = block.splitlines()
     is_prose = all(line[:1].isalnum() or line[:1] in "\"'`(" for line in lines)
     return " ".join(lines) if is_prose else block
 
 
 def _sentences(part: Part) -> list[str]:
-    """Sentences of the educational prose of one part, the raw material of what is synthetic."""
+    """Sentences of the educational prose of one part, from which the synthetic texts are made."""
     prose = _explanations(chain(_reference(), _numpy(), _stdlib().docstrings))
     sentences = chain.from_iterable(SENTENCE_END.split(p) for p in prose if part_of(p) is part)
     return sorted({s for s in sentences if 40 <= len(s) <= 200 and "\n" not in s and s[0].isalpha()})
@@ -184,15 +181,15 @@ def _sentences(part: Part) -> list[str]:
 
 @cache
 def _reference() -> tuple[str, ...]:
-    """The articles of Python's language reference, which every CPython carries for help()."""
-    from pydoc_data.topics import topics  # half a megabyte that only the demo needs
+    """The articles of Python's language reference, which CPython contains for help()."""
+    from pydoc_data.topics import topics  # half a megabyte, which only the demo needs
 
     return tuple(topics[name] for name in sorted(topics))
 
 
 @cache
 def _numpy() -> tuple[str, ...]:
-    """The documentation of numpy's functions, which explains a good deal of mathematics."""
+    """The documentation of numpy's functions, which explains much mathematics."""
     found = importlib.util.find_spec("numpy")
     assert found is not None
     assert found.origin is not None  # numpy is a dependency, and a package with an __init__.py
@@ -209,7 +206,7 @@ class _Stdlib:
 
 @cache
 def _stdlib() -> _Stdlib:
-    """What the modules of the standard library hold, read and not imported: some do things at import."""
+    """The contents of the standard library's modules. They are parsed, not imported: some have effects at import."""
     docstrings: list[str] = []
     code: list[str] = []
     comments: list[str] = []
@@ -225,22 +222,22 @@ def _parsed(modules: Iterable[Path]) -> Iterator[tuple[str, ast.Module]]:
         try:
             source = path.read_text(encoding="utf-8")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an old escape in somebody's string is not our user's concern
+                warnings.simplefilter("ignore")  # about old escapes in strings, which do not concern the user
                 tree = ast.parse(source)
-        except (SyntaxError, ValueError, OSError):  # a template, another encoding: there is enough without it
+        except (SyntaxError, ValueError, OSError):  # a template or another encoding; there are enough other files
             continue
         yield source, tree
 
 
 def _long_strings(tree: ast.Module) -> Iterator[str]:
-    """Docstrings, and what is made one at run time, as numpy does for its compiled functions."""
+    """Docstrings, and strings that become docstrings at run time, as in numpy for its compiled functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= 300:
             yield node.value
 
 
 def _code_without_docstrings(source: str, tree: ast.Module) -> Iterator[str]:
-    """The body of each function; its docstring, which may be educational in the other part, is left out."""
+    """The functions without their docstrings, which may be educational texts of the other part."""
     lines = source.splitlines()
     for node in tree.body:
         for function in node.body if isinstance(node, ast.ClassDef) else [node]:
@@ -249,9 +246,6 @@ def _code_without_docstrings(source: str, tree: ast.Module) -> Iterator[str]:
                 if statements:
                     signature = f"    def {function.name}({ast.unparse(function.args)}):"
                     yield "\n".join([signature, *lines[statements[0].lineno - 1 : function.end_lineno]])
-
-
-COMMENT_BLOCK = re.compile(r"(?:^[ \t]*#.*\n){2,}", re.MULTILINE)
 
 
 def _comment_blocks(source: str) -> Iterator[str]:
@@ -277,11 +271,8 @@ def _package_descriptions() -> Iterator[str]:
         yield description if isinstance(description, str) else ""
 
 
-SYNTHETIC_CHARACTERS = 400_000  # of each synthetic source: enough that two cuts hardly ever meet
-
-
 def _synthetic(paragraph: Callable[[random.Random], str]) -> Iterator[str]:
-    rng = random.Random(0)  # the stock is always the same; the seed of the stream chooses what is cut from it
+    rng = random.Random(0)  # the source text is always the same; the seed of the stream selects parts of it
     made = 0
     while made < SYNTHETIC_CHARACTERS:
         made += len(text := paragraph(rng))
@@ -289,7 +280,7 @@ def _synthetic(paragraph: Callable[[random.Random], str]) -> Iterator[str]:
 
 
 def _changelogs(sentences: list[str]) -> Iterator[str]:
-    """Release notes that speak with the words of the prose, so that the words alone do not give them away."""
+    """Release notes made of the words of the prose, so that words alone do not identify them."""
 
     def release(rng: random.Random) -> str:
         version = f"{rng.randint(0, 9)}.{rng.randint(0, 30)}.{rng.randint(0, 12)}"
@@ -305,7 +296,7 @@ def _changelogs(sentences: list[str]) -> Iterator[str]:
 
 
 def _spam(sentences: list[str]) -> Iterator[str]:
-    """Real words in no order, some of them again and again."""
+    """Real words in random order, with repetitions."""
     words = sorted({word for sentence in sentences for word in re.findall(r"[A-Za-z]{3,}", sentence)})
 
     def keywords(rng: random.Random) -> str:
@@ -317,7 +308,7 @@ def _spam(sentences: list[str]) -> Iterator[str]:
 
 
 def _navigation(sentences: list[str]) -> Iterator[str]:
-    """Menus: titles made of the first words of real sentences, between the links that every site has."""
+    """Menus: the first words of real sentences as titles, mixed with links that most sites have."""
     titles = sorted({" ".join(sentence.split()[:3]) for sentence in sentences})
     links = ("Home", "About us", "Contact", "Log in", "Sign up", "Next", "Previous", "Privacy policy", "Search", "Top")
 

@@ -1,11 +1,8 @@
 """The finalizer's Celery app: it consumes the finalize queue and runs the sweep in a thread."""
 
 import logging
-import os
-import sys
-from typing import Any
 
-from celery import Task, signals
+from celery import Task
 from kombu.entity import Queue
 from pydantic import ValidationError
 
@@ -15,12 +12,11 @@ from fleet.errors import NewerVersion, PublishConflict, ShardError, ShardsiftErr
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, NEWER, NOT_OURS, FinalizeRun
 from fleet.settings import Settings, read_settings
+from producer.finalizer.program import FinalizerWorker
 from producer.finalizer.publish import NotReady, finalize_run
-from producer.finalizer.sweep import Sweeper
 from producer.finalizer.waves import WaveRule, save_due_waves
 
 logger = logging.getLogger(__name__)
-ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
 
 app = make_app(
     "finalizer",
@@ -30,6 +26,7 @@ app = make_app(
     task_default_queue=FINALIZE_QUEUE,
     task_queues=[Queue(FINALIZE_QUEUE, routing_key=FINALIZE_QUEUE)],
 )
+app.Worker = app.subclass_with_self(FinalizerWorker)
 
 
 @app.task(bind=True, name=FINALIZE_RUN)
@@ -81,33 +78,3 @@ def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
         if isinstance(error, TransientError) and error.retry_after_seconds:
             _record(ledger, run_id, error)
         return 0
-
-
-@signals.task_unknown.connect
-@signals.task_rejected.connect
-def _count_refused(**_: Any) -> None:
-    """Counts messages that Celery refuses: unknown tasks and malformed messages."""
-    if sweeper := getattr(app, "sweeper", None):
-        sweeper.count_refused()
-
-
-@signals.celeryd_init.connect
-def _check_redis(**_: Any) -> None:
-    try:
-        app.ledger = Ledger.connect(read_settings())
-    except UsageError as error:
-        sys.stderr.write(f"finalizer: {error}\n")
-        raise SystemExit(2) from error
-
-
-@signals.worker_ready.connect
-def _start_sweeping(**_: Any) -> None:
-    """Starts with the connection from startup. Celery swallows errors here, so a Redis that is down now would prevent it."""
-    app.sweeper = Sweeper(app, app.ledger, read_settings(), only_run=os.environ.get(ONLY_RUN))
-    app.sweeper.start()
-
-
-@signals.worker_shutting_down.connect
-def _stop_sweeping(**_: Any) -> None:
-    if sweeper := getattr(app, "sweeper", None):
-        sweeper.stop()

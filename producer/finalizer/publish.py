@@ -15,7 +15,7 @@ from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
 from fleet.storage.manifest import manifest
 from fleet.storage.opening import open_output
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Output
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Publishing
 from producer.finalizer.card import dataset_card
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
@@ -55,7 +55,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     if not ledger.record_publication(run_id, publication, version=version):
         return NotReady(reason="its shards were scored again meanwhile; the next sweep publishes them")
-    logger.info("Run %s is published: %s at %s %s", run_id, counted(len(receipts), "shard"), spec.output_uri, commit)
+    shards = counted(len(receipts), "shard")
+    logger.info("Run %s is published: %s at %s %s", run_id, shards, spec.output_uri, commit, extra={"run_id": run_id})
     return publication
 
 
@@ -95,7 +96,7 @@ def send_back(ledger: Ledger, run_id: str, damage: OutputDamaged, receipts: Sequ
     queued = ledger.requeue(run_id, damage.damaged, of=receipts)
     ledger.end_publishing(run_id)
     for line in _first(damage.damaged):
-        logger.warning("Run %s: %s", run_id, line)
+        logger.warning("Run %s: %s", run_id, line, extra={"run_id": run_id})
     return NotReady(reason=f"{counted(queued, 'shard')} queued again, since the stored files are lost or damaged")
 
 
@@ -110,12 +111,12 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     return None if counts.done else "no shard is done"
 
 
-def _has_mark(output: Output, run_id: str) -> bool:
+def _has_mark(output: Publishing, run_id: str) -> bool:
     mark = output.published()
     return mark is not None and mark.run_id == run_id
 
 
-def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequence[Receipt]) -> bool:
+def _was_published(ledger: Ledger, spec: RunSpec, output: Publishing, receipts: Sequence[Receipt]) -> bool:
     """Whether a finalizer published a run that was cancelled meanwhile, and died before it recorded this."""
     if not ledger.is_publishing(spec.run_id):
         return False
@@ -126,7 +127,7 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Output, receipts: Sequ
 
 
 def _published(
-    output: Output, spec: RunSpec, receipts: Sequence[Receipt], *, left_out: Sequence[str], hashes: bool
+    output: Publishing, spec: RunSpec, receipts: Sequence[Receipt], *, left_out: Sequence[str], hashes: bool
 ) -> str:
     """Make all files visible. Returns the commit that readers see."""
     for _ in range(_LOOKS):
@@ -147,7 +148,7 @@ def _published(
     raise PublishConflict(f"Others keep committing to {spec.output_uri}; the next sweep tries again.")
 
 
-def _refuse_another_run(output: Output, spec: RunSpec, findings: Sequence[Finding]) -> None:
+def _refuse_another_run(output: Publishing, spec: RunSpec, findings: Sequence[Finding]) -> None:
     if any(finding.path == MANIFEST_PATH and not finding.is_mendable for finding in findings):
         mark = output.published()
         if mark and mark.run_id != spec.run_id:
@@ -168,7 +169,7 @@ def _mendable(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.is_mendable]
 
 
-def _tidy(ledger: Ledger, run_id: str, output: Output, receipts: Sequence[Receipt]) -> None:
+def _tidy(ledger: Ledger, run_id: str, output: Publishing, receipts: Sequence[Receipt]) -> None:
     """Runs before the publication is recorded, so that after a crash here another finalizer tidies again."""
     try:
         output.tidy(receipts)

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import redis
 from celery import Celery
@@ -14,7 +15,7 @@ from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, NOT_OURS
 from fleet.settings import Settings
-from fleet.storage.opening import staged_files_stay
+from fleet.storage.opening import output_class
 from producer.finalizer.waves import WaveRule, WaveWatch
 
 _PUBLISH_AGAIN_SECONDS = 60.0
@@ -39,11 +40,12 @@ class Sweeper:
     def start(self) -> None:
         threading.Thread(target=self._run, name="sweep", daemon=True).start()
 
-    def stop(self) -> None:
+    def stop(self, **_: Any) -> None:
+        """End the sweep. A receiver of Celery's signal, so it takes any fields."""
         self._stopped.set()
 
-    def count_refused(self) -> None:
-        """Count a message that Celery refused."""
+    def count_refused(self, **_: Any) -> None:
+        """Count a message that Celery refused: an unknown task, or a malformed message. A receiver, as `stop`."""
         self._survive(lambda: self._ledger.count_refused(NOT_OURS))
 
     def sweep(self) -> None:
@@ -57,7 +59,9 @@ class Sweeper:
             except (redis.RedisError, OperationalError):
                 raise
             except Exception:
-                logger.exception("The sweep of run %s failed; the next one tries again", run_id)
+                logger.exception(
+                    "The sweep of run %s failed; the next one tries again", run_id, extra={"run_id": run_id}
+                )
 
     def _sweep_run(self, run_id: str) -> None:
         self._ask_for_waves(run_id)  # for a cancelled run too: it may be resumed
@@ -66,7 +70,7 @@ class Sweeper:
         queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
         sent = send_due_shards(self._app, self._ledger, run_id)
         if sent:
-            logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"))
+            logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"), extra={"run_id": run_id})
         self._ask_for_publishing(run_id)
 
     def _ask_for_publishing(self, run_id: str) -> None:
@@ -82,7 +86,7 @@ class Sweeper:
             send_finalize(self._app, run_id)
 
     def _ask_for_waves(self, run_id: str) -> None:
-        if staged_files_stay(self._ledger.spec(run_id).output_uri):
+        if output_class(self._ledger.spec(run_id).output_uri).staged_files_stay:
             return
         counts = self._ledger.counts(run_id)
         is_unfinished = counts.open or counts.failed

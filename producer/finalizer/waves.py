@@ -16,8 +16,8 @@ from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
 from fleet.receipt import Receipt
 from fleet.settings import Settings
-from fleet.storage.opening import open_output, staged_files_stay
-from fleet.storage.output import Output
+from fleet.storage.opening import open_output, output_class
+from fleet.storage.output import Publishing
 from producer.finalizer.publish import send_back
 
 _LOOKS = 5  # each conflict means that another finalizer saved; after this many, a later sweep tries again
@@ -75,7 +75,7 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
     output, and PublishConflict if other finalizers keep saving.
     """
     spec = ledger.spec(run_id)
-    if staged_files_stay(spec.output_uri):
+    if output_class(spec.output_uri).staged_files_stay:
         return 0
     now, receipts = time.time(), list(ledger.receipts(run_id))
     if not rule.is_due(
@@ -91,11 +91,12 @@ def save_due_waves(ledger: Ledger, run_id: str, rule: WaveRule) -> int:
         dropped |= _save(output, wave)
     if dropped:
         send_back(ledger, run_id, OutputDamaged(dropped), receipts)
-    logger.info("Run %s: saved %s until it is published", run_id, counted(len(unsaved) - len(dropped), "shard"))
+    saved = counted(len(unsaved) - len(dropped), "shard")
+    logger.info("Run %s: saved %s until it is published", run_id, saved, extra={"run_id": run_id})
     return len(unsaved) - len(dropped)
 
 
-def _save(output: Output, wave: Sequence[Receipt]) -> dict[str, str]:
+def _save(output: Publishing, wave: Sequence[Receipt]) -> dict[str, str]:
     """Save a wave. Returns the shards that are lost, with the reason; all others are saved."""
     for _ in range(_LOOKS):
         try:

@@ -1,1 +1,1 @@
-"""Flower, the fleet's window."""
+"""Flower: the web UI of the fleet."""

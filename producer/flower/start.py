@@ -1,4 +1,4 @@
-"""Start Flower, the fleet's window: behind a password, read-only, and with a memory that outlives it."""
+"""Start Flower, the web UI of the fleet, with a password, read-only, and with its state saved across restarts."""
 
 import os
 import secrets
@@ -11,9 +11,11 @@ from fleet.ledger import Ledger
 from fleet.settings import Settings, read_secret
 
 _SAVE_MS = 10_000
-_MAX_TASKS = 100_000  # keep in step with the shards of a run: the oldest are forgotten beyond it
-_RUNTIME_BUCKETS_SECONDS = "1,10,60,300,900,1800,3600,7200"  # Flower's own end at 10 s, below every shard
-_OFFLINE_SECONDS = 600  # spot machines go for good
+_MAX_TASKS = 100_000  # Flower forgets the oldest tasks beyond this number; allow for all shards of a large run
+_RUNTIME_BUCKETS_SECONDS = (
+    "1,10,60,300,900,1800,3600,7200"  # Flower's default buckets end at 10 s, which is less than any shard takes
+)
+_OFFLINE_SECONDS = 600  # a spot machine that is gone does not come back
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
@@ -26,7 +28,7 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
         sys.stderr.write(
             f"Flower's user and password until it stops: {auth}  (choose them with SHARDSIFT_FLOWER_AUTH)\n"
         )
-    os.environ["FLOWER_BASIC_AUTH"] = auth  # by the environment: arguments show in `ps`
+    os.environ["FLOWER_BASIC_AUTH"] = auth  # not as an argument, which `ps` would show
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     make_app("flower", settings).start(
         [
@@ -49,7 +51,7 @@ def _check_port(address: str, port: int) -> None:
     try:
         family, *_, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Flower's own will
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Flower does
             probe.bind(place)
     except OSError as error:
         raise UsageError(
@@ -58,7 +60,7 @@ def _check_port(address: str, port: int) -> None:
 
 
 def flower_auth(settings: Settings) -> str | None:
-    """`user:password`, from the setting or the file it names."""
+    """`user:password`, from the setting or from the file that the setting names."""
     if settings.flower_auth_file is not None:
         return read_secret(settings.flower_auth_file)
     return settings.flower_auth

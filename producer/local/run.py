@@ -5,11 +5,14 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+
+from celery import Celery
 
 from fleet.broker import make_app, queue_lists
 from fleet.command_line import own_command
@@ -19,7 +22,7 @@ from fleet.scorers import ScorerKind, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
-from producer.finalizer.app import ONLY_RUN
+from producer.finalizer.program import ONLY_RUN
 from producer.local.processes import Child, running, terminate
 from producer.local.redis_server import embedded_redis
 from producer.plan import Plan
@@ -38,20 +41,19 @@ def run_locally(
     *,
     workers: int | None,
     verify: bool = False,
+    progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
     on_look: OnLook = lambda ledger, run_id, workers: None,
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
-    The same plan resumes an interrupted run. `on_look` is called twice a second with the worker processes.
+    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second with
+    the worker processes.
     """
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
     _check_is_installed(kinds)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM also stops the children cleanly
-    with machine_redis(settings, create=True) as settings:
-        ledger = Ledger.connect(settings)
+    with _sigterm_interrupts(), machine_redis(settings, create=True) as settings, _clients(settings) as (ledger, app):
         plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
-        app = make_app("producer", settings)
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
         on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
@@ -67,8 +69,24 @@ def run_locally(
                 _check_alive(children, settings)
                 on_look(ledger, plan.spec.run_id, children)
 
-            ended = watch(ledger, plan.spec.run_id, on_look=look)
+            ended = watch(ledger, plan.spec.run_id, on_look=look, progress=progress)
             return looked_at(ledger, ended, hashes=verify)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """During the block SIGTERM raises KeyboardInterrupt, so that it also stops the children cleanly.
+
+    Only the main thread may set handlers. A run in another thread of a notebook or a server leaves them alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)  # None: not set from Python
 
 
 @contextmanager
@@ -95,6 +113,16 @@ def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
             )
         else:
             yield _embedded(settings, (settings.state_dir / "redis.url").read_text())
+
+
+@contextmanager
+def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
+    ledger = Ledger.connect(settings)
+    try:
+        with make_app("producer", settings, is_current=False) as app:
+            yield ledger, app
+    finally:
+        ledger.redis.close()
 
 
 def _is_free(lock: int) -> bool:

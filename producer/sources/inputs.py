@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import fsspec
 import httpx2
-from fsspec.core import url_to_fs
-from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
@@ -20,9 +17,9 @@ from fleet.model import folder_revision
 from fleet.shard import Shard
 from fleet.storage.errors import translated
 from fleet.storage.identity import identity_of
+from fleet.storage.listing import Listing, list_parquet
 from fleet.storage.opening import open_parquet
 
-_GLOB = set("*?[")
 _FOOTER_THREADS = 16
 _NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
 
@@ -53,12 +50,12 @@ def crawl_input(crawl: str, dataset: str) -> Input:
 
 def list_input(*uris: str) -> Input:
     """The Parquet files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none."""
-    listings = [_list(uri) for uri in uris]
-    shards = tuple(shard for listing in listings for shard in listing.shards)
+    parts = [_list(uri) for uri in uris]
+    shards = tuple(shard for part in parts for shard in part.shards)
     _refuse_same_names(shards)
-    commit = listings[0].commit if len(listings) == 1 else None
+    commit = parts[0].commit if len(parts) == 1 else None
     return Input(
-        uris=tuple(listing.uri for listing in listings),
+        uris=tuple(part.uri for part in parts),
         revision=commit or _digest(shards),
         crawl=None,
         shards=shards,
@@ -66,30 +63,26 @@ def list_input(*uris: str) -> Input:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Listing:
-    """The files that one URI names."""
+class _Part:
+    """The shards that one URI names."""
 
     uri: str
     commit: str | None
     shards: tuple[Shard, ...]
 
 
-def _list(uri: str) -> _Listing:
+def _list(uri: str) -> _Part:
     try:
         with translated(f"Listing {uri}"):
             pinned, commit = _pinned(uri)
-            filesystem, path = url_to_fs(pinned)
-            root = _root(path, filesystem)
-            files = sorted(_parquet_files(filesystem, path, root), key=lambda info: str(info["name"]))
+            listing = list_parquet(pinned, shown_as=uri)
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-                shards = tuple(pool.map(lambda info: _shard(info, root, filesystem), files))
+                shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files))
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
     except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
-    if not files:
-        raise UsageError(f"No Parquet files at {uri}. Give --input a .parquet file, a folder of them, or a glob.")
-    return _Listing(uri=_absolute(pinned), commit=commit, shards=shards)
+    return _Part(uri=_absolute(pinned), commit=commit, shards=shards)
 
 
 def _refuse_same_names(shards: Iterable[Shard]) -> None:
@@ -157,68 +150,11 @@ def _pinned(uri: str) -> tuple[str, str | None]:
     return f"hf://{kind}{place.repo_id}@{commit}/{place.path_in_repo}", commit
 
 
-def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
-    """The files that a path names. Hidden and temporary ones are included only if the path itself names such a part."""
-    if _GLOB & set(path):
-        found = filesystem.glob(path, detail=True).values()
-    elif filesystem.isdir(path):
-        found = filesystem.find(path, detail=True).values()
-    else:
-        yield _info(filesystem, path)  # a single file need not be called .parquet
-        return
-    for info in found:
-        if _hides(str(info["name"]), root) and not _hides(path, root):
-            continue
-        is_named_so = str(info["name"]).endswith(".parquet")
-        if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
-            info = _info(filesystem, str(info["name"]))
-            _refuse_linked_folder(filesystem, info)
-        if info["type"] == "file" and is_named_so:
-            yield info
-
-
-def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
-    """Describe a file; for a link, its target under the link's own name. Two links to one file are two shards."""
+def _shard(info: dict[str, Any], listing: Listing) -> Shard:
+    name = str(info["name"]).removeprefix(listing.root).strip("/").removesuffix(".parquet")
+    uri = listing.filesystem.unstrip_protocol(info["name"])
     try:
-        return dict(filesystem.info(path))
-    except OSError as error:
-        if isinstance(filesystem, LocalFileSystem) and Path(path).is_symlink():
-            raise UsageError(
-                f"{path} is a link to {Path(path).readlink()}, which is not there. Fetch that file, or remove the link."
-            ) from error
-        raise
-
-
-def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
-    """Refuse links to folders: a listing does not follow them, so their files would be silently left out."""
-    if info["type"] == "directory" and any(file.endswith(".parquet") for file in filesystem.find(info["name"])):
-        raise UsageError(
-            f"{info['name']} is a link to a folder of Parquet files, and such links are not followed. "
-            "Pass that folder as a separate --input, or use a glob that excludes the link."
-        )
-
-
-def _hides(path: str, root: str) -> bool:
-    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
-
-
-def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
-    """The folder that shard names are relative to: a dataset's data/ folder, or the part before the first wildcard."""
-    parts = path.split("/")
-    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
-    if fixed == len(parts) and not filesystem.isdir(path):
-        fixed -= 1
-    repo_parts = 3 if parts[0] == "datasets" else 2
-    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
-        fixed = parts.index("data", repo_parts) + 1
-    return "/".join(parts[:fixed])
-
-
-def _shard(info: dict[str, Any], root: str, filesystem: fsspec.AbstractFileSystem) -> Shard:
-    name = str(info["name"]).removeprefix(root).strip("/").removesuffix(".parquet")
-    uri = filesystem.unstrip_protocol(info["name"])
-    try:
-        return Shard(name=name, uri=uri, identity=identity_of(filesystem, info), size_bytes=info["size"])
+        return Shard(name=name, uri=uri, identity=identity_of(listing.filesystem, info), size_bytes=info["size"])
     except ValueError as error:
         raise UsageError(str(error)) from error
 

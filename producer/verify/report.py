@@ -19,9 +19,12 @@ class Fault:
         return f"{self.path}: {self.problem}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Verification:
-    """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0."""
+    """The result for a whole dataset. Row counts are the manifest's totals; without a manifest all counts are 0.
+
+    As text it is what `producer verify` prints.
+    """
 
     uri: str
     run_id: str | None  # None if the manifest is lost
@@ -36,9 +39,23 @@ class Verification:
     compared_with_source: bool = False
     faults: tuple[Fault, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"<Verification {self._verdict}: {counted(self.shards, 'shard')}, {counted(self.files, 'file')}, "
+            f"{self.rows_in:,} rows in, {self.rows_kept:,} kept; {self.uri}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     @property
     def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
         return not self.faults
+
+    @property
+    def _verdict(self) -> str:
+        return "sound" if self.is_sound else f"damaged, {counted(len(self.faults), 'fault')}"
 
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {"sound": self.is_sound}

@@ -157,9 +157,9 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, .
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("status", "kept"), "kept is a folder; to look at it: producer verify ./kept"),
-        (("status", "./kept"), "./kept is a folder; to look at it: producer verify ./kept"),
-        (("status", "hf://datasets/ada/kept"), "is a URI; to look at it: producer verify hf://datasets/ada/kept"),
+        (("status", "kept"), "kept is a folder. To check it, run: producer verify ./kept"),
+        (("status", "./kept"), "./kept is a folder. To check it, run: producer verify ./kept"),
+        (("status", "hf://datasets/ada/kept"), "is a URI. To check it, run: producer verify hf://datasets/ada/kept"),
         (("status", "./nope"), "There is no folder ./nope, and a run id has no slash."),
         (("status", "nope"), "The ledger has no run 'nope'. Newest runs: none. There is no folder 'nope' here either."),
         (("verify", "nope"), "The ledger has no run 'nope'. Newest runs: none. There is no folder 'nope' here either."),

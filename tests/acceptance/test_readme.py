@@ -16,7 +16,15 @@ from support.processes import run_command
 from worker.cli import cli as worker_cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "ops/README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/tutorial.md")
+PAGES = (
+    "README.md",
+    "ops/README.md",
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/python.md",
+    "docs/tutorial.md",
+    "examples/own_scorer/README.md",
+)
 COMMANDS = {"producer": typer.main.get_command(producer_cli), "worker": typer.main.get_command(worker_cli)}
 
 

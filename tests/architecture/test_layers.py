@@ -10,10 +10,11 @@ import pytest
 
 import fleet
 import producer
+import shardsift
 import worker
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"fleet": fleet, "producer": producer, "worker": worker}
+PACKAGES = {"fleet": fleet, "producer": producer, "shardsift": shardsift, "worker": worker}
 
 
 def modules(package: str) -> list[str]:
@@ -30,6 +31,23 @@ def test_no_module_of_the_light_side_brings_torch_in() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_public_api_imports_no_library() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import shardsift; "
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names; "
+        "sys.exit(', '.join(sorted(new - {'shardsift'})) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_name_of_the_public_api_is_that_of_its_home() -> None:
+    for name in shardsift.__all__:
+        assert getattr(shardsift, name).__name__ == name
 
 
 def test_the_scoring_core_can_be_used_without_the_fleet() -> None:

@@ -11,10 +11,10 @@ import pytest
 from chaos.campaign import CampaignPlan, campaign
 from chaos.kinds import KILLS, Kind
 from chaos.report import figures_of
-from chaos.server import RedisServer
 from support.disturbed_runs import FaultRuns, child_of
 from support.fleet import Fleet
 from support.orders import Faults
+from support.redis_servers import redis_server
 from support.waiting import wait_until
 
 SEED, MOST_SECONDS = 7, 120
@@ -99,8 +99,7 @@ def test_a_child_that_starts_while_redis_is_away_waits_for_it(
     faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(load_seconds=3, seconds_a_batch=0.1)
-    with RedisServer(tmp_path / "redis") as server:
-        wait_until(lambda: server.answers, description="Redis answers")
+    with redis_server(tmp_path / "redis") as server:
         fleet = Fleet(folder=tmp_path, redis_url=server.url, environment={"REDIS_URL": server.url})
         fleet.environment |= {"SHARDSIFT_SWEEP_SECONDS": "0.5", "SHARDSIFT_PARITY_ROWS": "0"}
         runs = FaultRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
@@ -113,8 +112,7 @@ def test_a_child_that_starts_while_redis_is_away_waits_for_it(
             child_of(worker)  # the next one
             server.kill()
             wait_until(lambda: "Waiting for Redis: No Redis" in fleet.log("w1").read_text(), description="it waits")
-            server.start_again()
-            wait_until(lambda: server.answers, description="Redis answers again")
+            server.start()
             runs.wait_until_published(run_id)
             assert worker.poll() is None
 

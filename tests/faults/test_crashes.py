@@ -168,7 +168,7 @@ def test_a_worker_whose_model_does_not_load_leaves_with_the_reason_and_eats_no_s
 def test_after_a_fault_of_the_device_another_process_goes_on(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.score_shard:_scored", "before", "device fault")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "device fault")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
@@ -185,7 +185,7 @@ def test_after_a_fault_of_the_device_another_process_goes_on(
 def test_a_lack_of_memory_is_tried_again_later_and_ends_no_process(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.shard.score_shard:_scored", "before", "memory error")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "memory error")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker() as worker:
@@ -193,5 +193,5 @@ def test_a_lack_of_memory_is_tried_again_later_and_ends_no_process(
         runs.wait_until_published(run_id)
         assert child_of(worker).pid == first.pid
 
-    assert "will be tried again: No memory left" in runs.fleet.log("w1").read_text()
+    assert "will be retried: No memory left" in runs.fleet.log("w1").read_text()
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)

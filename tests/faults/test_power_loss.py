@@ -9,7 +9,7 @@ import redis
 
 from chaos.power import Disk, newest_log
 from chaos.power_loss import power_losses
-from chaos.server import RedisServer
+from support.redis_servers import RedisServer, redis_server
 from support.waiting import wait_until
 
 TRIALS, SEED = 5, 3
@@ -18,8 +18,7 @@ COMMANDS = 200
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis") as server:
-        wait_until(lambda: server.answers, description="Redis answers")
+    with redis_server(tmp_path / "redis") as server:
         yield server
 
 
@@ -55,8 +54,7 @@ def test_redis_starts_after_its_log_was_cut_in_the_midst_of_a_transaction_and_ha
     log = newest_log(server.data)
     with log.open("r+b") as file:
         file.truncate(max(0, log.stat().st_size - cut))
-    server.start_again()
-    wait_until(lambda: server.answers, description="Redis answers")
+    server.start()
 
     assert client.llen("list") == 0
     assert client.get("before") == (None if cut > whole else "1")
@@ -74,8 +72,7 @@ def test_a_failure_takes_away_what_was_written_last_and_nothing_else(
         for number in range(COMMANDS):
             client.rpush("list", number)
         loss = disk.fail(random.Random(seed), began_at=0)
-        server.start_again()
-        wait_until(lambda: server.answers, description="Redis answers")
+        server.start()
         left = [int(number) for number in client.lrange("list", 0, -1)]
         assert left == list(range(len(left)))
         losses.append((loss, COMMANDS - len(left)))

@@ -160,7 +160,9 @@ def test_a_spot_notice_while_the_model_loads_ends_the_loading(runs: FaultRuns, f
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("place", ["worker.shard.score_shard:_scored", "fleet.storage.folder:FolderOutput.stage"])
+@pytest.mark.parametrize(
+    "place", ["worker.shard.window_scoring:WindowScoring.scores", "fleet.storage.folder:FolderOutput.stage"]
+)
 def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_given_back(
     place: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
@@ -184,7 +186,7 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
 def test_a_worker_whose_process_cannot_even_listen_is_killed_in_time(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    tickets = faults.at("worker.shard.score_shard:_scored", "before", "hang locked")
+    tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
     run_id = runs.enqueue()
 
     with runs.worker() as worker:
@@ -215,7 +217,7 @@ def test_a_worker_told_to_leave_while_its_model_loads_is_gone_at_once(runs: Faul
 def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
     runs: FaultRuns, faults: Faults
 ) -> None:
-    tickets = faults.at("worker.shard.score_shard:_scored", "before", "hang")
+    tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang")
     answers: dict[str, tuple[int, str]] = {}
     run_id = runs.enqueue()
 

@@ -1,5 +1,6 @@
 """A worker's log: what a person needs, once."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from support.waiting import wait_until
 def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_no_noise(
     runs: FaultRuns, faults: Faults
 ) -> None:
-    faults.at("worker.shard.score_shard:_scored", "before", "runtime error")
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "runtime error")
     ledger = runs.fleet.ledger
     run_id = runs.enqueue()
 
@@ -25,6 +26,10 @@ def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_
 
     log = runs.fleet.log("w1").read_text()
     assert log.count("Traceback (most recent call last)") == 1
+    done = re.findall(
+        rf" in, \d+ kept, 0 errored \[run_id={run_id} shard=\S+ attempt=\d rows=\d+ seconds=\d+\.\d\]", log
+    )
+    assert len(done) == ledger.counts(run_id).shards
     for noise in (
         "[config]",
         "[queues]",

@@ -375,12 +375,12 @@ class TestRefusals:
         refused(replace(options, model=str(tmp_path / "absent")), "There is no model '.*absent': neither a folder here")
 
     def test_a_folder_that_is_no_model_is_told(self, options: RunOptions, source: Path) -> None:
-        refused(replace(options, model=str(source)), "has no config.json, so it is no model")
+        refused(replace(options, model=str(source)), "has no config.json, so it is not a model")
 
     @pytest.mark.parametrize(
         ("config", "says"),
         [
-            (json.dumps({"architectures": ["GPT2LMHeadModel"]}), "is no sequence classifier: .*GPT2LMHeadModel"),
+            (json.dumps({"architectures": ["GPT2LMHeadModel"]}), "is not a sequence classifier: .*GPT2LMHeadModel"),
             ("{ not json", "config.json .*cannot be read"),
             ("[1]", "config.json .*cannot be read"),
             ("", "config.json .*cannot be read"),

@@ -298,7 +298,7 @@ class TestFinalizing:
 
         (failure,) = ledger.failures(spec.run_id)
         assert (failure.shard, ledger.counts(spec.run_id).open) == (B.name, 0)
-        assert "has changed since it was written (its sha256 differs) (found so 3 times)" in failure.error
+        assert "has changed since it was written (its sha256 differs) (found 3 times)" in failure.error
 
     def test_a_finalizer_that_was_frozen_while_all_shards_were_done_again_leaves_them_to_the_next(
         self, ledger: Ledger, spec: RunSpec, out: Path

@@ -167,7 +167,7 @@ def test_scoring_that_is_ended_gives_what_it_has_and_says_what_is_missing() -> N
     scores = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, go_on=lambda rows: rows < 4)
 
     known = np.flatnonzero(scores.known)
-    assert not scores.complete
+    assert not scores.has_all_rows
     assert scores.values[known].tolist() == EXPECTED[known].tolist()
     assert np.isnan(scores.values[scores.missing]).all()
     assert 4 <= len(known) < len(LENGTHS)
@@ -184,4 +184,4 @@ def test_only_batches_that_lack_a_score_are_computed_and_always_whole() -> None:
 
     assert set(map(tuple, backend.tried)) < set(map(tuple, undisturbed.tried))
     assert rest.filled_from(first).values.tolist() == EXPECTED.tolist()
-    assert rest.filled_from(first).complete
+    assert rest.filled_from(first).has_all_rows

@@ -187,7 +187,7 @@ def test_the_work_goes_on_while_redis_is_away_and_the_lease_is_still_ours_when_i
             lease.on_batch(10)
 
             server.stop()
-            wait_until(lambda: "Shard a goes on without the ledger" in caplog.text, description="a warning")
+            wait_until(lambda: "The lease of shard a could not be renewed" in caplog.text, description="a warning")
             lease.on_batch(25)
 
             server.start()

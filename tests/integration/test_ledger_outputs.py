@@ -84,7 +84,7 @@ class TestRequeueing:
         ledger.requeue(run, {B.name: "data/b.parquet has other content"})
 
         (failure,) = ledger.failures(run)
-        assert (failure.shard, failure.error) == (B.name, "data/b.parquet has other content (found so 3 times)")
+        assert (failure.shard, failure.error) == (B.name, "data/b.parquet has other content (found 3 times)")
         assert ledger.counts(run).open == 0
 
     @pytest.mark.parametrize("asked", [Ledger.clear_publish_error, Ledger.retry])

@@ -30,7 +30,7 @@ from transformers import (
 
 from support.models import with_lively_scores
 from worker.scoring import ModelError, load_scorer
-from worker.scoring.backends.last_layer import spare_last_layer
+from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
@@ -114,9 +114,9 @@ def random_tokens(lengths: list[int]) -> Tokens:
     return Tokens(ids=ids.astype(np.int32), offsets=offsets)
 
 
-@pytest.mark.parametrize("spared", [False, True], ids=["whole", "last layer spared"])
+@pytest.mark.parametrize("reduced", [False, True], ids=["whole", "last layer reduced"])
 @pytest.mark.parametrize("make", MODELS)
-def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTrainedModel], spared: bool) -> None:
+def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTrainedModel], reduced: bool) -> None:
     torch.manual_seed(0)
     model = with_lively_scores(make()).eval()
     convert(model, "float32")
@@ -124,7 +124,7 @@ def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTraine
     padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
     alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
 
-    first_only = spared and spare_last_layer(model)
+    first_only = reduced and reduce_last_layer(model)
     logits = packed(model, CPU, first_only=first_only, attention=one_by_one).logits(tokens)
 
     assert logits.shape == alone.shape == (7, 3)
@@ -133,7 +133,7 @@ def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTraine
 
 
 @pytest.mark.parametrize("make", [bert, roberta, xlm_roberta, distilbert])
-def test_padded_logits_are_the_same_with_the_last_layer_spared(make: Callable[[], PreTrainedModel]) -> None:
+def test_padded_logits_are_the_same_with_the_last_layer_reduced(make: Callable[[], PreTrainedModel]) -> None:
     torch.manual_seed(0)
     model = with_lively_scores(make()).eval()
     convert(model, "float32")
@@ -141,7 +141,7 @@ def test_padded_logits_are_the_same_with_the_last_layer_spared(make: Callable[[]
     padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
     whole = padded.logits(tokens)
 
-    assert spare_last_layer(model)
+    assert reduce_last_layer(model)
 
     assert (padded.logits(tokens) - whole).abs().max() < 1e-5
 

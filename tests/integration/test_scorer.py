@@ -222,10 +222,10 @@ def test_scoring_ended_at_any_batch_and_taken_up_again_gives_the_undisturbed_byt
     for end in range(1, 50, 7):
         first = small.score_encoded(encoded, lambda rows, end=end: rows < end)
         rest = small.score_encoded(encoded, earlier=first)
-        batches += not first.complete
+        batches += not first.has_all_rows
         assert rest.values.tobytes() == undisturbed.values.tobytes()
         assert rest.errors == undisturbed.errors
-        assert rest.complete
+        assert rest.has_all_rows
 
     assert batches > 3
 

@@ -254,7 +254,7 @@ class TestEachCloud:
 
         assert len(watched.notices) == 1
         assert [record.levelno for record in caplog.records] == [logging.WARNING]
-        assert "The cloud takes this machine back in" in caplog.text
+        assert "The cloud reclaims this machine in" in caplog.text
 
     def test_no_event_is_acknowledged_and_nothing_else_is_changed(self, cloud: str, service: Service) -> None:
         service.give_notice()
@@ -416,7 +416,7 @@ class TestBrokenService:
             watched.notice()
 
         assert len(warnings) == 1
-        assert f"The metadata service of {cloud} fails, and is asked on" in warnings[0]
+        assert f"The metadata service of {cloud} fails; polling continues" in warnings[0]
         assert ("GET", "/elsewhere") not in service.asked
 
     @pytest.mark.parametrize("fault", [says_nothing, drips])

@@ -1,11 +1,15 @@
 """A head fitted on the real small encoder: it tells unseen texts apart, and loads like any model directory."""
 
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import (
@@ -18,9 +22,11 @@ from transformers import (
 )
 
 import worker.training.demo_encoder
+from fleet.errors import UsageError
 from producer.demo.texts import Document, Kind, Part, documents
 from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
 from worker.training.head import HeadError, HeadReport, fit_head, fit_ridge
+from worker.training.labelled import read_labelled
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
 ROWS, UNSEEN_ROWS = 400, 150
@@ -198,3 +204,67 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
 
     with pytest.raises(DemoEncoderError, match="are not those of all-MiniLM-L6-v2"):
         verified_demo_encoder()
+
+
+def test_an_encoder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    texts, labels = labelled(20)
+
+    with pytest.raises(HeadError, match="The encoder .*/nowhere cannot be loaded"):
+        fit_head(str(tmp_path / "nowhere"), texts, labels, tmp_path / "out")
+
+
+def test_labelled_texts_come_back_as_they_were_written(tmp_path: Path) -> None:
+    table = pa.table(
+        {"id": [1, 2, 3], "label": pa.array([1, None, 3]), "text": pa.array(["a", "", "ä"], pa.string_view())}
+    )
+    pq.write_table(table, tmp_path / "labelled.parquet")
+
+    texts, labels = read_labelled(tmp_path / "labelled.parquet")
+
+    assert texts == ["a", "", "ä"]
+    np.testing.assert_array_equal(labels, [1.0, np.nan, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": [1.0]}, 'has no column "text"; it has: label'),
+        ({"text": ["a"]}, 'has no column "label"; it has: text'),
+        ({"text": [1], "label": [1.0]}, 'column "text" of .* holds int64, not texts'),
+        ({"text": ["a"], "label": ["good"]}, 'column "label" of .* holds string, not numbers'),
+        ({"text": ["a", None], "label": [1.0, 2.0]}, "Row 1 of .* has no text"),
+    ],
+)
+def test_a_file_that_is_not_labelled_is_one_clear_error(
+    columns: dict[str, list[object]], message: str, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "labelled.parquet")
+
+    with pytest.raises(UsageError, match=message):
+        read_labelled(tmp_path / "labelled.parquet")
+
+
+def test_a_file_that_is_missing_or_broken_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
+
+    for name, message in (("missing.parquet", "No such file"), ("broken.parquet", "not a readable Parquet file")):
+        with pytest.raises(UsageError, match=message):
+            read_labelled(tmp_path / name)
+
+
+def test_a_defect_of_training_is_not_mistaken_for_a_mistake_of_the_user(tmp_path: Path) -> None:
+    labelled_file = tmp_path / "labelled.parquet"
+    pq.write_table(pa.table({"text": ["a"] * 20, "label": [1.0] * 20}), labelled_file)
+    code = (
+        "import sys, worker.training.head as head\n"
+        "def fit_head(*_, **__): raise ValueError('a defect')\n"
+        "head.fit_head = fit_head\n"
+        "from worker.cli import main\n"
+        f"sys.argv[1:] = ['train', '{labelled_file}', '--encoder', 'x', '--output', 'y']\n"
+        "main()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "ValueError: a defect" in done.stderr

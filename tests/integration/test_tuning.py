@@ -313,6 +313,13 @@ def test_the_texts_are_an_inputs_first_without_nulls_and_hidden_files(tmp_path: 
     assert trial_texts(str(tmp_path), "text", 100).to_pylist() == ["one", "two", "three", "four", "five"]
 
 
+def test_a_glob_below_a_hidden_folder_is_read(tmp_path: Path) -> None:
+    write_texts(tmp_path / ".cache" / "a.parquet", ["one"])
+    write_texts(tmp_path / ".cache" / ".b.parquet", ["hidden"])
+
+    assert trial_texts(f"{tmp_path}/.cache/*.parquet", "text", 10).to_pylist() == ["one"]
+
+
 def test_without_an_input_there_are_texts_of_many_lengths() -> None:
     texts = trial_texts(None, "text", 50)
 

@@ -1,6 +1,6 @@
-"""The ledger against its model: the same random calls to both, on a real server whose clock the test moves.
+"""Compare the ledger with its model: make the same random calls to both, on a real server whose clock the test moves.
 
-After each call the answers must be the same, and so must the whole state. `make ledger-model` runs it for longer.
+After each call, the answers and the complete state must be equal. `make ledger-model` runs many more steps.
 """
 
 import argparse
@@ -47,19 +47,19 @@ OWNERS = ["w1", "w2"]
 PUBLICATION = Publication(uri="x", commit="", shards=3)
 _SHARD, _PUBLICATION = TypeAdapter(Shard), TypeAdapter(Publication)
 
-newest_first = st.integers(0, 5)  # which claim: mostly the recent ones, of which some are stale
+newest_first = st.integers(0, 5)  # index of a claim, newest first; older claims are often stale
 shards = st.sampled_from(NAMES)
 some_shards = st.lists(shards, unique=True, min_size=1)
 moves = st.sampled_from([1, 5_000, 20_000, LEASE // 2, LEASE, OUTAGE + 1, 600_000])
 
 
 class ClockedRedis(redis.Redis):
-    """A client for which the time is what the key `CLOCK` says, in scripts as in Python."""
+    """A client that reads the time from the key `CLOCK`, in scripts and in Python."""
 
     def register_script(self, script: Any) -> Any:
         clock = f"local function now_ms()\n  return tonumber(redis.call('GET', '{CLOCK}'))\nend"
         clocked, times = re.subn(r"local function now_ms\(\)\n.*?\nend", clock, script, flags=re.DOTALL)
-        assert times == 1, "The prelude has one function for the time."
+        assert times == 1, "The prelude must define now_ms exactly once."
         return super().register_script(clocked)
 
     def time(self, **_: Any) -> tuple[int, int]:
@@ -68,7 +68,7 @@ class ClockedRedis(redis.Redis):
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """`client` and `steps` belong to the subclass that `check_ledger` makes."""
+    """`check_ledger` creates a subclass with its own `client` and `steps`."""
 
     client: ClockedRedis
     raw_pool: redis.ConnectionPool
@@ -87,7 +87,7 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.model = LedgerModel(self.spec, START)
         self.claims: list[Claim] = []
-        self.stored: dict[str, Receipt] = {}  # beside the outputs: survives Redis
+        self.stored: dict[str, Receipt] = {}  # stored with the outputs, so they survive a loss of Redis
         self.backup: tuple[dict[bytes, bytes], Any] | None = None
         self.receipts: dict[str, Receipt] = {}
         self.receipts_may_go = False
@@ -98,7 +98,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.claim(name, "w1")
 
     def both(self, call: Callable[[Any], Any]) -> Any:
-        """Make the same call to ledger and model. Returns what both answer."""
+        """Make the same call to the ledger and the model. Returns their common answer."""
         expected, answer = outcome(call, self.model), outcome(call, self.ledger)
         assert answer == expected, f"The ledger answers {answer}, the model {expected}."
         return answer
@@ -114,14 +114,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(OWNERS))
     def claim_what_is_due(self, owner: str) -> None:
-        """As a worker does: a sweep sends messages, and it claims the shard of each."""
+        """As in a fleet: a sweep sends messages, and a worker claims the shard of each message."""
         due = self.both(lambda ledger: ledger.take_due(self.run, room=2))
         for name in due.again + due.fresh:
             self.claim(name, owner)
 
     @rule(nth=newest_first)
     def claim_again(self, nth: int) -> None:
-        """The answer was lost, and the worker asks again with the same nonce."""
+        """The answer was lost, so the worker claims again with the same nonce."""
         claim = self.claim_of(nth)
         self._claim(claim.shard.name, "w1", nonce=claim.token.partition("-")[2])
 
@@ -187,7 +187,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(names=some_shards, is_finished=st.booleans())
     def enqueue(self, names: list[str], is_finished: bool) -> None:
-        """The same run again; a part of it if the producer dies before the end."""
+        """Enqueue the same run again, or only part of it, as when the producer dies midway."""
         self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, names), now=1.0))
         if is_finished:
             self.both(lambda ledger: ledger.mark_enqueued(self.run))
@@ -209,12 +209,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["restore", "remember"]))
     def read_receipts(self, how: str) -> None:
-        """Those that lie beside the outputs."""
+        """Receipts that are stored with the outputs."""
         self.both(lambda ledger: getattr(ledger, how)(self.run, list(self.stored.values())))
 
     @rule(names=some_shards, of_stored=st.booleans())
     def requeue(self, names: list[str], of_stored: bool) -> None:
-        """Files are lost. With `of_stored`, only those of the receipts that lie beside the outputs."""
+        """Files are lost. With `of_stored`, only files of the receipts that are stored with the outputs."""
         self.receipts_may_go = True
         of = list(self.stored.values()) if of_stored else []
         self.both(lambda ledger: ledger.requeue(self.run, dict.fromkeys(names, "lost"), of=of))
@@ -243,7 +243,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(is_older=st.booleans())
     def lose_redis(self, is_older: bool) -> None:
-        """It comes back empty, and the run is enqueued again; or older, as after a power failure. Workers keep their tokens."""
+        """Redis restarts empty, or with an older state as after a power failure. Workers keep their tokens."""
         self.receipts_may_go = True
         self.client.flushall()
         self.model.lose_all()
@@ -254,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.model.put_back(self.backup[1])
         self.move_clock(0)
 
-    # --- what holds after each step ---
+    # --- invariants ---
 
     @invariant()
     def check(self) -> None:
@@ -286,14 +286,14 @@ class LedgerMachine(RuleBasedStateMachine):
         )
 
     def a_receipt_stays_as_it_is(self) -> None:
-        """Only a retry of all, lost files and a loss of Redis take one away; nothing replaces one."""
+        """Only `retry --all`, lost files and a loss of Redis remove a receipt. Nothing replaces one."""
         now = {name: state.receipt for name, state in self.model.state.shards.items() if state.receipt}
         if not self.receipts_may_go:
             assert self.receipts.items() <= now.items()
         self.receipts, self.receipts_may_go = now, False
 
     def teardown(self) -> None:
-        """Nothing is lost: once the run is enqueued and retried, it can be scored to its end, each shard once."""
+        """Nothing is lost: after the run is enqueued and retried once more, every shard can be scored, each once."""
         if sys.exc_info()[0] is None:
             self.enqueue(NAMES, is_finished=True)
             self.ask_for("retry")
@@ -308,7 +308,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 def outcome(call: Callable[[Any], Any], ledger: Ledger | LedgerModel) -> Any:
-    """What it returns, or the class of what it raises."""
+    """The result of the call, or the class of the exception that it raises."""
     try:
         return call(ledger)
     except (LeaseLost, RunUnknown, UsageError) as error:
@@ -320,7 +320,7 @@ def difference(seen: dict[str, ShardState], expected: dict[str, ShardState], nam
 
 
 def read_state(client: redis.Redis, run_id: str) -> RunState:
-    """What Redis holds of the run. Fails if a shard is in no place, or in two."""
+    """The state of the run in Redis. Fails unless each shard is in exactly one place."""
     keys = Keys(run_id)
     pipeline = client.pipeline()
     pipeline.hgetall(keys.run)
@@ -338,7 +338,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
     timed = {"waiting": waiting, "sent": sent, "running": running}
     found = [(name, place, int(at)) for place, names in timed.items() for name, at in names]
     found += [(name, "failed", 0) for name in failed] + [(name, "done", 0) for name in receipts]
-    assert sorted(name for name, _, _ in found) == sorted(records), f"Not each shard is in one place: {found}"
+    assert sorted(name for name, _, _ in found) == sorted(records), f"Each shard must be in exactly one place: {found}"
     return RunState(
         shards={
             name: ShardState(
@@ -359,7 +359,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
 
 def read_attempts(fields: dict[str, str], scores: dict[str, str]) -> Attempts | None:
     if not fields:
-        assert not scores, "A checkpoint is left of a shard that nothing is known of."
+        assert not scores, "A shard without a record of attempts has a checkpoint."
         return None
     return Attempts(
         attempts=int(fields.get("attempts", 0)),
@@ -382,7 +382,10 @@ def read_receipt(content: str | None) -> Receipt | None:
 
 
 def check_ledger(url: str, *, steps: int, seed: int) -> int:
-    """Run at least so many steps on the server at `url`, which is emptied. Returns how many; raises on the first difference."""
+    """Run at least `steps` steps on the server at `url`, and delete its data. Raises on the first difference.
+
+    Returns the number of steps.
+    """
     with ClockedRedis.from_url(url, decode_responses=True) as client, redis.ConnectionPool.from_url(url) as raw_pool:
         machine = type("Machine", (LedgerMachine,), {"client": client, "raw_pool": raw_pool, "steps": 0})
         while machine.steps < steps:

@@ -1,6 +1,6 @@
-"""The ledger as plain Python: what each method of `fleet.ledger.Ledger` must return or raise, and the state that it must leave.
+"""A model of the ledger in plain Python: what each method of `fleet.ledger.Ledger` returns or raises, and the state it leaves.
 
-It has the methods of `Ledger` with their parameters, for a single run. `now` is the clock in milliseconds; the caller moves it.
+The model has the same methods, for a single run. `now` is the clock in milliseconds, and the caller moves it.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ NEVER_TRIED = 0
 
 @dataclass
 class Attempts:
-    """What is known of the attempts at a shard that is not done."""
+    """The record of the attempts at a shard that is not done."""
 
     attempts: int = 0
     crashes: int = 0
@@ -40,13 +40,13 @@ class Attempts:
 
 @dataclass
 class ShardState:
-    """`at` is when a waiting shard is due, when a sent one was sent, when the lease of a running one ends; else 0."""
+    """`at` is the time when a waiting shard is due, a sent one was sent, or the lease of a running one ends; otherwise 0."""
 
     record: Shard
     place: str = "waiting"  # or sent, running, failed, done
     at: int = NEVER_TRIED
     receipt: Receipt | None = None
-    attempts: Attempts | None = None  # None: never begun, or done
+    attempts: Attempts | None = None  # None if there was no attempt, or the shard is done
 
 
 @dataclass
@@ -139,7 +139,7 @@ class LedgerModel:
                 continue
             times = self.state.damaged[name] = self.state.damaged.get(name, 0) + 1
             failed = times >= MAX_DAMAGED
-            error = f"{reason} (found so {times} times)" if failed else reason
+            error = f"{reason} (found {times} times)" if failed else reason
             state.attempts = Attempts(previous=state.receipt, error=error)
             self._undone(state)
             state.place, state.at = ("failed", 0) if failed else ("waiting", self.now)
@@ -197,7 +197,7 @@ class LedgerModel:
                 return self._claim(state)
             if state.at > self.now and known.owner != owner:
                 return Refusal.RUNNING
-            self._crash(state, "The process that scored it ended without a word.")
+            self._crash(state, "The process that scored it exited unexpectedly.")
         if state.place == "waiting" and state.at > self.now:
             return Refusal.WAITING
         known = self._begun(state)
@@ -293,7 +293,7 @@ class LedgerModel:
     def withdraw_publication(self, run_id: str) -> None:
         self.state.publication = None
 
-    # --- what the methods share ---
+    # --- helpers ---
 
     def checkpoint_bytes(self) -> int:
         known = [state.attempts for state in self.state.shards.values() if state.attempts]
@@ -310,7 +310,7 @@ class LedgerModel:
         return [(queued[receipt.shard], receipt) for receipt in receipts if receipt.shard in queued]
 
     def _writable(self, claim: Claim, *, unknown: type[Exception]) -> ShardState:
-        """The shard, if the claim's token is its newest, or newer than all that the ledger knows while no worker holds it."""
+        """The shard, if the claim's token is the newest, or newer than any in the ledger while no worker holds the shard."""
         state = self.state.shards.get(claim.shard.name)
         if state is None:
             raise unknown
@@ -323,7 +323,7 @@ class LedgerModel:
         return state
 
     def _ours(self, claim: Claim, error: str = "") -> ShardState | None:
-        """The shard, if its newest attempt is this claim's, which ends here."""
+        """End the attempt of this claim. Returns the shard, or None if the claim is stale or the shard has failed."""
         state = self.state.shards.get(claim.shard.name)
         if state is None or state.attempts is None or state.attempts.token != claim.token:
             return None
@@ -368,7 +368,7 @@ class LedgerModel:
             known.spared = True
             self._run(state)
             return
-        self._crash(state, "Its worker vanished: no word for as long as a lease lasts.")
+        self._crash(state, "Its worker vanished: the lease expired without a sign of life.")
         if known.crashes >= MAX_CRASHES:
             self._give_up(state)
         else:

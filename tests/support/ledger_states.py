@@ -1,4 +1,4 @@
-"""Put shards of a run into a state. The server's clock cannot be moved, so times that it wrote are moved back."""
+"""Put shards of a run into a given state. The clock of a real server cannot be moved, so recorded times are moved back."""
 
 import redis
 
@@ -8,7 +8,7 @@ from support.records import a_shard
 
 A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")
 LEASE_SECONDS, SWEEP_SECONDS = 60.0, 15.0
-OUTAGE_SECONDS = 3 * SWEEP_SECONDS  # no sweep for longer than this: Redis was away
+OUTAGE_SECONDS = 3 * SWEEP_SECONDS  # if no sweep ran for longer than this, Redis was away
 REFUSED_OUTPUTS = "outputs of attempts that had lost their shard"
 
 
@@ -19,7 +19,7 @@ def claimed(ledger: Ledger, run_id: str, shard: Shard = A, *, owner: str = "w1")
 
 
 def again(ledger: Ledger, run_id: str, *, room: int = 0) -> list[str]:
-    """The shards that are due once more, though there is no room for fresh ones."""
+    """The shards that are due again. By default there is no room for fresh ones."""
     return ledger.take_due(run_id, room=room).again
 
 
@@ -28,7 +28,7 @@ def fresh(ledger: Ledger, run_id: str, *, room: int = 2_000) -> list[str]:
 
 
 def resent(ledger: Ledger, run_id: str, *, resend_seconds: float = 60.0) -> list[str]:
-    """Due once more because their messages, of this age, are in no queue."""
+    """The shards that are due again because their messages, sent `resend_seconds` ago, are lost."""
     lost = ledger.sent_before(run_id, seconds=resend_seconds)
     assert ledger.queue_again(run_id, lost, seconds=resend_seconds) == len(lost)
     return again(ledger, run_id)
@@ -66,14 +66,14 @@ def refused_outputs(ledger: Ledger) -> int:
 
 
 def crash_by_expiry(ledger: Ledger, client: redis.Redis, run_id: str, *, worker: str = "w1") -> None:
-    """The whole machine died, and a sweep found the lease run out."""
+    """The whole machine died, and a sweep found the expired lease."""
     claimed(ledger, run_id, owner=worker)
     end_lease(client, run_id)
     again(ledger, run_id)
 
 
 def crash_by_report(ledger: Ledger, client: redis.Redis, run_id: str, *, worker: str = "w1") -> None:
-    """The worker's parent saw its child die."""
+    """The parent process of the worker noticed that its child died."""
     claimed(ledger, run_id, owner=worker)
     ledger.report_crash(run_id, A.name, worker, "killed by signal 9", "the child's last words")
 

@@ -1,7 +1,9 @@
 """Orders for `tests/inject`: which faults the processes that get this environment are to have."""
 
+import importlib
 import json
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 _INJECT = Path(__file__).parents[1] / "inject"
@@ -42,8 +44,11 @@ class Faults:
 
         Only in processes of `program`: "worker", parent and child alike, or "producer", the finalizer among them.
 
-        Returns the folder of its tickets: `used-*` are those that were fired.
+        Returns the folder of its tickets: `used-*` are those that were fired. Raises AttributeError if there is no such
+        place: a process that cannot find it would end as it starts, for a reason that no test asked for.
         """
+        module, _, path = place.partition(":")
+        attrgetter(path)(importlib.import_module(module))
         tickets = self.folder / f"point-{len(self._points)}"
         tickets.mkdir(parents=True)
         for number in range(times):

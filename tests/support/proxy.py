@@ -1,145 +1,177 @@
-"""A way to Redis over loopback TCP that can be cut, go silent or grow long."""
+"""A TCP proxy on loopback in front of Redis. It can cut, silence and slow down connections.
+
+Knows nothing of the Redis protocol. All proxies of a `Network` share one thread.
+"""
 
 import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
+_CHUNK_BYTES = 1 << 16
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST, like a machine or a NAT that forgot the connection
+T = TypeVar("T")
+
+
+class Network:
+    """The thread in which proxies run."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+        self._proxies: list[Proxy] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def proxy_to(self, upstream: Path) -> "Proxy":
+        """A proxy to the server at this unix socket."""
+        proxy = Proxy(self, upstream)
+        self.call(proxy.open())
+        self._proxies.append(proxy)
+        return proxy
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _end(self) -> None:
+        for proxy in self._proxies:
+            await proxy.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # lets the transports close their sockets
 
 
 class Proxy:
-    """Make it by `proxied`. Its methods may be called from any thread."""
+    """Listens on `port` of 127.0.0.1. Its public methods may be called from any thread."""
 
-    def __init__(self, upstream: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, network: Network, upstream: Path) -> None:
+        self._network = network
         self._upstream = upstream
-        self._loop = loop
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._silent: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, asyncio.StreamWriter | None] = {}  # client → server
+        self._silenced: set[asyncio.StreamWriter] = set()  # clients whose bytes were dropped
         self._is_silent = False
         self._delay_seconds = 0.0
         self._requests_left: int | None = None
+        self.port = 0
         self.cuts = 0
 
-    async def listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
-
     def cut(self) -> int:
-        """Reset every connection; returns how many there were."""
-        number = asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result()
+        """Reset all connections; new ones are accepted. Returns how many were reset."""
+        number = self._network.call(self._cut(list(self._writers)))
         self.cuts += number
         return number
 
+    def go_silent(self) -> None:
+        """Drop everything that is sent, without closing a connection: half open."""
+        self._silenced |= set(self._writers)
+        self._is_silent = True
+
+    def speak(self) -> None:
+        """Carry the bytes of new connections again. Those that were silenced stay silent."""
+        self._is_silent = False
+
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Half-open: what is sent is swallowed, and nobody is told. Connections of now are dead for good."""
-        self._silent |= self._writers
-        self._is_silent = True
+        self.go_silent()
         try:
             yield
         finally:
-            self._is_silent = False
+            self.speak()
+
+    def delay(self, seconds: float) -> None:
+        """Deliver everything, in both directions, this much later."""
+        self._delay_seconds = seconds
+
+    def heal(self) -> None:
+        """Work normally again. Resets the connections that lost bytes."""
+        self.speak()
+        self._delay_seconds = 0.0
+        self._network.call(self._cut(list(self._silenced)))
 
     @contextmanager
     def going_away(self, *, after: int) -> Iterator[None]:
-        """After so many requests every connection is reset, and each new one at its first word."""
+        """After this many requests, reset all connections, and each new one at its first request."""
         self._requests_left = after
         try:
             yield
         finally:
             self._requests_left = None
 
-    def delay(self, seconds: float) -> None:
-        """In each direction, from now on."""
-        self._delay_seconds = seconds
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
 
-    async def _cut(self) -> int:
-        writers = list(self._writers)
-        for writer in writers:
-            _reset(writer)
-        return len(writers)
+    async def close(self) -> None:
+        self._server.close()
+        await self._cut(list(self._writers))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.CancelledError):  # at the end of the test: asyncio would log it as an error
-            await self._connect(reader, writer)
-        self._close(writer)
+    async def _cut(self, clients: list[asyncio.StreamWriter]) -> int:
+        for client in clients:
+            self._close(client)
+        return len(clients)
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+    async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        self._writers[client] = None
         if self._is_silent:
-            self._silent.add(writer)
-        try:
-            redis_reader, redis_writer = await asyncio.open_unix_connection(str(self._upstream))
-        except OSError:
-            return
-        try:
+            self._silenced.add(client)
+        with suppress(OSError, asyncio.CancelledError):  # Redis is down; or the network ends, which asyncio would log
+            server_reader, server = await asyncio.open_unix_connection(str(self._upstream))
+            self._writers[client] = server
             await asyncio.gather(
-                self._carry(reader, redis_writer, client=writer), self._carry(redis_reader, writer, client=writer)
+                self._carry(reader, server, client=client), self._carry(server_reader, client, client=client)
             )
-        finally:
-            redis_writer.transport.abort()
+        self._close(client)
 
     async def _carry(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, client: asyncio.StreamWriter
     ) -> None:
-        try:
-            while data := await source.read(1 << 16):
+        with suppress(OSError):
+            while content := await source.read(_CHUNK_BYTES):
                 if target is not client and self._is_gone():
-                    await self._cut()
+                    await self._cut(list(self._writers))
                     return
                 if self._delay_seconds:
                     await asyncio.sleep(self._delay_seconds)
-                if client not in self._silent:
-                    target.write(data)
+                if client not in self._silenced:
+                    target.write(content)
                     await target.drain()
-        except OSError:
-            pass
-        finally:
-            if client not in self._silent:
-                target.close()
+        if client not in self._silenced:  # a half-open connection does not notice that the other side closed
+            target.close()
 
     def _is_gone(self) -> bool:
         if self._requests_left is not None:
             self._requests_left -= 1
         return self._requests_left is not None and self._requests_left < 0
 
-    def _close(self, writer: asyncio.StreamWriter) -> None:
-        self._writers.discard(writer)
-        self._silent.discard(writer)
-        writer.transport.abort()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-    writer.transport.abort()
+    def _close(self, client: asyncio.StreamWriter) -> None:
+        """Reset the connection to the client, and end the one to the server."""
+        server = self._writers.pop(client, None)
+        self._silenced.discard(client)
+        connection = client.get_extra_info("socket")
+        if connection and connection.fileno() >= 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        for writer in (client, server):
+            if writer:
+                writer.transport.abort()
 
 
 @contextmanager
 def proxied(upstream: Path) -> Iterator[tuple[Proxy, str]]:
     """A proxy to the Redis at this socket, and its address, host:port."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    proxy = Proxy(upstream, loop)
-    server = asyncio.run_coroutine_threadsafe(proxy.listen(), loop).result()
-    host, port = server.sockets[0].getsockname()
-    try:
-        yield proxy, f"{host}:{port}"
-    finally:
-        asyncio.run_coroutine_threadsafe(_ended(server), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _ended(server: asyncio.Server) -> None:
-    server.close()
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(0)  # the transports close their sockets
+    with Network() as network:
+        proxy = network.proxy_to(upstream)
+        yield proxy, f"127.0.0.1:{proxy.port}"

@@ -1,4 +1,4 @@
-"""A Redis of a test's own that can be killed, frozen, emptied and started again where it was."""
+"""A separate Redis for one test, which can be killed, frozen, emptied and restarted."""
 
 import os
 import re
@@ -7,27 +7,37 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from producer.local.processes import Child, running
 from producer.local.redis_server import find_redis_server
 from support.fleet import Fleet
 from support.waiting import wait_until
 
+_STOP_SECONDS = 20.0
+_ANSWER_SECONDS = 0.5
+
 
 class RedisServer:
-    """Its data and its socket's path outlive each of its lives. Make it by `redis_server`."""
+    """A server that can be killed. Its data, in `data`, and the path of its socket outlive its process.
+
+    It runs as the product runs it, with `appendfsync everysec`. A kill loses no answered write, because the kernel has them
+    all. For what a power failure loses, see `chaos/power.py`.
+    """
 
     def __init__(self, folder: Path, socket: Path, options: tuple[str, ...]) -> None:
-        self.folder = folder
+        self.data = folder / "data"
         self.socket = socket
+        self._log = folder / "redis.log"
         self._options = options
         self._life = ExitStack()
-        self._process: Child | None = None
+        self.process: Child
 
     @property
     def url(self) -> str:
@@ -38,43 +48,72 @@ class RedisServer:
         return redis.Redis(unix_socket_path=str(self.socket), decode_responses=True)
 
     def start(self) -> None:
-        self.folder.mkdir(exist_ok=True)
-        place = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
-        command = [find_redis_server(), *place, "--appendonly", "yes", "--save", "", *self._options]
-        self._process = self._life.enter_context(running(command, log=self.folder / "log", stop_seconds=10))
-        wait_until(lambda: answers(self.client), description="Redis answers", seconds=10)
+        """Start it, and wait until it answers."""
+        self.launch()
+        wait_until(lambda: self.answers, description="Redis answers", seconds=30)
+
+    def launch(self) -> None:
+        """Start it, after its earlier process has ended.
+
+        Call this in the main thread: the kernel ends a process when the thread that started it ends.
+        """
+        self._life.close()
+        self.data.mkdir(parents=True, exist_ok=True)
+        place = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.data)]
+        durability = ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
+        command = [find_redis_server(), *place, *durability, "--maxmemory-policy", "noeviction", *self._options]
+        self.process = self._life.enter_context(running(command, log=self._log, stop_seconds=_STOP_SECONDS))
 
     def stop(self) -> None:
-        """With SIGTERM, so that it saves its data."""
+        """Stop it with SIGTERM, so that it saves its data."""
         self._life.close()
 
     def kill(self) -> None:
-        assert self._process
-        self._process.kill()
-        self._life.close()
+        """Kill it, and the process that rewrites its file, if there is one."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def lose_data(self) -> None:
-        """Between two lives: the next one begins with nothing."""
-        shutil.rmtree(self.folder)
+        """Delete its data while it does not run."""
+        shutil.rmtree(self.data)
+
+    def freeze(self) -> None:
+        """It accepts connections, but answers no request."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It accepts connections, and answers nobody."""
-        assert self._process
-        os.kill(self._process.pid, signal.SIGSTOP)
+        self.freeze()
         try:
             yield
         finally:
-            os.kill(self._process.pid, signal.SIGCONT)
+            self.thaw()
+
+    @property
+    def answers(self) -> bool:
+        """Whether it answers, even if it only asks for a password."""
+        with redis.Redis(
+            unix_socket_path=str(self.socket), socket_timeout=_ANSWER_SECONDS, retry=Retry(NoBackoff(), 0)
+        ) as client:
+            try:
+                return bool(client.ping())
+            except redis.AuthenticationError:
+                return True
+            except redis.RedisError:
+                return False
 
 
 @contextmanager
 def redis_server(folder: Path, *options: str) -> Iterator[RedisServer]:
-    """A running server, with its data in `folder`."""
+    """A running server, with its data and its log in `folder`."""
     with tempfile.TemporaryDirectory(prefix="redis-") as place:  # a socket's path may have 107 characters at most
         server = RedisServer(folder, Path(place, "s"), options)
-        server.start()
         try:
+            server.start()
             yield server
         finally:
             server.stop()
@@ -92,14 +131,14 @@ class ServerVersion:
 
 
 def version_of(client: redis.Redis) -> ServerVersion:
-    """What a server says of itself. Valkey also gives a version of Redis, for the sake of old clients."""
+    """The version that a server reports. Valkey also reports a version of Redis, for old clients."""
     said = client.info("server")
     name = "Valkey" if "valkey_version" in said else "Redis"
     return ServerVersion(name, _numbers(said[f"{name.lower()}_version"]))
 
 
 def version_found() -> ServerVersion:
-    """Of the program that tests and product start when they need a server. Raises UsageError where there is none."""
+    """The version of the server program that tests and the product start. Raises UsageError if there is none."""
     command = [find_redis_server(), "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     return ServerVersion(said.split()[0], _numbers(re.findall(r"v=(\S+)", said)[0]))
@@ -109,18 +148,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def answers(client: redis.Redis) -> bool:
-    """Whether it does; one that asks for a password does."""
-    try:
-        return bool(client.ping())
-    except redis.AuthenticationError:
-        return True
-    except redis.RedisError:
-        return False
-    finally:
-        client.close()
-
-
 def moved(fleet: Fleet, url: str) -> Fleet:
-    """The same fleet on another Redis, or on another way to it."""
+    """The same fleet with another Redis, or with another route to it."""
     return replace(fleet, redis_url=url, environment={**fleet.environment, "REDIS_URL": url})

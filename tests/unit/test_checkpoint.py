@@ -65,7 +65,7 @@ def test_a_window_finds_its_own_scores_and_no_others() -> None:
     assert resumed.scores_of(0, ROWS, [DIGEST]) == [None]
     (found,) = resumed.scores_of(8192, ROWS, [DIGEST])
     assert found is not None
-    assert found.complete
+    assert found.has_all_rows
 
 
 def test_each_scoring_of_a_window_has_its_own_scores() -> None:

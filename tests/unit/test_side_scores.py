@@ -99,7 +99,7 @@ def test_the_scores_of_every_window_come_back(outputs: int, function: str, group
         assert side is not None
         for first, rows, expected in windows(scores):
             (found,) = side.scores_of(first, len(rows)) or ()
-            assert found.complete
+            assert found.has_all_rows
             assert found.errors == expected.errors
             assert found.values.tobytes() == expected.values.tobytes()
 

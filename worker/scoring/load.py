@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from worker.scoring.backends import Backend
 from worker.scoring.backends.compiled import compile_in_place
-from worker.scoring.backends.last_layer import spare_last_layer
+from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import choose_device, default_batch_tokens, has_packed_attention
@@ -143,7 +143,7 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
             "Leave it out, and the best that works is taken."
         )
     pack = can_pack and options.backend != "padded"
-    first_only = tokenizer.padding_side == "right" and spare_last_layer(model)
+    first_only = tokenizer.padding_side == "right" and reduce_last_layer(model)
     if options.compile:
         compile_in_place(model.base_model if pack else model, options.device)
     if pack:

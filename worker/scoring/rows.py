@@ -37,7 +37,7 @@ class Scores:
     missing: Indices = field(default_factory=lambda: _NONE)  # rows whose batch was not reached
 
     @property
-    def complete(self) -> bool:
+    def has_all_rows(self) -> bool:
         return not len(self.missing)
 
     @property

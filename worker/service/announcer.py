@@ -1,4 +1,4 @@
-"""Tell the fleet what this worker is doing, in a thread of its own: Redis may be away."""
+"""Announce to the fleet what this worker is doing. A separate thread does it, because Redis may not answer."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """Announces at once what changed, and every few seconds what did not. Until the first look the worker is loading."""
+    """Announces changes at once, and the current state every few seconds. The first state is "loading"."""
 
     def __init__(self, client: redis.Redis, name: str, queue: str, model: Model, dtype: str) -> None:
         self._client = client
@@ -24,11 +24,11 @@ class Announcer:
         self._since = time.monotonic()
         self._changed = threading.Event()
         self._has_ended = False
-        self._speaking = threading.Lock()  # never taken by the main thread, which a signal handler may interrupt
+        self._speaking = threading.Lock()  # the main thread never takes it: a signal handler may interrupt that thread
         threading.Thread(target=self._announce, name="announcer", daemon=True).start()
 
     def see(self, device: str | None, request: Any, *, is_stopping: bool) -> None:
-        """`device` is None while no child has its model loaded; `request` is Celery's, of the shard at hand."""
+        """Note the current state. `device` is None until a child has loaded its model; `request` is Celery's request."""
         activity: Activity = "stopping" if is_stopping else "loading" if not device else "busy" if request else "ready"
         seen = (activity, device, _field(request, "run_id"), _field(request, "shard"))
         if seen != self._seen:
@@ -38,7 +38,7 @@ class Announcer:
             self._changed.set()
 
     def withdraw(self, seconds: float) -> None:
-        """Announce no more, and have the fleet forget this worker. Waits so long at most: Redis may be away.
+        """Stop announcing, and remove this worker from the fleet's list. Waits for Redis for at most `seconds`.
 
         May be called in a signal handler.
         """
@@ -48,7 +48,7 @@ class Announcer:
         thread.join(seconds)
 
     def _withdraw(self) -> None:
-        with self._speaking, suppress(redis.RedisError):  # then Redis forgets it after ALIVE_SECONDS
+        with self._speaking, suppress(redis.RedisError):  # if it fails, the entry expires after ALIVE_SECONDS
             withdraw(self._client, self._fixed["name"])
 
     def _announce(self) -> None:
@@ -74,7 +74,7 @@ class Announcer:
 
 
 def _field(request: Any, name: str) -> str | None:
-    """Of a message that may be anybody's."""
+    """A field of a message, which may not be one of ours."""
     fields = getattr(request, "kwargs", None)
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, str) else None

@@ -13,7 +13,7 @@ import redis
 
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
-from fleet.storage.output import Output
+from fleet.storage.output import Staging
 from worker.service.waiting import wait_for_redis
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.side_scores import open_side_scores
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: threading.Event) -> Iterator[Checkpoint]:
+def open_checkpoint(claim: Claim, ledger: Ledger, output: Staging, stopping: threading.Event) -> Iterator[Checkpoint]:
     """The checkpoint of a claimed shard. When the block ends, all windows are stored, if the stores answer.
 
     Waits for Redis. Raises TransientError if a checkpoint stored with the output cannot be read, and Stopped if the worker
@@ -39,7 +39,7 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Output, stopping: thre
 class _Store:
     """Windows on their way to the ledger. Those that Redis did not answer for are sent again with the next window."""
 
-    def __init__(self, claim: Claim, ledger: Ledger, output: Output) -> None:
+    def __init__(self, claim: Claim, ledger: Ledger, output: Staging) -> None:
         self._claim, self._ledger, self._output = claim, ledger, output
         self._pending: dict[int, bytes] = {}
 
@@ -52,12 +52,19 @@ class _Store:
             try:
                 self._save(first_row, content)
             except redis.RedisError as error:
-                logger.warning("Redis does not answer; scores of %s are kept for later (%s)", self._shard, error)
+                logger.warning(
+                    "Redis does not answer. Scores of %s are stored later (%s).",
+                    self._shard,
+                    error,
+                    extra=self._claim.log_fields,
+                )
                 return
             except LeaseLost:
                 return  # the thread that renews the lease reports it
             except ShardsiftError as error:
-                logger.warning("A checkpoint of %s could not be stored: %s", self._shard, error)
+                logger.warning(
+                    "A checkpoint of %s could not be stored: %s", self._shard, error, extra=self._claim.log_fields
+                )
             del self._pending[first_row]
 
     def _save(self, first_row: int, content: bytes) -> None:

@@ -1,7 +1,7 @@
-"""The child of a worker: the process that owns the device and the model, for as long as it lives.
+"""The child of a worker: the process that owns the device and the model.
 
-Celery's parent process stays light: it talks to the broker, imports no torch, and turns SIGTERM into this
-child's "stop at the next batch". Celery starts the child anew when it dies.
+The parent stays light: it talks to the broker, imports no torch, and turns SIGTERM into the signal "stop at the next
+batch" for this child. If the child dies, Celery starts another one.
 """
 
 import faulthandler
@@ -36,12 +36,12 @@ from worker.service.logs import quieten_celery, quieten_model_libraries
 from worker.service.watchdog import Watchdog
 from worker.shard.scratch import remove_abandoned
 
-_PAUSE_SECONDS = 1.0  # before Redis is asked again
+_PAUSE_SECONDS = 1.0  # between two attempts to connect to Redis
 logger = logging.getLogger(__name__)
 
 
 class Child:
-    """What tasks need: settings, ledger, model, the shard at hand, and whether the worker is to stop."""
+    """What tasks use: the settings, the ledger, the scorer, the current claim, and whether the worker is stopping."""
 
     def __init__(self, settings: Settings, scorer: Scorer[Any], ledger: Ledger, crash_report: IO[str]) -> None:
         self.settings = settings
@@ -50,12 +50,12 @@ class Child:
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self._claim: Claim | None = None
-        self._give_back: Callable[[Claim], None] = lambda claim: None
+        self._give_back: Callable[[], None] = lambda: None
         self._parent_spoke = False
 
     @contextmanager
-    def holding(self, claim: Claim, *, give_back: Callable[[Claim], None]) -> Iterator[None]:
-        """For the block, what to do about the claim if the process must end in the midst of it."""
+    def holding(self, claim: Claim, *, give_back: Callable[[], None]) -> Iterator[None]:
+        """While the block runs, `end_now` gives this claim back before it ends the process."""
         self._claim, self._give_back = claim, give_back
         try:
             yield
@@ -63,7 +63,7 @@ class Child:
             self._claim = None
 
     def stop(self) -> None:
-        """Stop at the next batch, or when that takes too long, without it. Further calls change nothing."""
+        """Stop at the next batch. If that takes longer than `stop_seconds`, exit anyway. Further calls do nothing."""
         if self.stopping.is_set():
             return
         self.stopping.set()
@@ -72,9 +72,9 @@ class Child:
         timer.start()
 
     def on_stop_signal(self) -> None:
-        """The parent's first signal stops the shard at the next batch; the second ends the process at once.
+        """The parent's first signal stops the worker at the next batch; the second exits immediately.
 
-        A SIGTERM to the whole group is neither of them.
+        A SIGTERM to the whole process group also stops at the next batch, and counts as neither signal.
         """
         if self._parent_spoke:
             threading.Thread(target=self.end_now, name="end now").start()
@@ -82,26 +82,30 @@ class Child:
         self.stop()
 
     def end_now(self) -> NoReturn:
-        """Give the shard back and exit, whatever the other threads are at: its finished windows are kept."""
+        """Give the shard back and exit, without waiting for other threads. Its finished windows are already stored."""
         claim = self._claim
         try:
             if claim:
-                logger.warning("Shard %s is given back in the midst of a batch or an upload", claim.shard.name)
-                self._give_back(claim)
+                logger.warning(
+                    "Shard %s is given back in the middle of a batch or an upload",
+                    claim.shard.name,
+                    extra=claim.log_fields,
+                )
+                self._give_back()
         finally:
             os._exit(EXIT_STOPPED)
 
     def install_signal_handlers(self) -> None:
-        """Celery sets its own handler of SIGTERM after `start_child`: one that ends a task wherever it is."""
+        """Replace Celery's SIGTERM handler, which aborts a task at any point. Celery sets it after `start_child`."""
         signal.signal(signal.SIGTERM, lambda _signal, _frame: self.stop())
         signal.signal(STOP_SIGNAL, lambda _signal, _frame: self.on_stop_signal())
 
 
 def start_child() -> Child:
-    """Load the model and be ready. A child that cannot takes the whole worker down, with the reason, and eats no shard."""
+    """Load the model. If that fails, stop the whole worker with the reason, before it takes a shard."""
     end_with_parent(int(os.environ[PARENT]), signal.SIGKILL)
     quieten_celery()
-    signal.signal(STOP_SIGNAL, lambda _signal, _frame: os._exit(EXIT_STOPPED))  # there is nothing to give back yet
+    signal.signal(STOP_SIGNAL, lambda _signal, _frame: os._exit(EXIT_STOPPED))  # no shard is claimed yet
     try:
         child = _loaded_child(read_settings())
     except Exception as error:
@@ -125,13 +129,13 @@ def _load(settings: Settings) -> Scorer[Any]:
     logger.info("Model %s is loaded on %s in %s, %s", settings.model, info.device, info.dtype, info.backend)
     if info.parity:
         logger.info(
-            "Its logits of %d sample texts are within %.2g of those of float32", info.parity.rows, info.parity.max_error
+            "Its logits of %d sample texts differ from float32 by at most %.2g", info.parity.rows, info.parity.max_error
         )
     return scorer
 
 
 def _ledger(settings: Settings) -> Ledger:
-    """The parent has found Redis: if it is away now, it comes back, and a worker that left over it might not."""
+    """Connect to the ledger. Waits for Redis, because the parent has already reached it, so the settings are right."""
     while True:
         try:
             return Ledger.connect(settings)
@@ -145,7 +149,7 @@ def _ledger(settings: Settings) -> Ledger:
 
 
 def _give_up(error: Exception) -> NoReturn:
-    """Celery would swallow the error, start another child, and so on for ever."""
+    """End the worker. Celery would ignore the error and start another child, again and again."""
     leave_failure(" ".join(str(error).split()) or type(error).__name__)
     os.kill(int(os.environ[PARENT]), signal.SIGTERM)
     os._exit(EXIT_NO_MODEL)

@@ -1,4 +1,4 @@
-"""How a worker's parent and child speak to each other. Apart from `child.py`, and light, since the parent imports it."""
+"""Signals, environment variables and files between a worker's parent and child. Light, because the parent imports it."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 
 from fleet.model import Model
 
-STOP_SIGNAL = signal.SIGUSR2  # "stop at the next batch"; a second one, "at once". SIGTERM is Celery's own
-FOLDER = "SHARDSIFT_WORKER_FOLDER"  # names a folder of the parent's, in which its children leave word
-PARENT = "SHARDSIFT_WORKER_PID"  # the parent's
+STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
+FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
+PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
 EXIT_NO_MODEL = 70  # sysexits.h: EX_SOFTWARE
@@ -23,29 +23,29 @@ _LOADED = "loaded-"
 
 
 def hand_down(model: Model) -> None:
-    """Say to every child, whenever it starts, which model this worker serves."""
+    """Pass the model that this worker serves to all children, through the environment."""
     os.environ[_MODEL] = _MODEL_JSON.dump_json(model).decode()
 
 
 def handed_down() -> Model:
-    """The model that the parent of this child serves."""
+    """The model that this worker serves, as its parent passed it on."""
     return _MODEL_JSON.validate_json(os.environ[_MODEL])
 
 
 def owner_name(hostname: str, parent_pid: int) -> str:
-    """Who a claim belongs to: the same for every child of this worker, and for no other worker."""
+    """The owner of this worker's claims. It is the same for all children of a worker, and different for each worker."""
     return f"{hostname}/{parent_pid}"
 
 
 def leave_loaded(device: str) -> None:
-    """Say that this child has its model loaded on a device of this kind, such as `cuda`."""
+    """Report that this child has loaded its model on a device of this kind, such as `cuda`."""
     partial = Path(os.environ[FOLDER], f".{_LOADED}{os.getpid()}")
     partial.write_text(device)
     partial.rename(partial.with_name(partial.name.removeprefix(".")))
 
 
 def found_loaded(folder: Path, child: int) -> str | None:
-    """The kind of device that this child has its model loaded on, None while it loads."""
+    """The kind of device on which this child has loaded its model; None while it loads."""
     try:
         return (folder / f"{_LOADED}{child}").read_text()
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def found_loaded(folder: Path, child: int) -> str | None:
 
 
 def leave_failure(reason: str) -> None:
-    """Say why this child cannot serve at all."""
+    """Report why this child cannot score any shard."""
     Path(os.environ[FOLDER], _FAILURE).write_text(reason)
 
 
@@ -63,12 +63,12 @@ def found_failure(folder: Path) -> str | None:
 
 
 def crash_report_path() -> Path:
-    """Where this child writes the traces of its threads as it dies."""
+    """The file to which `faulthandler` writes the traces of this child's threads when it crashes."""
     return Path(os.environ[FOLDER], f"{_CRASH}{os.getpid()}")
 
 
 def take_crash_reports(folder: Path) -> str:
-    """What dead children of this process wrote as they died; they are told once."""
+    """Read and remove the crash reports of dead children, so that each is logged once."""
     return "\n".join(_taken(folder))
 
 

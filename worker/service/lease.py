@@ -1,8 +1,8 @@
-"""Hold a shard's lease while it is scored, and notice between two batches when the work is to end.
+"""Hold a shard's lease while it is scored, and find out between batches whether to stop.
 
-A thread renews, so that a long batch costs no lease. While Redis does not answer, or has lost the run, the work goes on:
-only the answer "lost" ends it, and the token keeps a late writer out. If nothing advances for too long, the thread stops
-renewing and `worker/service/watchdog.py` ends the process, so a hung device cannot hold its shard.
+A thread renews the lease, so a long batch does not lose it. Scoring continues while Redis does not answer or has lost the
+run: only the answer "lost" ends it, and the fencing token keeps late writers out. If there is no progress for too long,
+the thread stops renewing and `worker/service/watchdog.py` ends the process, so a hung device cannot hold its shard.
 """
 
 import logging
@@ -18,12 +18,12 @@ from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
 from worker.service.watchdog import Watchdog
 
-_RENEW_SECONDS = 5.0  # between two renewals, which also carry the rows for the progress bar
+_RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 logger = logging.getLogger(__name__)
 
 
 class Lease:
-    """A context in which a claim is kept alive; `on_batch` is what the scorer calls after every batch."""
+    """A context manager that renews a claim. The scorer calls `on_batch` after every batch."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Lease:
         self._watchdog.stop()
 
     def on_batch(self, rows_of_window: int) -> bool:
-        """Note progress; False when the work is to end here, for the reason that `check` raises."""
+        """Note progress. Returns False if the work must stop here; `check` then raises the reason."""
         self._rows = self._rows_before_window + rows_of_window
         self.on_progress()
         if time.monotonic() - self._reported >= self._report_seconds:
@@ -68,15 +68,15 @@ class Lease:
         return self._lost is None and not self._stopping.is_set()
 
     def on_window(self) -> None:
-        """A window is done with; the next one's rows count from here."""
+        """A window is finished. Rows that are reported from now on belong to the next one."""
         self._rows_before_window = self._rows
 
     def on_progress(self) -> None:
-        """Something advanced: the process does not hang."""
+        """Note progress of any kind, so that the watchdog does not end the process."""
         self._watchdog.pet()
 
     def check(self) -> None:
-        """Raises Stopped or LeaseLost when the work is to end here."""
+        """Raises Stopped or LeaseLost if the work must stop here."""
         if self._lost:
             raise self._lost
         if self._stopping.is_set():
@@ -85,7 +85,11 @@ class Lease:
     def _renew(self) -> None:
         while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
             if self._watchdog.has_stalled:
-                logger.error("Shard %s has made no progress for too long; its lease is let go", self._claim.shard.name)
+                logger.error(
+                    "Shard %s has made no progress for too long; its lease is no longer renewed",
+                    self._claim.shard.name,
+                    extra=self._claim.log_fields,
+                )
                 return
             try:
                 self._ledger.renew(self._claim, rows=self._rows)
@@ -93,4 +97,9 @@ class Lease:
                 self._lost = lost
                 return
             except (redis.RedisError, RunUnknown) as error:
-                logger.warning("Shard %s goes on without the ledger (%s)", self._claim.shard.name, error)
+                logger.warning(
+                    "The lease of shard %s could not be renewed; scoring continues (%s)",
+                    self._claim.shard.name,
+                    error,
+                    extra=self._claim.log_fields,
+                )

@@ -1,4 +1,4 @@
-"""What libraries log beside us, cut down: nothing that a user cannot act on, and no error twice."""
+"""Reduce the log messages of libraries: none that a user cannot act on, and no error twice."""
 
 import logging
 import os
@@ -6,19 +6,20 @@ import os
 from billiard.exceptions import WorkerLostError
 
 from fleet.errors import ShardsiftError
+from worker.scoring.quiet import quieten_imports
 
 
 def quieten_celery() -> None:
-    """After Celery has set up logging, in the parent and in each child."""
-    os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's, for what children say before they set up logging
+    """Call this after Celery has set up logging, in the parent and in each child."""
+    os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's log level for children until they set up logging
     for name in ("celery.app.trace", "celery.worker.request"):
         logging.getLogger(name).addFilter(_without_repetition)
 
 
 def quieten_model_libraries() -> None:
-    """Before torch and transformers are imported: torchao tells of each kernel that is not for this machine."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    """Before torch and transformers are imported."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    quieten_imports()
 
 
 def _without_repetition(record: logging.LogRecord) -> bool:
@@ -26,7 +27,7 @@ def _without_repetition(record: logging.LogRecord) -> bool:
     if isinstance(error, ShardsiftError):
         cause = error.__cause__ if type(error) is ShardsiftError else None
         record.exc_info = (type(cause), cause, cause.__traceback__) if cause else None
-    return not _is_lost_worker(error)  # the parent tells it with the shard's name and the traces of its threads
+    return not _is_lost_worker(error)  # the parent logs it with the shard's name and the traces of its threads
 
 
 def _is_lost_worker(error: BaseException | None) -> bool:

@@ -1,7 +1,6 @@
-"""The parent of a worker: it says when shards may be taken, reports the crashes of its child, and sees to it that both are gone
-before the machine is.
+"""The parent of a worker: it decides when shards may be taken, reports crashes of its child, and ends both in time.
 
-Light, so that it answers whatever the child is at: it imports no torch.
+It imports no torch and stays responsive while the child is busy.
 """
 
 import logging
@@ -45,7 +44,7 @@ from worker.service.spot.notice import Notice
 from worker.service.spot.watch import start_watching
 from worker.shard.scratch import scratch_folder
 
-_CHILD_LATE_SECONDS = 0.5  # after the time in which a stopping child should have ended by itself
+_CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
 _PARENT_LATE_SECONDS = 1.0
 _WITHDRAW_SECONDS = 0.3
 _MAX_STARTS = 5
@@ -53,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class Parent:
-    """What the main process of a worker does beside Celery's own work. Made before its first child, in the main thread."""
+    """What the main process of a worker does besides Celery's own work. Created in the main thread, before any child."""
 
     def __init__(self, settings: Settings, ledger: Ledger, model: Model, *, hostname: str) -> None:
         self.queue = model.queue(settings.dtype)
@@ -62,7 +61,7 @@ class Parent:
         self._owner = owner_name(hostname, os.getpid())
         self._exit = ExitStack()
         self._folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
-        self._starting: set[int] = set()  # the children since the last one that was loaded
+        self._starting: set[int] = set()  # children started since a child last had its model loaded
         self._has_served = False
         self._is_stopping = False
         self._time_is_up = False
@@ -74,7 +73,7 @@ class Parent:
         _quieten_semaphore_tracker()
         _hand_down({"SCORER": model.scorer, "MODEL": model.name, "MODEL_REVISION": model.revision})
         hand_down(model)
-        for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own
+        for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own handlers
             signal.signal(number, lambda _number, _frame: self._leave())
         self._model = model
         self._announcer = Announcer(ledger.redis, self._owner, self.queue, model, settings.dtype)
@@ -84,14 +83,14 @@ class Parent:
         logger.info("%s loads %s at %s and serves the queue %s", self._owner, name, revision, self.queue)
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
-        """Whether one of these processes has its model loaded. Asked in each turn of Celery's event loop."""
+        """Whether one of these processes has loaded its model. Called in every turn of Celery's event loop."""
         children = set(children)
         device = next((device for child in children if (device := found_loaded(self._folder, child))), None)
         self._watch_starts(children, is_loaded=device is not None)
         if device and not self._has_served:
             self._has_served = True
             if self._settings.device == "auto":
-                _hand_down({"DEVICE": device})  # a later child goes on there, or not at all
+                _hand_down({"DEVICE": device})  # a later child must use the same kind of device
             logger.info("%s is ready.", self._owner)
         if self._announcer:
             request = next(iter(celery_state.reserved_requests), None)
@@ -99,12 +98,15 @@ class Parent:
         return device is not None and not self._is_stopping
 
     def _watch_starts(self, children: set[int], *, is_loaded: bool) -> None:
-        """Celery starts a process that died again and again, for instance one that is killed for its memory as it loads."""
+        """End a worker whose processes keep dying while they load, for example from lack of memory.
+
+        Celery alone would start another process each time.
+        """
         self._starting = set() if is_loaded else self._starting | children
         if len(self._starting) > _MAX_STARTS and not self._is_stopping:
             leave_failure(
-                f"{_MAX_STARTS} processes in a row ended before they had loaded the model. The log may say why; "
-                "the kernel's does if they were killed for their memory."
+                f"{_MAX_STARTS} processes in a row ended before they had loaded the model. The worker's log may say why. "
+                "The kernel's log says so if they ran out of memory."
             )
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -112,40 +114,40 @@ class Parent:
         start_watching(self._settings, self._on_notice)
 
     def _on_notice(self, notice: Notice) -> None:
-        """Ends Celery's part as SIGTERM does, and is not SIGTERM: that may come too, and ends the process."""
+        """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
         self._notice = notice
         celery_state.should_stop = EXIT_STOPPED
         self._stop_child()
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Runs inside Celery's handler of SIGTERM and SIGINT, and so at any moment from the start on."""
+        """Runs in Celery's handler of SIGTERM and SIGINT, so it may run at any moment after the start."""
         self._was_told_to_leave = True
         if self._is_idling or self._time_is_up or not self._has_served:
             self._leave()
         self._stop_child()
 
     def _stop_child(self) -> None:
-        """Tell it to stop between two batches, and the second time to stop at once."""
+        """The first call stops the child at the next batch; the second makes it exit immediately."""
         self._signal_children(STOP_SIGNAL)
         if not self._is_stopping:
             self._is_stopping = True
             threading.Thread(target=self._end_in_time, name="end in time", daemon=True).start()
 
     def _end_in_time(self) -> None:
-        """A child that cannot even give its shard back is killed, and a parent that waits for it all the same leaves."""
+        """Kill a child that does not stop in time, then exit, even if Celery still waits for the child."""
         time.sleep(self._stop_seconds)
-        self._signal_children(STOP_SIGNAL)  # the second: give the shard back at once
+        self._signal_children(STOP_SIGNAL)  # the second signal: give the shard back and exit
         time.sleep(_CHILD_LATE_SECONDS)
         self._signal_children(signal.SIGKILL)
         time.sleep(_PARENT_LATE_SECONDS)
         self._time_is_up = True
         if self._leaves_at_the_end:
-            logger.warning("Leaving without a farewell: the time for stopping is over")
+            logger.warning("Exiting without a clean shutdown: the time for stopping is over")
             self._leave()
 
     @property
     def _stop_seconds(self) -> float:
-        """A spot notice may leave less time than the settings."""
+        """The time for stopping. A spot notice may leave less than the settings."""
         if self._notice is None or self._notice.seconds_left is None:
             return self._settings.stop_seconds
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
@@ -156,12 +158,12 @@ class Parent:
         return self._was_told_to_leave or self._notice is None
 
     def _signal_children(self, number: signal.Signals) -> None:
-        for child in active_children():  # those that are about to start too, which Celery's pool does not list yet
-            with suppress(ProcessLookupError):  # it has ended by itself
+        for child in active_children():  # not Celery's pool, which does not list a child that is about to start
+            with suppress(ProcessLookupError):  # it has already exited
                 os.kill(child.pid, number)
 
     def _leave(self) -> NoReturn:
-        """End now, and the child with us: it holds nothing, or there is no time left to wait for it."""
+        """Exit now and kill the child. It holds no shard, or there is no time left to wait for it."""
         self._signal_children(signal.SIGKILL)
         self._withdraw()
         code = self._exit_code(EXIT_STOPPED)
@@ -169,7 +171,10 @@ class Parent:
         os._exit(code)
 
     def finish(self, code: int) -> int:
-        """When Celery has ended: the exit code. After a spot notice this waits for the machine to end, or for SIGTERM."""
+        """Called after Celery has ended. Returns the exit code.
+
+        After a spot notice, waits for SIGTERM or the end of the machine.
+        """
         self._withdraw()
         if not self._leaves_at_the_end:
             self._idle()
@@ -178,20 +183,20 @@ class Parent:
         return code
 
     def _withdraw(self) -> None:
-        """A worker that has ended is not shown as ready until Redis forgets it."""
+        """Remove this worker from the fleet's list, which would show it until its entry expires."""
         if self._announcer:
             self._announcer.withdraw(_WITHDRAW_SECONDS)
 
     def _idle(self) -> NoReturn:
-        """Else a supervisor would start a worker again and again, which takes a shard each time and has to give it back."""
-        logger.warning("Given back. This worker takes no more shards, and waits for the machine to end")
+        """Wait without exiting. Otherwise a supervisor would restart the worker, which would claim a shard each time."""
+        logger.warning("This worker takes no more shards, and waits for the machine to end")
         self._is_idling = True
         while not self._was_told_to_leave:
             signal.pause()
         self._leave()
 
     def _exit_code(self, code: int) -> int:
-        """`code`, unless a child could not serve; then the reason is told."""
+        """The exit code. If a child reported that it cannot serve, prints the reason and returns its code."""
         failure = found_failure(self._folder)
         if failure is None:
             return code
@@ -199,23 +204,24 @@ class Parent:
         return EXIT_NO_MODEL
 
     def on_refused(self, **_: Any) -> None:
-        """What Celery itself refuses: another's task, or no task at all."""
+        """Count a message that Celery itself refuses: an unknown task, or a malformed message."""
         try:
             self._ledger.count_refused(NOT_OURS)
         except redis.RedisError as problem:
-            logger.warning("Not counted: %s", problem)
+            logger.warning("A refused message was not counted: %s", problem)
 
     def on_task_failure(
         self, exception: BaseException | None = None, kwargs: Any = None, sender: Any = None, **_: Any
     ) -> None:
-        """Have the shard of a dead child sent anew at once. If this fails, the end of its lease does the same."""
+        """Queue the shard of a dead child again at once. If this fails, the expiry of its lease has the same effect."""
         if not isinstance(exception, WorkerLostError):
             return
         error = f"The process that scored it died: {exception}"
         trace = take_crash_reports(self._folder)
         try:
             message = ScoreShard.understood(kwargs or {})
-            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace)
+            fields = {"run_id": message.run_id, "shard": message.shard}
+            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
@@ -223,11 +229,11 @@ class Parent:
 
 
 def _quieten_semaphore_tracker() -> None:
-    """Billiard's helper process warns of the semaphores of processes that were killed, and then removes them."""
+    """Silence billiard's helper process, which warns about the semaphores of killed processes before it removes them."""
     asked = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [asked, "ignore:semaphore_tracker"]))
 
 
 def _hand_down(settings: dict[str, str]) -> None:
-    """What every child is to find in its environment, whichever of them is started when."""
+    """Set environment variables for all children, present and future."""
     os.environ |= {f"SHARDSIFT_{name}": value for name, value in settings.items()}

@@ -1,5 +1,7 @@
-"""Celery's worker program, made to serve one scorer: it takes messages only while the model is loaded, and whatever goes wrong
-at its start ends it with one line."""
+"""Celery's worker program, adapted to serve one scorer.
+
+It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -48,11 +50,11 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         return receivers
 
     def emit_banner(self) -> None:
-        """In one line, instead of Celery's forty."""
+        """Log one line, instead of Celery's forty."""
         self.parent.log_what_is_served()
 
     def on_consumer_ready(self, consumer: Any) -> None:
-        """Celery is connected. That the worker is ready is said when its model is loaded."""
+        """Called when Celery is connected. The worker reports that it is ready later, when its model is loaded."""
         self.parent.watch_for_spot_notice()
 
     def start(self) -> None:
@@ -61,8 +63,10 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
 
 
 class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Have the broker asked for messages only while a child has its model loaded, as Celery's `worker_disable_prefetch` has it
-    asked only while a child is free."""
+    """Fetch messages only while a child has its model loaded.
+
+    Works like Celery's `worker_disable_prefetch`, which fetches messages only while a child is free.
+    """
 
     requires = (Tasks,)
 

@@ -8,8 +8,8 @@ from worker.tuning.apply import with_tuned_budget
 
 
 def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
-    """The model, which is that of the settings, with the token budget that `worker tune` found best on this device.
+    """Load the model of the settings, with the token budget that `worker tune` found best on this device.
 
-    Raises what `load_model` raises.
+    Raises the same errors as `load_model`.
     """
     return with_tuned_budget(load_model(settings), settings)

@@ -1,4 +1,4 @@
-"""Wait for a Redis that is away, frozen, full or a replica for now, rather than lose a shard's work over it."""
+"""Wait while Redis is unreachable, frozen, full or a replica, instead of losing the work on a shard."""
 
 import logging
 import threading
@@ -18,14 +18,14 @@ _PASSING = (
     redis.exceptions.MasterDownError,
     redis.exceptions.TryAgainError,
 )
-# What the client has no class for, and what servers before Redis 7 report of a script: the code is in the text.
+# Errors that the client has no class for. Before Redis 7, errors of a script also have their code only in the text.
 _PASSING_CODES = ("OOM", "READONLY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
-    """What `action` returns, once Redis takes it. Raises Stopped if the worker is to leave meanwhile."""
+    """Call `action` until Redis accepts it. Returns its result. Raises Stopped if the worker stops meanwhile."""
     while True:
         try:
             return action()

@@ -1,20 +1,21 @@
-"""End a process in which nothing advances, even where a hung device keeps Python from running.
+"""End a process that makes no progress, even if a hung device keeps Python code from running.
 
-The timer is `faulthandler`'s: a thread in C, that needs no lock of Python's. It writes where every thread hangs, then exits.
+The timer belongs to `faulthandler`: a C thread that does not need the interpreter lock. It writes the traces of all
+threads and then exits.
 """
 
 import faulthandler
 import time
 from typing import IO
 
-_PETS_APART_SECONDS = 1.0  # setting the timer anew costs a thread
+_PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
 
 
 class Watchdog:
-    """Ends the process when `pet` was not called for `stall_seconds` between `start` and `stop`."""
+    """Ends the process if, between `start` and `stop`, `pet` is not called for `stall_seconds`."""
 
     def __init__(self, stall_seconds: float, report: IO[str]) -> None:
-        """`report` is a real file, for the traces of all threads."""
+        """`report` must be a real file; the traces of all threads are written to it."""
         self._stall_seconds = stall_seconds
         self._report = report
         self._petted = time.monotonic()

@@ -1,4 +1,4 @@
-"""Texts that a model is not asked about: those without a visible character."""
+"""Texts that are not sent to the model: those without a visible character."""
 
 from dataclasses import replace
 

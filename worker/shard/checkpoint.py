@@ -1,6 +1,6 @@
-"""The scores of a shard's finished windows, as bytes: a later attempt at the shard does not score those windows again.
+"""The scores of a shard's finished windows, as bytes, so that a later attempt need not score those windows again.
 
-Where the bytes are stored is not known here; see `worker/service/checkpoint_store.py`.
+Does not know where the bytes are stored; see `worker/service/checkpoint_store.py`.
 """
 
 import json
@@ -17,10 +17,10 @@ Logits = npt.NDArray[np.float32]
 
 
 class Checkpoint:
-    """The windows that earlier attempts at a shard have scored, and a place for those of this one.
+    """The windows that earlier attempts at a shard have scored, and a function that stores those of this attempt.
 
-    `found` maps the first row of a window to its packed scores. `store(first_row, content)` stores one and must not raise.
-    `side` has the scores of a shard that was complete once and whose output was lost in part.
+    `found` maps the first row of a window to its packed scores. `store(first_row, content)` must not raise. `side` has the
+    scores of a shard that was done before, if its output was lost or damaged.
     """
 
     def __init__(
@@ -31,14 +31,17 @@ class Checkpoint:
         self._side = side
 
     def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-        """By scoring, the stored scores of a window whose texts have these digests: of all rows, of some, or None."""
+        """The stored scores of a window, one entry per scoring: for all rows, for some rows, or None.
+
+        Only scores of texts with these digests are used.
+        """
         if self._side and (scores := self._side.scores_of(first_row, rows)):
             return scores
         content = self._found.get(first_row)
         return [None] * len(digests) if content is None else unpacked(content, rows, digests)
 
     def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
-        """Store what is known of a window's scores. The digests are of its texts: a replaced file has others."""
+        """Store the scores of a window, which may be partial, with the digests of its texts."""
         self._store(first_row, packed(scores, digests))
 
 
@@ -52,13 +55,13 @@ def packed(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
 def _head(scores: Scores, digest: str) -> dict[str, object]:
     rows, outputs = scores.values.shape
     head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
-    if not scores.complete:
+    if not scores.has_all_rows:
         head["known"] = np.packbits(scores.known).tobytes().hex()
     return head
 
 
 def unpacked(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-    """By scoring, what `packed` made of so many rows; None for other texts, and for anything else that is stored there."""
+    """The scores of a window of `rows` rows, one entry per scoring. None for other texts, and for unreadable content."""
     found: list[Scores | None] = [None] * len(digests)
     try:
         line, _, body = content.partition(b"\n")

@@ -1,4 +1,4 @@
-"""Do the next step's work while this one's is under way, in threads that end with their context."""
+"""Overlap the steps of a pipeline, with threads that end with their context."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +11,7 @@ Args = ParamSpec("Args")
 
 @contextmanager
 def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
-    """The same items, each made by a thread while the one before is used: one item ahead, no more."""
+    """Yield the same items. A thread prepares one item ahead, while the caller uses the current one."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
@@ -27,9 +27,9 @@ def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
 
 @contextmanager
 def in_background(action: Callable[Args, None], name: str) -> Iterator[Callable[Args, None]]:
-    """The same calls in the same order, each made by a thread while the caller goes on: one call behind, no more.
+    """Run each call in a thread while the caller continues, in the same order and at most one call at a time.
 
-    What a call raises, the next call or the end of the context raises.
+    An exception of a call is raised by the next call, or at the end of the context.
     """
     with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
         under_way: list[Future[None]] = []

@@ -1,19 +1,19 @@
-"""What the work on a shard asks of the process that holds the shard."""
+"""The interface between the work on a shard and the process that holds the shard."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told how far the work is. Answers whether it may go on."""
+    """Receives the progress of the work, and says whether to continue."""
 
     def on_batch(self, rows_of_window: int) -> bool:
-        """So many rows of this window are scored. False if the work is to end after this batch."""
+        """Note the rows of this window that are scored. Returns False if the work must stop after this batch."""
 
     def on_window(self) -> None:
-        """A window is written; the rows of the next are counted from here."""
+        """A window is finished. Rows that are reported from now on belong to the next one."""
 
     def on_progress(self) -> None:
-        """Something advanced, such as an upload: the process does not hang."""
+        """Note progress of another kind, such as an upload, so that the process does not seem to hang."""
 
     def check(self) -> None:
-        """Raises LeaseLost or Stopped if the work is to end here."""
+        """Raises LeaseLost or Stopped if the work must stop here."""

@@ -1,4 +1,4 @@
-"""Who scored a shard, how, and how near to the model's own scores that is."""
+"""Which worker scored a shard, how, and how close its scores are to the reference."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
 def provenance(claim: Claim, scorers: Sequence[Scorer[Any]], *, worker: str, started_at: float) -> Provenance:
-    """`started_at` in Unix seconds; the shard is finished now."""
+    """The provenance of a shard that is finished now. `started_at` is in Unix seconds."""
     return Provenance(
         worker=disclosed_worker(claim.spec, worker),
         attempt=claim.attempt,
@@ -36,7 +36,7 @@ def provenance(claim: Claim, scorers: Sequence[Scorer[Any]], *, worker: str, sta
 
 
 def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowCounts) -> tuple[ScoringReceipt, ...]:
-    """What each scoring of the run did to a shard."""
+    """One receipt for each scoring of the run."""
     return tuple(
         ScoringReceipt(
             score_column=scoring.score_column,
@@ -70,12 +70,12 @@ def _parity(trial: ParityTrial | None, scoring: Scoring, spec: RunSpec) -> Parit
 
 
 def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float | None:
-    """The share of the sample's rows that the run's filter keeps by one of the two logits and not by the other."""
+    """The share of sample rows for which the run's filter decides differently on the two sets of logits."""
     if spec.where is None:
         return 0.0
     try:
         keep = Filter(spec.where, pa.schema(scoring_fields(scoring)))
-    except UsageError:  # it reads other columns, which the sample does not have
+    except UsageError:  # the filter uses columns that the sample does not have
         return None
     by_reference, by_fast = (
         keep.keep(score_columns(Scores(values=logits), {}, scoring)) for logits in (trial.reference, trial.fast)

@@ -1,4 +1,4 @@
-"""Read a shard window by window. Memory is bounded by the window, whatever the file's size and row groups."""
+"""Read a shard window by window. Memory is bounded by the window, not by the size of the file or its row groups."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,31 +12,31 @@ from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 
-_STEP_BYTES = 8 << 20  # rows are decoded in steps of about so many bytes
+_STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
 _STEP_ROWS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Some consecutive rows of a shard, all columns; where a window ends depends on the file and the spec alone."""
+    """Consecutive rows of a shard, with all columns. The end of a window depends only on the file and the spec."""
 
     first_row: int
     rows: pa.Table
 
 
 def read_windows(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
-    """The shard's windows in order. Raises ShardError where the file is broken or its columns differ from the run's."""
+    """The shard's windows in order. Raises ShardError if the file is broken or its columns differ from the run's."""
     _check_columns(parquet.schema_arrow, shard, spec)
     first_row = 0
     for batches in _grouped(_batches(parquet, shard), spec):
         rows = pa.Table.from_batches(batches)
         yield Window(first_row=first_row, rows=rows)
         first_row += len(rows)
-        pa.default_memory_pool().release_unused()  # else the allocator keeps memory of all sizes that ever passed
+        pa.default_memory_pool().release_unused()  # otherwise the allocator keeps freed memory of every size
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
-    """Put batches together, and cut them, so that a group is a window."""
+    """Join and split batches into groups, one group per window."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         while batch.num_rows:
@@ -51,7 +51,7 @@ def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[
 
 
 def _batches(parquet: pq.ParquetFile, shard: Shard) -> Iterator[pa.RecordBatch]:
-    """The rows up to the shard's limit, in steps of the file's own."""
+    """The rows up to the shard's limit, in batches as they are decoded."""
     left = parquet.metadata.num_rows if shard.row_limit is None else shard.row_limit
     with translated(f"Reading shard {shard.name}"):
         for batch in parquet.iter_batches(batch_size=_step_rows(parquet.metadata)):
@@ -62,7 +62,7 @@ def _batches(parquet: pq.ParquetFile, shard: Shard) -> Iterator[pa.RecordBatch]:
 
 
 def _step_rows(metadata: pq.FileMetaData) -> int:
-    """Fewer rows a step where rows are long."""
+    """The rows per step: fewer if rows are large."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     bytes_a_row = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
     return max(1, min(_STEP_ROWS, int(_STEP_BYTES / max(1, bytes_a_row))))

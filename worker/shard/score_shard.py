@@ -1,4 +1,4 @@
-"""The life of one shard, from its claim to its receipt. A worker may die between any two lines, and all may run twice."""
+"""The life of one shard, from its claim to its receipt. A worker may die between any two lines, and each may run twice."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.identity import unchanged
 from fleet.storage.opening import open_parquet
-from fleet.storage.output import Output
+from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import in_background, prefetched
@@ -39,14 +39,14 @@ def score_shard(
     scorers: Sequence[Scorer[Any]],
     progress: Progress,
     checkpoint: Checkpoint,
-    output: Output,
+    output: Staging,
     *,
     worker: str,
     scratch_dir: Path | None,
 ) -> Receipt:
-    """Read, score, filter, write, stage; the receipt is all that is left to record. Each scoring of the run has a scorer.
+    """Read, score, filter, write and stage a shard. The caller only has to record the receipt.
 
-    Raises ShardError, TransientError, LeaseLost or Stopped.
+    `scorers` has one scorer for each scoring of the run. Raises ShardError, TransientError, LeaseLost or Stopped.
     """
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
@@ -88,7 +88,7 @@ def _write_windows(
 
 @contextmanager
 def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
-    """The spec was checked against the first shard; what is wrong with it here, this shard's columns or rows show."""
+    """Raise usage errors as errors of this shard. The spec was checked against the first shard and fits that one."""
     try:
         yield
     except UsageError as error:
@@ -106,13 +106,13 @@ def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Windo
 
 
 def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:
-    """Rows that pass the filter; an errored row is never kept."""
+    """The rows that pass the filter. An errored row is never kept."""
     passed = keep.keep(scored) if keep else np.arange(len(scored), dtype=np.int64)
     return np.setdiff1d(passed, np.array(list(errors), dtype=np.int64))
 
 
 def _staged(
-    output: Output,
+    output: Staging,
     claim: Claim,
     files: tuple[WrittenFile, WrittenFile],
     counts: RowCounts,
@@ -142,7 +142,7 @@ def _staged(
     )
 
 
-def _stage(output: Output, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
+def _stage(output: Staging, written: WrittenFile, path: str, attempt: str, progress: Progress) -> OutputFile:
     staged_path = output.stage(written.file, path, attempt=attempt)
     progress.on_progress()
     return OutputFile(

@@ -1,6 +1,6 @@
-"""The folder in which a worker builds output files, and the removal of those that killed workers left behind.
+"""The scratch folder in which a worker builds output files, and the removal of folders that killed workers left behind.
 
-Each holds a lock that the kernel frees with its process: whoever can take it knows that the folder is nobody's.
+Each folder has a lock file. The kernel releases the lock when the process ends, so a folder whose lock is free is unused.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ _LOCK = "lock"
 
 @contextmanager
 def scratch_folder(parent: Path | None) -> Iterator[Path]:
-    """A folder that is gone after the block, in `parent` or the system's temporary folder."""
+    """A folder in `parent` or the system's temporary folder. It is removed after the block."""
     parent = parent or Path(tempfile.gettempdir())
     with (
         tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder,
@@ -27,7 +27,7 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path | None) -> int:
-    """Remove the folders of processes that are no more; returns how many."""
+    """Remove the folders of processes that have ended. Returns how many."""
     removed = 0
     for lock in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*/{_LOCK}"):
         if _is_free(lock):
@@ -40,6 +40,6 @@ def _is_free(lock: Path) -> bool:
     try:
         with lock.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # held, gone meanwhile, or another user's
+    except OSError:  # held, already removed, or owned by another user
         return False
     return True

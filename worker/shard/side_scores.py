@@ -1,6 +1,6 @@
-"""The scores in a shard's own side file, used again when the shard's stored files were lost or damaged in part.
+"""Reuse the scores in a shard's side file, if the shard's other stored files were lost or damaged.
 
-It holds the raw logits, as a checkpoint does.
+The side file holds the raw logits, as a checkpoint does.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from fleet.ledger.records import Claim
 from fleet.receipt import OutputFile, Receipt
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
-from fleet.storage.output import Output
+from fleet.storage.output import Staging
 from worker.scoring import Scores
 
 logger = logging.getLogger(__name__)
 
 
 class SideScores:
-    """Windows are to be asked for in order: one row group is in memory at a time."""
+    """Reads scores by window. Ask for windows in order: only one row group is in memory at a time."""
 
     def __init__(self, parquet: pq.ParquetFile, spec: RunSpec) -> None:
         self._parquet = parquet
@@ -41,7 +41,7 @@ class SideScores:
         self._group: tuple[int, pa.Table] | None = None
 
     def scores_of(self, first_row: int, rows: int) -> tuple[Scores, ...] | None:
-        """By scoring, the scores of so many rows of the shard, all of them; None if the file does not have them."""
+        """The scores of these rows, one entry per scoring. None unless the file has the scores of all these rows."""
         if first_row + rows > self._starts[-1]:
             return None
         lines = self._lines(first_row, first_row + rows)
@@ -76,7 +76,7 @@ def _column(scoring: Scoring) -> str:
 
 
 def _values(column: pa.ChunkedArray, outputs: int) -> npt.NDArray[np.float32]:
-    """Logits of shape (rows, outputs), NaN for null."""
+    """Logits of shape (rows, outputs), with NaN for null."""
     values = np.full((len(column), outputs), np.nan, dtype=np.float32)
     plain = column.drop_null().combine_chunks()
     flat = plain.flatten() if pa.types.is_list(plain.type) else plain
@@ -85,8 +85,8 @@ def _values(column: pa.ChunkedArray, outputs: int) -> npt.NDArray[np.float32]:
 
 
 @contextmanager
-def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None]:
-    """The scores that an earlier attempt at the shard stored; None unless they are of the same bytes and undamaged."""
+def open_side_scores(claim: Claim, output: Staging) -> Iterator[SideScores | None]:
+    """The scores that an earlier attempt stored. None unless the input is the same and the file is undamaged."""
     previous = claim.previous
     if previous is None or not _is_of_same_input(claim, previous):
         yield None
@@ -96,7 +96,9 @@ def open_side_scores(claim: Claim, output: Output) -> Iterator[SideScores | None
             with output.open_file(previous.scores) as stored:
                 is_whole = copied_whole(stored, previous.scores, copy)
         except ShardsiftError as error:
-            logger.warning("Shard %s is scored again from the start: %s", claim.shard.name, error)
+            logger.warning(
+                "Shard %s is scored again from the start: %s", claim.shard.name, error, extra=claim.log_fields
+            )
             is_whole = False
         yield SideScores(pq.ParquetFile(copy), claim.spec) if is_whole else None
 
@@ -106,7 +108,7 @@ def _is_of_same_input(claim: Claim, previous: Receipt) -> bool:
 
 
 def copied_whole(stored: IO[bytes], file: OutputFile, copy: IO[bytes]) -> bool:
-    """Copy a stored file. Returns whether the copy is, to the last byte, what the receipt promises."""
+    """Copy a stored file. Returns whether the copy has the sha256 of the receipt."""
     shutil.copyfileobj(stored, copy)
     copy.seek(0)
     return hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256  # type: ignore[arg-type]

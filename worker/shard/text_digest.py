@@ -1,4 +1,4 @@
-"""A digest of a window's texts: scores of other texts are not theirs."""
+"""A digest of a window's texts, so that stored scores are used only for the texts that they belong to."""
 
 import hashlib
 
@@ -10,7 +10,7 @@ _HEX_DIGITS = 32
 
 
 def text_digest(texts: pa.LargeStringArray) -> str:
-    """The same for the same texts in the same order, however Arrow holds them. Null and the empty text differ."""
+    """Equal for equal texts in the same order, independent of their Arrow layout. Null and the empty text differ."""
     lengths = pc.fill_null(pc.binary_length(texts), -1)
     digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
     digest.update(_content(texts.drop_null()))
@@ -18,7 +18,7 @@ def text_digest(texts: pa.LargeStringArray) -> str:
 
 
 def _content(texts: pa.LargeStringArray) -> memoryview:
-    """All texts, one after the other, without a copy."""
+    """The bytes of all texts, concatenated, without a copy."""
     _, offsets, content = texts.buffers()
     if not len(texts) or content is None:
         return memoryview(b"")

@@ -1,4 +1,4 @@
-"""The scores of a window, by every scoring of the run: taken from the checkpoint, or computed."""
+"""Score a window with every scoring of the run, or take its scores from the checkpoint."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from worker.shard.text_digest import text_digest
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedWindow:
-    """A window on its way to the device, with its texts for each scoring."""
+    """A window that is ready for the device, with its texts for each scoring."""
 
     window: Window
     texts: tuple["_PreparedTexts", ...]
@@ -33,13 +33,13 @@ class PreparedWindow:
 @dataclass(frozen=True, kw_only=True)
 class _PreparedTexts:
     digest: str
-    earlier: Scores | None  # of an earlier attempt; maybe not of all rows
+    earlier: Scores | None  # of an earlier attempt, perhaps of some rows only
     blank: list[int]
-    encoded: Any  # None if an earlier attempt left all scores
+    encoded: Any  # None if an earlier attempt scored all rows
 
 
 class WindowScoring:
-    """Scores the windows of one shard. `scorers` has one for each scoring of the run, in the same order."""
+    """Scores the windows of one shard. `scorers` has one scorer for each scoring of the run, in the same order."""
 
     def __init__(
         self, shard: Shard, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]], checkpoint: Checkpoint
@@ -50,7 +50,7 @@ class WindowScoring:
         self._checkpoint = checkpoint
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
-        """Look into the checkpoint, and encode what is not in it."""
+        """Read the checkpoint, and encode the windows that are not in it."""
         for window in windows:
             columns = [plain_texts(window.rows.column(scoring.text_column)) for scoring in self._scorings]
             digests = [text_digest(column) for column in columns]
@@ -71,19 +71,19 @@ class WindowScoring:
         place: Place,
     ) -> _PreparedTexts:
         blank = [] if scoring.score_blank else blank_rows(column)
-        is_known = earlier is not None and earlier.complete
+        is_known = earlier is not None and earlier.has_all_rows
         encoded = None if is_known else scorer.encode(without(column, blank), place)
         return _PreparedTexts(digest=digest, earlier=earlier, blank=blank, encoded=encoded)
 
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
-        """The scores by each scoring. If the work is to end here they are not complete; all that there are is stored."""
+        """The scores by each scoring, which are also stored. If the work must stop here, they are partial."""
         rows = len(prepared.window.rows)
         if all(texts.encoded is None for texts in prepared.texts):
             progress.on_batch(rows)
             return tuple(texts.earlier for texts in prepared.texts if texts.earlier)
         all_scores: list[Scores] = []
         for scoring, scorer, texts in zip(self._scorings, self._scorers, prepared.texts, strict=True):
-            is_to_end = any(not scores.complete for scores in all_scores)
+            is_to_end = any(not scores.has_all_rows for scores in all_scores)
             all_scores.append(self._scores(texts, scorer, progress, _nothing(rows, scoring), is_to_end=is_to_end))
         self._checkpoint.store(prepared.window.first_row, all_scores, prepared.digests)
         return tuple(all_scores)

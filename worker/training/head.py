@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+
+from fleet.errors import UsageError
+from worker.scoring.quiet import quiet_transformers
 
 Floats = NDArray[np.float64]
 FEWEST_ROWS = 20
 STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # of the ridge, per row
 
 
-class HeadError(ValueError):
+class HeadError(UsageError):
     """No head can be fitted to this encoder or these labels. The message says why."""
 
 
@@ -94,24 +96,29 @@ def _check_free(output: Path) -> None:
 
 def _load(encoder: str) -> tuple[Any, Any]:
     """The encoder with a new head that can be fitted, and its tokenizer."""
-    with _quiet_transformers():
-        model, loading = AutoModelForSequenceClassification.from_pretrained(
-            encoder,
-            num_labels=1,
-            problem_type="regression",
-            id2label={0: "score"},
-            label2id={"score": 0},
-            ignore_mismatched_sizes=True,  # the head of an encoder that already has one is replaced
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
+    try:
+        with quiet_transformers():
+            model, loading = AutoModelForSequenceClassification.from_pretrained(
+                encoder,
+                num_labels=1,
+                problem_type="regression",
+                id2label={0: "score"},
+                label2id={"score": 0},
+                ignore_mismatched_sizes=True,  # the head of an encoder that already has one is replaced
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(encoder)
+    except (OSError, ValueError) as error:  # what transformers raises for a model that it cannot find or does not know
+        reason = " ".join(str(error).split())
+        raise HeadError(f"The encoder {encoder} cannot be loaded: {reason}") from error
     _check_head(encoder, model)
     if untrained := sorted(key for key in loading["missing_keys"] if not key.startswith("classifier.")):
         raise HeadError(
             f"{encoder} has no weights for {', '.join(untrained)}, whose output the head of {type(model).__name__} reads. "
             "A head fitted to random weights is useless. Name an encoder that was trained with these layers."
         )
-    return model.eval(), AutoTokenizer.from_pretrained(encoder)
+    return model.eval(), tokenizer
 
 
 def _check_head(encoder: str, model: Any) -> None:
@@ -179,12 +186,15 @@ def _save(model: Any, encoder: str, weight: Floats, bias: float, output: Path) -
         model.classifier.weight.copy_(torch.from_numpy(weight)[None, :])
         model.classifier.bias.fill_(bias)
     partial = output.with_name(f".{output.name}.partial")
-    partial.mkdir(parents=True, exist_ok=True)
-    with _quiet_transformers():
-        model.save_pretrained(partial)
-        AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # a new one: calls have set truncation on ours
-    _let_others_read(partial)
-    partial.replace(output)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        with quiet_transformers():
+            model.save_pretrained(partial)
+            AutoTokenizer.from_pretrained(encoder).save_pretrained(partial)  # a new one: ours has truncation set
+        _let_others_read(partial)
+        partial.replace(output)
+    except OSError as error:
+        raise HeadError(f"The classifier cannot be saved at {output}: {error.strerror or error}.") from error
 
 
 def _let_others_read(folder: Path) -> None:
@@ -196,17 +206,3 @@ def _let_others_read(folder: Path) -> None:
     os.umask(umask)
     for file in folder.iterdir():
         file.chmod(0o666 & ~umask)
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Suppress progress bars and the warning that the head is new, which is expected here."""
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()

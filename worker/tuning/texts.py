@@ -4,16 +4,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.core import url_to_fs
 
 from fleet.columns import is_text
 from fleet.errors import ShardsiftError, UsageError
 from fleet.storage.errors import translated
+from fleet.storage.listing import list_parquet
 from fleet.storage.opening import open_parquet
 from worker.scoring.sample import sample_texts
 from worker.scoring.tokenizing.texts import plain_texts
 
-_GLOB = set("*?[")
 _STEP_ROWS = 256  # decoded at once
 
 
@@ -42,32 +41,12 @@ def _first_texts(uri: str, column: str, rows: int) -> pa.LargeStringArray:
 
 
 def _parts(uri: str, column: str) -> Iterator[pa.LargeStringArray]:
-    for file in _files(uri):
+    for file in list_parquet(uri).uris:
         with open_parquet(file) as parquet:
             _check(parquet, file, column)
             with translated(f"Reading {file}"):
                 for batch in parquet.iter_batches(batch_size=_STEP_ROWS, columns=[column], use_threads=False):
                     yield plain_texts(batch.column(column)).drop_null()
-
-
-def _files(uri: str) -> list[str]:
-    """A file as named; for a folder or glob, its Parquet files in name order, without hidden ones."""
-    with translated(f"Listing {uri}"):
-        filesystem, path = url_to_fs(uri)
-        if _GLOB & set(path):
-            found = filesystem.glob(path)
-        elif filesystem.isdir(path):
-            found = filesystem.find(path)
-        else:
-            return [uri]
-    names = sorted(str(name) for name in found if str(name).endswith(".parquet") and not _is_hidden(str(name), path))
-    if not names:
-        raise UsageError(f"No Parquet files at {uri}. Give --input a .parquet file, a folder of them, or a glob.")
-    return [filesystem.unstrip_protocol(name) for name in names]
-
-
-def _is_hidden(name: str, root: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.removeprefix(root).split("/"))
 
 
 def _check(parquet: pq.ParquetFile, uri: str, column: str) -> None:

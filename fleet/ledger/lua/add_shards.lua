@@ -1,5 +1,5 @@
--- Put shards that the run does not have yet into `waiting`; with them it is no longer published. May run twice.
--- ARGV: name, fields as JSON … per shard. Returns how many were new.
+-- Add shards to `waiting` unless the run already has them. A run with new shards is no longer published. May run twice.
+-- ARGV: name, record as JSON … per shard. Returns the number of new shards.
 local added = 0
 for i = 1, #ARGV, 2 do
   if redis.call('HSETNX', shards, ARGV[i], ARGV[i + 1]) == 1 then

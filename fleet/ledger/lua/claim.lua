@@ -1,5 +1,6 @@
--- Give a shard to a worker for a lease, with a new token. Counts as a crash until the attempt ends in good order.
--- ARGV: name, owner, lease_ms, max_crashes, nonce. The same nonce again is the same claim, for an answer that was lost.
+-- Give a shard to a worker for one lease, with a new token. The attempt counts as a crash until it ends properly.
+-- ARGV: name, owner, lease_ms, max_crashes, nonce. A call with the same nonce returns the same claim again, because the
+-- first answer may have been lost.
 -- Returns {'claimed', token, attempt, spilled (0|1), shard JSON, spec JSON, previous receipt or nil} or {reason}.
 local name, owner, lease_ms, max_crashes, nonce = unpack(ARGV)
 local function claimed(token, attempt)
@@ -18,10 +19,10 @@ if lease_end then
   if token and string.sub(token, -#nonce) == nonce then
     return claimed(token, tonumber(redis.call('HGET', attempts, 'attempts')))
   end
-  -- A worker has one child: a claim of the same owner says that the child which held the shard is dead.
+  -- A worker runs one scoring process at a time, so a second claim by the same owner means that the first process crashed.
   local previous = redis.call('HGET', attempts, 'owner')
   if tonumber(lease_end) > now and previous ~= owner then return {'running'} end
-  note_crash(attempts, 'The process that scored it ended without a word.')
+  note_crash(attempts, 'The process that scored it exited unexpectedly.')
 end
 local due = redis.call('ZSCORE', waiting, name)
 if due and tonumber(due) > now then return {'waiting'} end

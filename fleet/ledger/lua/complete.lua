@@ -1,6 +1,6 @@
--- Record the receipt of a shard, if the token still holds, and free its checkpoint. May run twice.
--- ARGV: name, token, receipt, in, kept, dropped, errored.
--- Returns {'recorded', 'lost' or 'unknown', open}: how many shards of the run are not yet done or failed.
+-- Record the receipt of a shard, if the token is still valid, and delete its checkpoint. May run twice.
+-- ARGV: name, token, receipt, rows in, rows kept, rows dropped, rows errored.
+-- Returns {'recorded', 'lost' or 'unknown', open}; `open` is the number of shards that are neither done nor failed.
 local name, token, receipt, rows_in, kept, dropped, errored = unpack(ARGV)
 if not is_known(name) then return {'unknown', open_shards()} end
 if redis.call('HGET', receipts, name) == receipt then return {'recorded', open_shards()} end

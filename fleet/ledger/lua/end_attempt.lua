@@ -1,10 +1,10 @@
--- End an attempt without a receipt, if the shard is still the caller's: back to `waiting`, or to `failed`.
+-- End an attempt without a receipt, if the caller still holds the shard. The shard goes to `waiting` or `failed`.
 -- ARGV: name, 'token' or 'owner', that token or owner, outcome, error, traceback, backoff_ms, max_backoff_ms,
--- max_crashes, max_errors, least_ms: wait at least so long. Returns {'queued', 'failed' or 'lost', open}.
+-- max_crashes, max_errors, least_ms (the minimum back-off). Returns {'queued', 'failed' or 'lost', open}.
 local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms = unpack(ARGV)
 local max_crashes, max_errors, least_ms = unpack(ARGV, 9)
 local ours = redis.call('HGET', attempts, by) == whose
-if ours and error ~= '' then -- also where the sweep was faster, which did not know why
+if ours and error ~= '' then -- even if the sweep was faster: it did not know the reason
   local owner = redis.call('HGET', attempts, 'owner') or ''
   redis.call('HSET', attempts, 'error', error, 'traceback', traceback, 'worker', owner)
 end
@@ -13,7 +13,7 @@ if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
 if not ours then return {'lost', open_shards()} end
 end_token(attempts)
 
-local tries, limit = 1, 1 -- for a non-retryable shard
+local tries, limit = 1, 1 -- of a non-retryable shard
 if outcome == 'stopped' then
   redis.call('HINCRBY', attempts, 'attempts', -1)
   redis.call('HINCRBY', attempts, 'crashes', -1)

@@ -1,5 +1,5 @@
--- Queue anew what was sent or is running, for whoever knows that workers and messages are gone. An attempt under way
--- counts as stopped. ARGV: prefix of attempts keys.
+-- Queue all sent and running shards again. For a caller that knows that all workers and messages are gone.
+-- A running attempt counts as stopped. ARGV: prefix of the attempts keys.
 local prefix = ARGV[1]
 for _, name in ipairs(redis.call('ZRANGE', running, 0, -1)) do
   end_token(prefix .. name)

@@ -1,15 +1,15 @@
--- What every script begins with: the keys of a run, Redis' clock, and the moves that several scripts make.
--- A shard is in one place at a time: waiting, sent, running, failed, or in receipts, which is done.
+-- The beginning of every script: the keys of a run, the clock of Redis, and functions that several scripts use.
+-- A shard is in one place at a time: `waiting`, `sent`, `running`, `failed` or `receipts`. In `receipts` it is done.
 local run, shards, waiting, sent, running, failed, receipts, attempts, scores, refused = unpack(KEYS)
 
--- The clock, in milliseconds. Time enters the scripts here alone.
+-- The time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local now = now_ms()
 
-local NEVER_TRIED = 0 -- the place in `waiting` of a shard that nobody began; others stand by when they are due
+local NEVER_TRIED = 0 -- score in `waiting` of a shard without an attempt; other shards have the time when they are due
 
 local function open_shards()
   return redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
@@ -38,8 +38,8 @@ local function give_up(name)
   redis.call('SADD', failed, name)
 end
 
--- How fast the run goes: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number
--- of slots in which a worker had a shard. fleet/ledger/pace.py reads it.
+-- The pace of the run: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number
+-- of slots in which a worker held a shard. fleet/ledger/pace.py reads both.
 local SLOT_MS, SLOTS = 10000, 30
 
 local function note_pace(rows_scored)
@@ -57,8 +57,7 @@ local function note_pace(rows_scored)
   end
 end
 
--- The rows of a shard that are scored by now. Those that an earlier attempt scored, and this one reads from the checkpoint, do
--- not count again.
+-- Note how many rows of a shard are scored so far. Rows that this attempt took from the checkpoint do not count again.
 local function note_rows(key, rows)
   local counted = tonumber(redis.call('HGET', key, 'counted') or 0)
   local more = math.max(0, tonumber(rows) - counted)
@@ -66,31 +65,31 @@ local function note_rows(key, rows)
   note_pace(more)
 end
 
--- An attempt that ended without a word of its own.
+-- Record an attempt that ended without reporting why.
 local function note_crash(key, error)
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
   redis.call('HDEL', key, 'rows', 'spared')
 end
 
--- Of a shard that is done: what is known of its attempts, and its checkpoint.
+-- Delete the record of a done shard's attempts, and its checkpoint.
 local function forget_attempts(attempts_key, scores_key)
   local bytes = redis.call('HGET', attempts_key, 'checkpoint_bytes')
   if bytes then redis.call('HINCRBY', run, 'checkpoint_bytes', 0 - bytes) end
   redis.call('DEL', attempts_key, scores_key)
 end
 
--- The receipts of the run changed: a publication of those that were read before is not recorded.
+-- Note that the receipts of the run changed. A publication of receipts that were read earlier is then not recorded.
 local function receipts_changed()
   redis.call('HINCRBY', run, 'receipts_version', 1)
 end
 
--- Take a done shard's receipt out of the run and its totals; returns it, or false for a shard that is not done.
+-- Remove a done shard's receipt from the run and its totals. Returns the receipt, or false if the shard is not done.
 local function forget_receipt(name)
   local receipt = redis.call('HGET', receipts, name)
   if not receipt then return false end
   local rows = cjson.decode(receipt)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
-    redis.call('HINCRBY', run, total, 0 - rows[total]) -- not a minus alone: Lua's -0 is no integer to Redis
+    redis.call('HINCRBY', run, total, 0 - rows[total]) -- not -rows[total]: Redis does not accept Lua's -0 as an integer
   end
   redis.call('HDEL', receipts, name)
   redis.call('HDEL', run, 'published')
@@ -98,7 +97,7 @@ local function forget_receipt(name)
   return receipt
 end
 
--- What stands for the token of an attempt that ended: nobody's, so that a renewal under way does not take the shard back.
+-- The value that replaces the token of an ended attempt. It equals no token, so a late renewal cannot take the shard back.
 local function ended(token)
   return 'ended ' .. token
 end
@@ -108,13 +107,13 @@ local function end_token(key)
   redis.call('HDEL', key, 'rows', 'spared')
 end
 
--- A run that Redis lost is written anew shard by shard.
+-- Whether the run has this shard. After Redis lost a run, enqueueing writes its shards again, one batch after another.
 local function is_known(name)
   return redis.call('HEXISTS', shards, name) == 1
 end
 
--- Whether whoever shows this token may still write: it is the shard's newest; or it is newer than any that the ledger
--- remembers, as after a restart of Redis from an older state or from none, and nobody else holds the shard.
+-- Whether the holder of this token may write. It may if the token is the newest of the shard. It may also if the token is
+-- newer than every token in the ledger and no other worker holds the shard: then Redis restarted from an older state.
 local function may_write(name, token)
   if not is_known(name) then return false end
   if redis.call('HEXISTS', receipts, name) == 1 or redis.call('SISMEMBER', failed, name) == 1 then return false end

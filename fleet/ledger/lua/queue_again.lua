@@ -1,5 +1,5 @@
--- Have shards wait anew whose message is lost, unless they were claimed or sent again since. May run twice.
--- ARGV: age_ms: no younger ones; then names. Returns how many.
+-- Queue shards again whose message is lost, unless they were claimed or sent again in the meantime. May run twice.
+-- ARGV: the minimum age of the message in ms, then names. Returns the number of shards that were queued.
 local queued = 0
 for i = 2, #ARGV do
   local sent_ms = redis.call('ZSCORE', sent, ARGV[i])

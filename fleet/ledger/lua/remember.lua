@@ -1,5 +1,5 @@
--- Note for open shards the receipt of an earlier attempt, of whose files some are left. May run twice.
--- ARGV: prefix of attempts keys, then name, receipt … per shard. Returns how many were noted.
+-- Note the receipts of earlier attempts, some of whose files still exist, for open shards. May run twice.
+-- ARGV: prefix of the attempts keys, then name, receipt … per shard. Returns how many were noted.
 local prefix = ARGV[1]
 local noted = 0
 for i = 2, #ARGV, 2 do

@@ -1,12 +1,12 @@
--- Extend a lease and note progress; a shard whose lease ran out, and that nobody took since, is taken back.
--- ARGV: name, token, lease_ms, rows. Returns 'renewed', 'lost', 'cancelled', or 'unknown' for a shard that is not here.
+-- Extend a lease and note progress. If the lease has expired and no other worker has claimed the shard, claim it back.
+-- ARGV: name, token, lease_ms, rows. Returns 'renewed', 'lost', 'cancelled', or 'unknown' if the run has no such shard.
 local name, token, lease_ms, rows = unpack(ARGV)
 if not is_known(name) then return 'unknown' end
 if not may_write(name, token) then return 'lost' end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return 'cancelled' end
 if redis.call('HGET', attempts, 'token') ~= token then
-  -- A claim that Redis forgot: made again, but by whom is not known. `fence` stays, or the others that Redis forgot with
-  -- this one, and whose numbers are lower, would be refused.
+  -- Redis has forgotten this claim. Record it again, without its owner, who is not known here. Do not raise `fence`:
+  -- other forgotten claims have lower numbers and would be refused.
   redis.call('HINCRBY', attempts, 'attempts', 1)
   redis.call('HINCRBY', attempts, 'crashes', 1)
   redis.call('HDEL', attempts, 'owner')

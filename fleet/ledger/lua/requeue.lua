@@ -1,7 +1,7 @@
--- Queue done shards again whose stored files are lost or damaged. Their receipts leave the run and its totals, and stay with
--- the next attempt, which may use what is left of the files. A shard that this happens to too often is failed.
--- ARGV: prefix of attempts keys, limit, then name, reason, which data file … per shard: its staged path and sha256, for a
--- shard that may have been done again since, or ''. Returns how many were queued or failed.
+-- Queue done shards again whose stored files are lost or damaged. Their receipts leave the run and its totals. The next
+-- attempt gets the receipt, because it may use the files that remain. A shard that is damaged too often is failed.
+-- ARGV: prefix of the attempts keys, limit, then name, reason, data file … per shard. The data file is "<staged path>
+-- <sha256>", which protects a shard that was scored again in the meantime, or ''. Returns how many were queued or failed.
 local prefix, limit = ARGV[1], tonumber(ARGV[2])
 local requeued = 0
 
@@ -20,7 +20,7 @@ for i = 3, #ARGV, 3 do
     redis.call('HSET', prefix .. name, 'previous', receipt, 'error', reason, 'traceback', '')
     refuse('stored files that were lost or damaged')
     if times >= limit then
-      redis.call('HSET', prefix .. name, 'error', reason .. ' (found so ' .. times .. ' times)')
+      redis.call('HSET', prefix .. name, 'error', reason .. ' (found ' .. times .. ' times)')
       redis.call('SADD', failed, name)
     else
       redis.call('ZADD', waiting, now, name)

@@ -1,6 +1,6 @@
--- Record receipts that were found beside the outputs, for shards that nobody has done or holds. May run twice.
--- Frees their checkpoints. ARGV: prefixes of attempts and of scores keys, then per shard: name, receipt, in, kept, dropped,
--- errored. Returns how many were recorded.
+-- Record receipts that were found with the output, for open shards that no worker holds. May run twice.
+-- Deletes their checkpoints. ARGV: prefixes of the attempts and scores keys, then per shard: name, receipt, rows in, rows
+-- kept, rows dropped, rows errored. Returns how many were recorded.
 local attempts_prefix, scores_prefix = ARGV[1], ARGV[2]
 local restored = 0
 for i = 3, #ARGV, 6 do

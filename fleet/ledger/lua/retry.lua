@@ -1,5 +1,5 @@
--- Queue shards again that failed, with fresh tries, or that are done, whose rows then count no more.
--- ARGV: prefix of attempts keys, names. Returns how many were queued.
+-- Queue failed or done shards again. Their attempts start at zero, and the rows of done shards leave the totals.
+-- ARGV: prefix of the attempts keys, names. Returns how many were queued.
 local prefix = ARGV[1]
 local queued = 0
 

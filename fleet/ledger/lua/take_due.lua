@@ -1,16 +1,17 @@
--- The shards to send a message for now; they become `sent`. Also puts right what died: running shards whose lease ran
--- out wait again, or are failed after their last crash.
--- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes, prefix of attempts keys.
--- Returns {names of shards begun before, names of fresh ones}; of fresh ones no more than there is room for.
+-- Take the shards that need a message now; they become `sent`. Running shards whose lease has expired wait again, or are
+-- failed if that was their last crash.
+-- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes, prefix of the attempts keys.
+-- Returns {names of shards started before, names of fresh shards}, with at most `room` fresh ones.
 local room, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}} end
--- Of a run that is still being written, some shards may be done, and only their receipts beside the outputs know it.
+-- While a run is still being written, shards may be done without the ledger knowing: their receipts are restored later.
 if redis.call('HEXISTS', run, 'complete') == 0 then return {{}, {}} end
 
--- If nobody could look for so long, Redis was away or frozen: leases that ran out since get one lease more to be renewed,
--- and no second one, for it may be that just nobody looks often. There are no more of them than workers: they need no limit.
+-- If this script has not run for `outage_ms`, Redis was probably away or frozen. Leases that expired in that time get one
+-- more lease in which to be renewed. They get it only once, because the sweep may also just be rare. There are at most as
+-- many of them as workers, so they need no limit.
 local was_away = now - looked > tonumber(outage_ms)
 local expired = redis.call('ZRANGEBYSCORE', running, '-inf', now, 'WITHSCORES')
 for i = 1, #expired, 2 do
@@ -18,7 +19,7 @@ for i = 1, #expired, 2 do
   if was_away and tonumber(expired[i + 1]) > looked and redis.call('HSETNX', key, 'spared', 1) == 1 then
     redis.call('ZADD', running, now + lease_ms, name)
   else
-    note_crash(key, 'Its worker vanished: no word for as long as a lease lasts.')
+    note_crash(key, 'Its worker vanished: the lease expired without a sign of life.')
     if tonumber(redis.call('HGET', key, 'crashes') or 0) >= tonumber(max_crashes) then
       give_up(name)
     else

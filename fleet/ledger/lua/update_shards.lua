@@ -1,4 +1,4 @@
--- Replace the records of shards that are not done. May run twice. ARGV: name, fields as JSON … per shard.
+-- Replace the records of shards that are not done. May run twice. ARGV: name, record as JSON … per shard.
 -- Returns how many changed.
 local changed = 0
 for i = 1, #ARGV, 2 do

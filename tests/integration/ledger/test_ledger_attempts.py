@@ -159,7 +159,7 @@ class TestCrashes:
     @pytest.mark.parametrize(
         ("crash", "error", "traceback"),
         [
-            (crash_by_expiry, "Its worker vanished: no word for as long as a lease lasts.", ""),
+            (crash_by_expiry, "Its worker vanished: the lease expired without a sign of life.", ""),
             (crash_by_report, "killed by signal 9", "the child's last words"),
             (crash_by_exception, "KeyError: 7", "trace"),
         ],
@@ -191,7 +191,7 @@ class TestCrashes:
         assert ledger.claim(run, A.name, "w1") is Refusal.FAILED
         (failure,) = ledger.failures(run)
         assert (failure.worker, failure.attempts) == ("w1", 3)
-        assert failure.error == "The process that scored it ended without a word."
+        assert failure.error == "The process that scored it exited unexpectedly."
 
     def test_crashes_of_all_kinds_add_up(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         crash_by_expiry(ledger, client, run)

@@ -22,7 +22,7 @@ class _LayerParts:
     rest: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]  # layer, attended, input states → output states
 
 
-def spare_last_layer(model: Any) -> bool:
+def reduce_last_layer(model: Any) -> bool:
     """Replace the model's last layer, if its family is supported. Returns whether it did.
 
     From then on, `last_hidden_state` has one state per text.

@@ -88,7 +88,7 @@ def packed(
 ) -> Packed:
     """Switch the model to packed attention. Raises KeyError for a family that is not in FAMILIES.
 
-    Set `first_only` if `spare_last_layer` has replaced the model's last layer.
+    Set `first_only` if `reduce_last_layer` has replaced the model's last layer.
     """
     family = FAMILIES[model.config.model_type]
     AttentionInterface.register(ATTENTION, _interface_to(attention))

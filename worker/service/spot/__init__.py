@@ -1,1 +1,1 @@
-"""Learn from the cloud that it takes this spot machine back. Knows no queue, no shard and no torch."""
+"""Watch for the cloud's notice that it reclaims this spot machine. Knows no queue, no shard and no torch."""

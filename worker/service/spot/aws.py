@@ -1,10 +1,10 @@
-"""EC2's spot interruption notice, asked of IMDSv2.
+"""EC2's spot interruption notice, read from IMDSv2.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html: `instance-action` is
-absent (404) until about two minutes before the machine is stopped or terminated; a hibernation begins at once.
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html: tokens live for six hours at
-most. In a container the instance's hop limit must be 2, or no token arrives.
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html: 401 asks for a new token.
+absent (404) until about two minutes before the machine is stopped or terminated. A hibernation begins at once.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html: a token is valid for at most
+six hours. In a container, tokens arrive only if the instance's hop limit is 2.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html: on 401, request a new token.
 """
 
 import time
@@ -19,7 +19,7 @@ _ADDRESS = "http://169.254.169.254"
 _TTL = "X-aws-ec2-metadata-token-ttl-seconds"
 _TOKEN = "X-aws-ec2-metadata-token"
 _TOKEN_SECONDS = 6 * 3600
-_RENEW_SECONDS = 60  # before a token's end
+_RENEW_SECONDS = 60  # before a token expires
 _PROMISED_SECONDS = 120.0
 
 
@@ -45,7 +45,7 @@ class Aws:
         return Notice(cloud="aws", action=found.action.lower(), seconds_left=seconds_left)
 
     def _instance_action(self) -> Answer:
-        token, self._token = self._valid_token(), None  # kept only if it serves: the next request has a new one
+        token, self._token = self._valid_token(), None  # a token that does not work is not used again
         answer = self._service.ask("/latest/meta-data/spot/instance-action", {_TOKEN: token})
         if answer.status in (200, 404):
             self._token = token

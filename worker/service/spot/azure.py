@@ -1,9 +1,9 @@
-"""Azure's scheduled events: Preempt for a spot machine, Terminate for one of a scale set. None is acknowledged.
+"""Azure's scheduled events: Preempt for a spot machine, Terminate for a machine of a scale set. We acknowledge none.
 
-https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: events of a whole scale set reach each of its
-machines, so `Resources` must name this one; NotBefore is empty once the event has started; a Preempt comes 30 s before,
-at best. The first request switches the events on, and may take two minutes: until then polls time out.
-https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service: the machine's own name.
+https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events: every machine of a scale set sees the events of
+all, so `Resources` must name this machine. NotBefore is empty after the event has started. A Preempt comes at most 30 s in
+advance. The first request turns the events on; this may take two minutes, during which requests time out.
+https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service: the name of this machine.
 """
 
 from email.utils import parsedate_to_datetime

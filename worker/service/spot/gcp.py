@@ -1,8 +1,8 @@
 """Compute Engine's notice of preemption.
 
-https://cloud.google.com/compute/docs/instances/create-use-spot: `preempted` turns from FALSE to TRUE.
-https://cloud.google.com/compute/docs/instances/spot: the machine is off 30 s later, at best.
-`maintenance-event` is not looked at: it says so up to an hour before the machine is stopped, and that stop is a SIGTERM.
+https://cloud.google.com/compute/docs/instances/create-use-spot: `preempted` changes from FALSE to TRUE.
+https://cloud.google.com/compute/docs/instances/spot: the machine stops at most 30 s later.
+`maintenance-event` is not used: it changes up to an hour before the machine stops, and that stop sends a SIGTERM anyway.
 """
 
 from worker.service.spot.metadata import Answer, MetadataService

@@ -1,4 +1,4 @@
-"""Ask a machine's metadata service over HTTP. Knows no cloud."""
+"""Query a machine's metadata service over HTTP. Knows no cloud."""
 
 import time
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """Raises TransientError where the status is not 200."""
+        """The body. Raises TransientError if the status is not 200."""
         if self.status != 200:
             raise self.unexpected()
         return self.body.decode(errors="replace").strip()
 
     def parsed(self, model: type[Model]) -> Model:
-        """Raises TransientError where it is something else."""
+        """The body as a model. Raises TransientError if it does not match."""
         try:
             return model.model_validate_json(self.text)
         except ValidationError as error:
@@ -41,7 +41,7 @@ class Answer:
 
 
 class MetadataService:
-    """One service, never reached through a proxy, and believed only where it answers itself."""
+    """A client of one service. It uses no proxy and follows no redirect, so only the service itself can answer."""
 
     def __init__(self, address: str) -> None:
         self._address = address.rstrip("/")
@@ -49,20 +49,22 @@ class MetadataService:
             timeout=_REQUEST_SECONDS,
             trust_env=False,
             follow_redirects=False,
-            limits=httpx2.Limits(max_keepalive_connections=0),  # a kept one may be closed on us between two polls
+            limits=httpx2.Limits(
+                max_keepalive_connections=0
+            ),  # the service may close an idle connection between two polls
         )
 
     def ask(self, path: str, headers: Mapping[str, str], *, method: str = "GET") -> Answer:
-        """Whatever it answers. Raises TransientError or httpx2.HTTPError where it does not, in time and in bounds."""
+        """Send a request. Raises TransientError or httpx2.HTTPError if no answer of a reasonable size arrives in time."""
         request = f"{method} {self._address}{path}"
         asked = time.monotonic()
-        plain = {**headers, "Accept-Encoding": "identity"}  # a packed answer could unpack to any size
+        plain = {**headers, "Accept-Encoding": "identity"}  # a compressed answer could expand to any size
         with self._client.stream(method, self._address + path, headers=plain) as response:
             body = b""
             for part in response.iter_raw():
                 body += part
                 if len(body) > _MAX_BYTES:
                     raise TransientError(f"{request} was answered with more than {_MAX_BYTES} bytes")
-                if time.monotonic() - asked > _REQUEST_SECONDS:  # the client's own limit is for each part
-                    raise TransientError(f"{request} was not answered whole in {_REQUEST_SECONDS:.0f} s")
+                if time.monotonic() - asked > _REQUEST_SECONDS:  # the client's timeout applies to each part only
+                    raise TransientError(f"{request} was not answered completely within {_REQUEST_SECONDS:.0f} s")
             return Answer(request=request, status=response.status_code, headers=response.headers, body=body)

@@ -1,4 +1,4 @@
-"""What a cloud says when it takes a machine back."""
+"""A cloud's notice that it reclaims a spot machine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """`action` is the cloud's word in lower case; `seconds_left` till the machine goes, None where nobody can tell."""
+    """`action` is the cloud's own term in lower case. `seconds_left` is None if the time of the stop is not known."""
 
     cloud: str
     action: str
@@ -15,8 +15,8 @@ class Notice:
 
 
 def seconds_until(time: str | None, parsed: Callable[[str], datetime], *, promised: float) -> float:
-    """0 where the time has passed; what the cloud promises where it cannot be read, since the notice still counts."""
+    """The seconds until that time, or 0 if it has passed. If it cannot be parsed, the time that the cloud promises."""
     try:
         return max(0.0, (parsed(time or "") - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):  # TypeError: it has no time zone
+    except (ValueError, TypeError):  # TypeError: the time has no time zone
         return promised

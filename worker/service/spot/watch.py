@@ -1,4 +1,4 @@
-"""Poll the cloud's metadata service in a thread until it says that this machine is taken back."""
+"""Poll the cloud's metadata service in a thread, until it reports that this machine is reclaimed."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_watching(settings: Settings, on_notice: Callable[[Notice], None]) -> "SpotWatch | None":
-    """The watch that the settings ask for, None where they ask for none. `on_notice` is called in a thread, once."""
+    """Start the watch that the settings ask for, if any. `on_notice` is called at most once, in another thread."""
     if settings.spot_notice is None:
         return None
     return watch_for_notice(settings.spot_notice, address=settings.spot_notice_address, on_notice=on_notice)
@@ -24,12 +24,12 @@ def start_watching(settings: Settings, on_notice: Callable[[Notice], None]) -> "
 def watch_for_notice(
     cloud: str, *, address: str | None, on_notice: Callable[[Notice], None], poll_seconds: float = 2.0
 ) -> "SpotWatch":
-    """A running watch of `aws`, `gcp` or `azure`, at the cloud's own address unless another is given."""
+    """Start a watch of `aws`, `gcp` or `azure`. The default address is the cloud's own."""
     return SpotWatch(_CLOUDS[cloud](address), cloud, on_notice, poll_seconds)
 
 
 class SpotWatch:
-    """A daemon thread that ends with the first notice or with `stop()`. No failure of the service ends it."""
+    """A daemon thread that runs until the first notice or `stop()`. Failures of the service do not end it."""
 
     def __init__(
         self, service: Aws | Gcp | Azure, cloud: str, on_notice: Callable[[Notice], None], poll_seconds: float
@@ -48,7 +48,7 @@ class SpotWatch:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Call `on_notice` no more. Waits for nothing: a request under way may keep the thread for seconds."""
+        """Stop without waiting. `on_notice` is not called after this, even if a request still runs for seconds."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -61,10 +61,10 @@ class SpotWatch:
     def _ask(self) -> Notice | None:
         try:
             notice = self._service.ask()
-        except Exception as error:  # whatever a service may answer: a dead watch would miss the notice
+        except Exception as error:  # no answer of the service may end the thread, or it would miss the notice
             if not self._is_failing:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
-                logger.warning("The metadata service of %s fails, and is asked on (%s)", self._cloud, reason)
+                logger.warning("The metadata service of %s fails; polling continues (%s)", self._cloud, reason)
             self._is_failing = True
             return None
         self._is_failing = False
@@ -72,8 +72,8 @@ class SpotWatch:
 
     def _tell(self, notice: Notice) -> None:
         left = "soon" if notice.seconds_left is None else f"in {notice.seconds_left:.0f} s"
-        logger.warning("The cloud takes this machine back %s (%s: %s)", left, notice.cloud, notice.action)
+        logger.warning("The cloud reclaims this machine %s (%s: %s)", left, notice.cloud, notice.action)
         try:
             self._on_notice(notice)
         except Exception:
-            logger.exception("The spot notice was not acted on")
+            logger.exception("The worker failed to act on the spot notice")

@@ -1,0 +1,100 @@
+"""List the Parquet files that a file, folder, glob or fsspec URL names."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from fleet.errors import UsageError
+from fleet.storage.errors import translated
+
+_GLOB = set("*?[")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Parquet files in name order. `root` is the folder that the names of shards are relative to."""
+
+    filesystem: fsspec.AbstractFileSystem
+    root: str
+    files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
+
+    @property
+    def uris(self) -> list[str]:
+        return [self.filesystem.unstrip_protocol(info["name"]) for info in self.files]
+
+
+def list_parquet(uri: str, *, shown_as: str | None = None) -> Listing:
+    """The files that a URI names. A folder or glob gives those called .parquet; hidden and temporary ones are left out.
+
+    They are included only if the URI itself names such a part. Error messages show `shown_as` instead of the URI.
+    Raises UsageError if there are no files or a link is broken, and what fsspec raises for a URL that it cannot use.
+    """
+    shown = shown_as or uri
+    with translated(f"Listing {shown}"):
+        filesystem, path = url_to_fs(uri)
+        root = _root(path, filesystem)
+        files = tuple(sorted(_parquet_files(filesystem, path, root), key=lambda info: str(info["name"])))
+    if not files:
+        raise UsageError(f"No Parquet files at {shown}. Give --input a .parquet file, a folder of them, or a glob.")
+    return Listing(filesystem=filesystem, root=root, files=files)
+
+
+def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
+    """A dataset's data/ folder, or the part of the path before its first wildcard."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    if fixed == len(parts) and not filesystem.isdir(path):
+        fixed -= 1
+    repo_parts = 3 if parts[0] == "datasets" else 2
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
+        fixed = parts.index("data", repo_parts) + 1
+    return "/".join(parts[:fixed])
+
+
+def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
+    if _GLOB & set(path):
+        found = filesystem.glob(path, detail=True).values()
+    elif filesystem.isdir(path):
+        found = filesystem.find(path, detail=True).values()
+    else:
+        yield _info(filesystem, path)  # a single file need not be called .parquet
+        return
+    for info in found:
+        if _is_hidden(str(info["name"]), root) and not _is_hidden(path, root):
+            continue
+        is_named_so = str(info["name"]).endswith(".parquet")
+        if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
+            info = _info(filesystem, str(info["name"]))
+            _refuse_linked_folder(filesystem, info)
+        if info["type"] == "file" and is_named_so:
+            yield info
+
+
+def _is_hidden(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
+
+
+def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
+    """Describe a file; for a link, its target under the link's own name. Two links to one file are two shards."""
+    try:
+        return dict(filesystem.info(path))
+    except OSError as error:
+        if isinstance(filesystem, LocalFileSystem) and Path(path).is_symlink():
+            raise UsageError(
+                f"{path} is a link to {Path(path).readlink()}, which is not there. Fetch that file, or remove the link."
+            ) from error
+        raise
+
+
+def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
+    """Refuse links to folders: a listing does not follow them, so their files would be silently left out."""
+    if info["type"] == "directory" and any(file.endswith(".parquet") for file in filesystem.find(info["name"])):
+        raise UsageError(
+            f"{info['name']} is a link to a folder of Parquet files, and such links are not followed. "
+            "Pass that folder as a separate --input, or use a glob that excludes the link."
+        )

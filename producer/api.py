@@ -1,0 +1,144 @@
+"""Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Unpack
+
+import redis
+from kombu.exceptions import OperationalError
+
+from fleet.broker import make_app
+from fleet.errors import TransientError
+from fleet.keywords import keywords_told
+from fleet.ledger import Ledger
+from fleet.settings import read_settings
+from producer import enqueue as enqueueing
+from producer.enqueue import Enqueued
+from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
+from producer.local.run import run_locally
+from producer.opening import newest_run, open_ledger, open_ledger_of, output_of
+from producer.plan import plan_run
+from producer.progress import watch
+from producer.status import RunStatus, looked_at, run_status
+from producer.target import is_place
+from producer.verify import verify as verifying
+from producer.verify.report import Verification
+
+
+@with_run_keywords
+def run(
+    *,
+    workers: int | None = None,
+    verify: bool = False,
+    progress: bool = True,
+    redis_url: str | None = None,
+    **options: Unpack[RunKeywords],
+) -> RunStatus:
+    """Do a whole run on this machine: read Parquet, score each row, keep some, publish. Returns how it ended.
+
+    >>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
+    <RunStatus published: 8 of 8 shards done, 96 rows in, 41 kept; shards.fineweb-edu-classifier.3f2a91c04dd1>
+
+    Starts Redis, one worker per GPU and a finalizer, and stops them at the end. Interrupting it stops the run cleanly, and
+    the same call resumes it. A call for a finished run scores nothing: it checks the output and repairs it.
+
+    workers: worker processes. Default: one per GPU, or one on the CPU.
+    verify: read all published files and compare their sha256, not only their sizes.
+    progress: show progress on stderr.
+    redis_url: a Redis to use instead of one of its own. Default: the environment's REDIS_URL.
+
+    Raises UsageError for wrong options, before anything is started, and if no worker can score. Shards that fail do not
+    raise: see `failures` and `word` of the returned status.
+    """
+    with _errors_told():
+        settings = read_settings(redis_url=redis_url)
+        plan = plan_run(run_options(options))
+        return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
+
+
+@with_run_keywords
+def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Unpack[RunKeywords]) -> Enqueued:
+    """Send a run to a fleet: one task per shard. Returns at once; calling it twice adds nothing.
+
+    >>> sent = shardsift.enqueue(crawl="CC-MAIN-2024-10", redis_url="redis://10.0.0.5:6379/0")
+    >>> shardsift.status(sent.run_id, wait=True, redis_url="redis://10.0.0.5:6379/0")
+
+    verify: if the run is published already, read its files and compare their sha256, not only their sizes.
+    redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
+
+    Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
+    """
+    with _errors_told():
+        settings = read_settings(redis_url=redis_url)
+        ledger = Ledger.connect(settings)  # first, since planning may take long
+        plan = plan_run(run_options(options))
+        with make_app("producer", settings, is_current=False) as app:
+            return enqueueing.enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+
+
+def status(
+    run_id: str | None = None,
+    *,
+    wait: bool = False,
+    verify: bool = False,
+    progress: bool = True,
+    redis_url: str | None = None,
+) -> RunStatus:
+    """The state of a run: of the newest one if no id is given. Checks the output if the run is published.
+
+    >>> print(shardsift.status())
+    run      cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1
+    state    running
+    shards   12 of 250 done, 8 running, 230 queued, 0 failed
+
+    Its `word` is the state, its `counts` the shards and rows, and `is_over` tells whether nothing more will happen by itself.
+
+    wait: block until the run is over, with progress on stderr unless `progress` is False.
+    verify: read all published files and compare their sha256, not only their sizes.
+    redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.
+
+    Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
+    """
+    with _errors_told(), ExitStack() as stack:
+        settings = read_settings(redis_url=redis_url)
+        opened = open_ledger_of(run_id, settings) if run_id else open_ledger(settings)
+        found, ledger = stack.enter_context(opened)
+        run_id = run_id or newest_run(ledger)
+        if wait:
+            watch(ledger, run_id, on_look=lambda: None, progress=progress)
+        state = run_status(ledger, run_id, is_of_this_machine=found.redis_is_embedded)
+        return looked_at(ledger, state, hashes=verify)
+
+
+def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: str | None = None) -> Verification:
+    """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
+
+    >>> shardsift.verify("./kept", source="./shards/*.parquet")
+    <Verification sound: 8 shards, 16 files, 96 rows in, 41 kept; ./kept>
+
+    Reads the whole output. Its `is_sound` is the verdict, and its `faults` say what is wrong with which file.
+
+    target: the folder, bucket or hf:// dataset of an output, or the id of a run. Only a run's id needs Redis.
+    source: also compare every row with this input.
+    redis_url: as for `status`.
+
+    Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
+    """
+    place, published_run = os.fspath(target), None
+    with _errors_told():
+        if isinstance(target, str) and not is_place(target):
+            place, published_run = output_of(target, read_settings(redis_url=redis_url))
+        return verifying.verify(place, source=places("source", source), published_run=published_run)
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """Errors in the words of a Python user. A Redis that stops answering is one of ours."""
+    try:
+        with keywords_told():
+            yield
+    except (redis.RedisError, OperationalError) as error:
+        raise TransientError(
+            f"The connection to Redis was lost ({' '.join(str(error).split())}). Call again when Redis is back."
+        ) from error

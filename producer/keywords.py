@@ -1,0 +1,122 @@
+"""The keyword arguments that describe a run in Python: the command line's options, by the same names.
+
+`RunOptions` has their types, defaults and meaning. They are named again here only for type checkers and editors.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from os import PathLike
+from textwrap import fill
+from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from fleet.choices import Dtype, Function
+from fleet.errors import UsageError
+from fleet.keywords import with_keywords
+from producer.options import RunOptions
+
+Place = str | PathLike[str]  # a path or a URI
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_RENAMED = {"input_uris": "input", "model_revision": "revision", "output_uri": "output"}  # as on the command line
+_WIDTH = 110
+
+
+class RunKeywords(TypedDict, total=False):
+    """The options of `producer run` and `producer enqueue`."""
+
+    crawl: str | None
+    dataset: str
+    input: Place | Sequence[Place]
+    text_column: str
+    limit_shards: int | None
+    limit_rows: int | None
+    model: Place
+    scorer: str
+    revision: str | None
+    dtype: Dtype
+    function_to_apply: Function
+    min_score: float | None
+    where: str | None
+    score_blank: bool
+    keep_all: bool
+    output: Place
+    public: bool
+    score_column: str
+    row_columns: str
+    no_row_columns: bool
+    publish_paths: bool
+    int_score: bool | None
+
+
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """The options of a run. Raises TypeError for an unknown keyword, UsageError for a wrong value."""
+    types = get_type_hints(RunOptions, include_extras=True)
+    names = {keyword(field.name): field.name for field in fields(RunOptions)}
+    chosen = {}
+    for name, value in given.items():
+        if name not in names:
+            raise TypeError(f"There is no option {name!r}. The options are: {', '.join(names)}.")
+        chosen[names[name]] = _checked(name, _plain(names[name], value), types[names[name]])
+    return RunOptions(**chosen)
+
+
+def keyword(field: str) -> str:
+    """The keyword for a field of RunOptions."""
+    return _RENAMED.get(field, field)
+
+
+def places(name: str, given: Place | Sequence[Place]) -> tuple[str, ...]:
+    """One path or URI, or several, as texts. Raises UsageError, which names the keyword, for anything else."""
+    several = [given] if isinstance(given, (str, PathLike)) else given
+    try:
+        return tuple(os.fspath(place) for place in several)
+    except TypeError as error:
+        raise UsageError(f"{name}={given!r} is wrong: it takes a path or URI, or a list of them.") from error
+
+
+def with_run_keywords(function: _Function) -> _Function:
+    """Show the options of a run in a function's signature and help, where it says `**options`."""
+    signature = inspect.signature(function)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    types = get_type_hints(RunKeywords)
+    options = [
+        inspect.Parameter(
+            keyword(field.name),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=types[keyword(field.name)],
+        )
+        for field in fields(RunOptions)
+    ]
+    function.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
+    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nThe options of a run:\n\n{_help()}"
+    return function
+
+
+def _help() -> str:
+    types = get_type_hints(RunOptions, include_extras=True)
+    helps = {keyword(field.name): types[field.name].__metadata__[0].help for field in fields(RunOptions)}
+    lines = [with_keywords(f"{name}: {text}") for name, text in helps.items()]
+    return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
+
+
+def _plain(field: str, value: Any) -> Any:
+    """Paths as texts, and one input as several."""
+    if field == "input_uris":
+        return places(keyword(field), value)
+    return os.fspath(value) if isinstance(value, PathLike) else value
+
+
+def _checked(name: str, value: Any, annotation: Any) -> Any:
+    """The value, if its type is that of the option and it is not below the option's least."""
+    kind, option = get_args(annotation)
+    try:
+        checked = TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
+    if option.min is not None and checked is not None and checked < option.min:
+        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
+    return checked

@@ -1,0 +1,55 @@
+"""Open the ledger that a command or a call asks, and find a run in it."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from fleet.spec import RunSpec
+from producer.local.run import machine_redis
+from producer.target import no_folder_told, refuse_place
+
+
+@contextmanager
+def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
+    """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
+    with machine_redis(settings, create=False) as found:
+        ledger = Ledger.connect(found)
+        try:
+            yield found, ledger
+        finally:
+            ledger.redis.close()
+
+
+@contextmanager
+def open_ledger_of(run_id: str, settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
+    """Open the ledger and check that it has this run. Raises UsageError if not, or if the id names a folder."""
+    refuse_place(run_id)
+    with ExitStack() as stack:
+        with no_folder_told(run_id):
+            found, ledger = stack.enter_context(open_ledger(settings))
+            ledger.spec(run_id)
+        yield found, ledger
+
+
+def newest_run(ledger: Ledger) -> str:
+    """Raises UsageError if the ledger has no run."""
+    for run_id in ledger.run_ids():
+        return run_id
+    raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
+
+
+def output_of(run_id: str, settings: Settings) -> tuple[str, str | None]:
+    """The URI of a run's output, and the run's id if it is published according to the ledger."""
+    with open_ledger_of(run_id, settings) as (_, ledger):
+        return ledger.spec(run_id).output_uri, run_id if ledger.publication(run_id) else None
+
+
+def published_output_of(run_id: str, settings: Settings) -> tuple[str, RunSpec]:
+    """The URI of a published run's output, and its spec. Raises UsageError if the ledger does not call it published."""
+    with open_ledger_of(run_id, settings) as (_, ledger):
+        spec = ledger.spec(run_id)
+        if ledger.publication(run_id) is None:
+            raise UsageError(f"Run {run_id} is not published yet: producer status {run_id}")
+        return spec.output_uri, spec

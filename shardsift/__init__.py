@@ -1,0 +1,58 @@
+"""Score texts, and score and filter Parquet datasets, with transformer classifiers.
+
+>>> import shardsift
+>>> shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
+>>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
+
+`score` and `load_scorer` work in this process. `run` does a whole run on this machine. `enqueue` sends a run to a fleet of
+workers. `status` shows how far a run is, and `verify` checks what it published. docs/python.md shows each of them.
+
+Importing this package loads nothing else: each name is imported when it is first used, and torch when a model is loaded.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleet.errors import ShardsiftError, TransientError, UsageError
+    from producer.api import enqueue, run, status, verify
+    from producer.enqueue import Enqueued
+    from producer.status import RunStatus
+    from producer.verify.report import Verification
+    from worker.api import LoadedScorer, load_scorer, score
+
+__all__ = [
+    "Enqueued",
+    "LoadedScorer",
+    "RunStatus",
+    "ShardsiftError",
+    "TransientError",
+    "UsageError",
+    "Verification",
+    "enqueue",
+    "load_scorer",
+    "run",
+    "score",
+    "status",
+    "verify",
+]
+_HOMES = {
+    "fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
+    "producer.api": ("enqueue", "run", "status", "verify"),
+    "producer.enqueue": ("Enqueued",),
+    "producer.status": ("RunStatus",),
+    "producer.verify.report": ("Verification",),
+    "worker.api": ("LoadedScorer", "load_scorer", "score"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,12 @@
+"""What a package imports that offers a scorer of its own. examples/own_scorer is such a package.
+
+A `ScorerKind` is the light half: it names the model and its labels, for the producer. A `Scorer` is the other half: it scores
+texts in a worker. The package registers its kind as an entry point of the group `shardsift.scorers`.
+"""
+
+from fleet.errors import UsageError
+from fleet.model import Model
+from fleet.scorers import ScorerKind
+from worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores
+
+__all__ = ["GoOn", "Model", "Place", "Scorer", "ScorerInfo", "ScorerKind", "Scores", "UsageError"]

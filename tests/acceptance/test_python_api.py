@@ -1,0 +1,303 @@
+"""The Python API as a notebook uses it: five lines in a fresh process, a run in a thread, a fleet, docs/python.md, examples/."""
+
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import celery
+import numpy as np
+import pandas as pd
+import pytest
+from celery import Celery
+
+import shardsift
+from support.fleet import Fleet, new_fleet
+from support.outputs import published_rows
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+MODEL = "HuggingFaceFW/fineweb-edu-classifier"  # in docs/python.md; the tests have a small one
+HEAVY = {"torch", "transformers", "celery", "redis", "duckdb", "pyarrow", "numpy"}
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory, shards: Path) -> Iterator[Path]:
+    """A folder with two shards in it, which is the current folder, on a machine without a Redis of its own."""
+    folder = tmp_path_factory.mktemp("notebook")
+    (folder / "shards").mkdir()
+    for shard in sorted(shards.glob("*.parquet"))[:2]:
+        shutil.copy(shard, folder / "shards")
+    with pytest.MonkeyPatch.context() as patch, chdir(folder):
+        patch.setenv("SHARDSIFT_STATE_DIR", str(folder / "state"))
+        patch.setenv("SHARDSIFT_PARITY_ROWS", "0")
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.delenv("REDIS_URL", raising=False)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def kept(notebook: Path, tiny_model: Path) -> shardsift.RunStatus:
+    """How the run into ./kept ended. Another call for it resumes it, which takes a moment."""
+    return run_into_kept(tiny_model)
+
+
+@pytest.fixture(scope="module")
+def working_fleet(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Iterator[Fleet]:
+    """A fleet with a finalizer and a worker."""
+    with new_fleet(tmp_path_factory.mktemp("fleet")) as fleet, fleet.finalizer(), fleet.worker(tiny_model):
+        yield fleet
+
+
+def run_into_kept(model: Path) -> shardsift.RunStatus:
+    return shardsift.run(input="./shards/*.parquet", output="./kept", model=model, min_score=3, progress=False)
+
+
+def test_five_lines_of_a_notebook_in_a_fresh_process(notebook: Path, tiny_model: Path) -> None:
+    lines = f"""
+        import shardsift
+        imported = sorted({HEAVY} & set(sys.modules))
+        scorer = shardsift.load_scorer({str(tiny_model)!r})
+        scores = scorer.score(["Light becomes sugar.", "Buy now!", None])
+        print(imported, scorer, scores.shape, scores.dtype)
+    """
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{textwrap.dedent(lines)}"], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"\[\] <Scorer \S+/tiny-bert@[0-9a-f]{7} \w+ on \w+, 1 output> \(3,\) float32\n", done.stdout)
+
+
+def test_every_public_name_is_found_without_torch() -> None:
+    code = (
+        "import sys, shardsift; names = [name for name in dir(shardsift) if not name.startswith('_')]; "
+        "assert set(shardsift.__all__) <= set(names), names; "
+        "assert all(getattr(shardsift, name).__doc__ for name in shardsift.__all__); "
+        "import shardsift.scorers; "
+        "sys.exit(', '.join({'torch', 'transformers'} & set(sys.modules)) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    with pytest.raises(AttributeError, match="module 'shardsift' has no attribute 'scores'"):
+        shardsift.scores  # noqa: B018  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("notebook")
+def test_a_run_in_a_thread_prints_nothing_and_leaves_signals_alone(
+    tiny_model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    ended: list[shardsift.RunStatus] = []
+
+    thread = threading.Thread(target=lambda: ended.append(run_into_kept(tiny_model)))
+    thread.start()
+    during = signal.getsignal(signal.SIGTERM)
+    thread.join()
+
+    assert [status.word for status in ended] == ["published"]
+    assert during is before
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_run_in_the_main_thread_gives_signals_back(tiny_model: Path) -> None:
+    def own_handler(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, own_handler)
+    try:
+        ended = run_into_kept(tiny_model)
+        after = signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert ended.is_published
+    assert after is own_handler
+
+
+def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> None:
+    rows = len(published_rows(Path("kept")))
+
+    assert repr(kept) == (
+        f"<RunStatus published: 2 of 2 shards done, 24 rows in, {rows} kept; shards.tiny-bert.{kept.run_id[-12:]}>"
+    )
+    assert repr(shardsift.status(kept.run_id)) == repr(kept)
+    assert str(kept).startswith(f"run      {kept.run_id}\nstate    published\n")
+    for target in ("./kept", Path("kept"), kept.run_id):
+        checked = shardsift.verify(target, source="./shards/*.parquet")
+        assert checked.is_sound
+        assert repr(checked).startswith(f"<Verification sound: 2 shards, 4 files, 24 rows in, {rows} kept; ")
+        assert str(checked).endswith("\nsound")
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_damaged_dataset_is_told_in_a_line() -> None:
+    shutil.copytree("kept", "damaged")
+    next(Path("damaged/data").glob("*.parquet")).unlink()
+
+    checked = shardsift.verify("damaged")
+
+    assert not checked.is_sound
+    assert repr(checked).startswith("<Verification damaged, 1 fault: 2 shards, ")
+
+
+def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(
+    notebook: Path, fleet: Fleet, tiny_model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"input": "shards", "output": "sent", "model": tiny_model, "redis_url": fleet.redis_url}
+    with Celery("a user's own") as own:
+        first = shardsift.enqueue(**options)
+        second = shardsift.enqueue(**options)
+        current = celery.current_app._get_current_object()
+    state = shardsift.status(redis_url=fleet.redis_url)
+
+    assert current is own
+    assert (first.added, second.added) == (2, 0)
+    assert repr(first) == f"<Enqueued {first.run_id}: 2 shards, 2 new, 0 done; {notebook / 'sent'}>"
+    assert (state.run_id, state.word, state.is_over) == (first.run_id, "queued", False)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("notebook")
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: shardsift.run(output="o"), "either crawl CC-MAIN-2024-10 or input PATH"),
+        (lambda: shardsift.run(input="shards", output="o", dtype="bf16"), "^dtype='bf16' is wrong: "),
+        (lambda: shardsift.enqueue(input="shards", output="o"), "No Redis is named. Set REDIS_URL"),
+        (lambda: shardsift.status(redis_url="redis://localhost:1/0"), "No Redis answers at localhost:1"),
+        (lambda: shardsift.status("./shards"), "is a folder; to look at it: producer verify"),
+        (lambda: shardsift.verify("./shards"), "There is no shardsift output at"),
+        (lambda: shardsift.verify("./shards", source=3), "^source=3 is wrong"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str) -> None:
+    with pytest.raises(shardsift.UsageError, match=says) as raised:
+        call()
+
+    assert "--" not in str(raised.value)
+
+
+@pytest.mark.usefixtures("notebook", "kept", "one_thread")
+def test_the_blocks_of_the_python_page_run(
+    working_fleet: Fleet, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/python.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    code = "\n".join(blocks).replace(MODEL, str(tiny_model))
+    code = code.replace("redis://10.0.0.5:6379/0", working_fleet.redis_url)
+    names: dict[str, Any] = {}
+
+    exec(compile(code, "docs/python.md", "exec"), names)
+
+    shown = capsys.readouterr().out
+    assert np.isnan(names["scores"]).tolist() == [False, False, False, True, True]
+    assert names["ended"].word == "published"
+    assert names["checked"].is_sound
+    assert "state    published" in shown
+    assert 'has no column "body"; it has: text, id, ' in shown
+    assert shown.endswith("Name one with text_column.\n")
+
+
+def run_example(name: str, *arguments: str | Path) -> int:
+    """A script of examples/ in this process, which has torch already. Returns its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        try:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        except SystemExit as end:
+            return int(end.code or 0)
+    return 0
+
+
+@pytest.mark.usefixtures("notebook", "one_thread")
+def test_the_example_that_scores_texts(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_example("score_texts.py", ROOT / "README.md", tiny_model)
+
+    scores = [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
+    assert len(scores) == 10
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.usefixtures("notebook", "one_thread")
+def test_the_example_that_scores_a_frame(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_example("score_dataframe.py", "shards/000_00000.parquet", "frame.parquet", tiny_model)
+
+    kept = pd.read_parquet("frame.parquet")
+    assert kept["score"].min() >= 3
+    assert f"{len(kept)} of 12 rows are in frame.parquet" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_example_of_a_local_run(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It resumes the run of `kept`."""
+    assert run_example("run_local.py", "./shards/*.parquet", "./kept", tiny_model) == 0
+    assert "<Verification sound: 2 shards" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("notebook")
+def test_the_example_of_a_fleet(
+    working_fleet: Fleet, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REDIS_URL", working_fleet.redis_url)
+
+    exit_code = run_example("enqueue_and_watch.py", "./shards", "./kept-on-a-fleet", tiny_model)
+
+    assert exit_code == 0
+    assert "state    published" in capsys.readouterr().out
+
+
+@pytest.fixture
+def own_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package of examples/own_scorer, as pip installs it, here and for the processes that this one starts."""
+    package = tomllib.loads((EXAMPLES / "own_scorer/pyproject.toml").read_text())["project"]
+    entry_points = "\n".join(
+        f"[{group}]\n" + "\n".join(f"{name} = {value}" for name, value in points.items())
+        for group, points in package["entry-points"].items()
+    )
+    info = tmp_path / f"distinct_words-{package['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package['name']}\nVersion: {package['version']}\n")
+    (info / "entry_points.txt").write_text(entry_points)
+    shutil.copytree(EXAMPLES / "own_scorer/distinct_words", tmp_path / "distinct_words")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    yield
+    for module in [name for name in sys.modules if name.partition(".")[0] == "distinct_words"]:
+        del sys.modules[module]
+
+
+@pytest.mark.usefixtures("notebook", "own_scorer")
+def test_a_users_own_scorer_scores_texts_and_a_whole_run(capfd: pytest.CaptureFixture[str]) -> None:
+    scores = shardsift.score(["one two two three", "", "One one", None], "lower-case", scorer="distinct-words")
+    ended = shardsift.run(
+        input="./shards/*.parquet",
+        output="./distinct",
+        scorer="distinct-words",
+        model="lower-case",
+        min_score=0.7,
+        workers=1,
+    )
+
+    assert scores.tolist()[::2] == [0.75, 0.5]
+    assert np.isnan(scores[1::2]).all()
+    assert ended.word == "published"
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "0 of 2 shards, " in shown.err  # the progress
+    rows = published_rows(Path("distinct"), "scores")
+    texts = pd.concat([pd.read_parquet(shard)["text"] for shard in sorted(Path("shards").glob("*.parquet"))])
+    assert np.array_equal(rows["score"].to_numpy(), shardsift.score(texts, "lower-case", scorer="distinct-words"))

@@ -1,0 +1,229 @@
+"""`shardsift.score` and `load_scorer`: what a notebook gets, and that it is what a run publishes."""
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers.utils import logging as transformers_logging
+
+import shardsift
+from fleet.ledger import Ledger
+from producer.options import RunOptions
+from support.models import tiny_classifier
+from support.outputs import published_rows
+from support.small_run import publish
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXTS = ["Light becomes sugar.", "", None, " \n", "Buy now!", "a" * 5000]
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model: Path) -> shardsift.LoadedScorer:
+    return shardsift.load_scorer(tiny_model, dtype="float32", device="cpu", parity_rows=4)
+
+
+@pytest.fixture(scope="module")
+def three_labels(tmp_path_factory: pytest.TempPathFactory) -> shardsift.LoadedScorer:
+    model = tiny_classifier(tmp_path_factory.mktemp("models") / "three", labels=3)
+    return shardsift.load_scorer(model, dtype="float32", parity_rows=0)
+
+
+@pytest.fixture
+def odd_shards(shards: Path, tmp_path: Path) -> Path:
+    """Two shards, one with texts that cannot be scored."""
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    table = pq.read_table(shards / "000_00000.parquet")
+    pq.write_table(table, folder / "000_00000.parquet")
+    texts = pa.array([*TEXTS, *table["text"].to_pylist()[len(TEXTS) :]], table.schema.field("text").type)
+    place = table.schema.get_field_index("text")
+    pq.write_table(table.set_column(place, table.schema.field("text"), texts), folder / "000_00001.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("score_blank", [False, True])
+def test_scores_are_those_of_a_run_to_the_last_bit(
+    score_blank: bool, scorer: shardsift.LoadedScorer, odd_shards: Path, ledger: Ledger, tmp_path: Path
+) -> None:
+    options = RunOptions(
+        input_uris=(str(odd_shards),),
+        output_uri=str(tmp_path / "out"),
+        model=scorer.model.name,
+        dtype="float32",
+        min_score=3.0,
+        score_blank=score_blank,
+    )
+    publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
+    published = published_rows(tmp_path / "out", "scores")
+
+    files = sorted(odd_shards.glob("*.parquet"))
+    mine = [scorer.score(pq.read_table(file)["text"], score_blank=score_blank) for file in files]
+    table = scorer.table(pq.read_table(files[1])["text"], score_blank=score_blank)
+
+    by_run = published["score"].to_numpy()
+    assert np.array_equal(np.concatenate(mine), by_run, equal_nan=True)
+    assert np.isnan(by_run).sum() == (1 if score_blank else 3)
+    in_second = published.filter(pa.compute.equal(published["shard"], "000_00001"))
+    assert table["score"].to_pylist() == in_second["score"].to_pylist()
+    assert table["error"].to_pylist() == in_second["error"].to_pylist()
+
+
+def test_probabilities_of_several_labels_are_those_of_a_run(
+    three_labels: shardsift.LoadedScorer, odd_shards: Path, ledger: Ledger, tmp_path: Path
+) -> None:
+    options = RunOptions(
+        input_uris=(str(odd_shards),),
+        output_uri=str(tmp_path / "out"),
+        model=three_labels.model.name,
+        dtype="float32",
+        function_to_apply="softmax",
+        min_score=0.5,
+    )
+    publish(ledger, three_labels.scorer, options, scratch=tmp_path / "scratch")
+    published = published_rows(tmp_path / "out", "scores").slice(12)
+
+    texts = pq.read_table(odd_shards / "000_00001.parquet")["text"]
+    shares = three_labels.score(texts, function_to_apply="softmax")
+    table = three_labels.table(texts, function_to_apply="softmax")
+
+    assert shares.shape == (len(texts), 3)
+    assert np.array_equal(shares.max(axis=1), published["score"].to_numpy(), equal_nan=True)
+    assert table.column_names == ["score", "score_label", "error"]
+    assert all(table[name].to_pylist() == published[name].to_pylist() for name in table.column_names)
+    tops = [None if np.isnan(row).any() else three_labels.labels[row.argmax()] for row in shares]
+    assert table["score_label"].to_pylist() == tops
+
+
+def test_a_column_of_a_frame_becomes_a_column_of_scores(scorer: shardsift.LoadedScorer) -> None:
+    frame = pd.DataFrame({"text": TEXTS}, index=range(100, 100 + len(TEXTS)))
+
+    frame["score"] = scorer.score(frame["text"])
+
+    assert frame["score"].dtype == np.float32
+    assert frame["score"].isna().tolist() == [False, True, True, True, False, False]
+
+
+def test_shapes_follow_the_number_of_labels(
+    scorer: shardsift.LoadedScorer, three_labels: shardsift.LoadedScorer
+) -> None:
+    assert (scorer.score(TEXTS).shape, scorer.score([]).shape) == ((6,), (0,))
+    assert (three_labels.score(TEXTS).shape, three_labels.score([]).shape) == ((6, 3), (0, 3))
+    assert three_labels.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert three_labels.table([]).column_names == ["score", "score_label", "error"]
+
+
+def test_texts_beyond_a_window_keep_their_places(scorer: shardsift.LoadedScorer) -> None:
+    """The first window is of blank texts, which cost nothing."""
+    texts = [" "] * 8192 + ["Light becomes sugar.", "Buy now!"]
+
+    scores = scorer.score(iter(texts))
+
+    assert len(scores) == len(texts)
+    assert np.array_equal(scores[8192:], scorer.score(texts[8192:]))
+
+
+def test_a_loaded_scorer_says_in_one_line_what_it_is(
+    scorer: shardsift.LoadedScorer, three_labels: shardsift.LoadedScorer
+) -> None:
+    revision = scorer.model.revision.removeprefix("sha256-")[:7]
+
+    assert repr(scorer) == f"<Scorer {scorer.model.name}@{revision} float32 on cpu, 1 output>"
+    assert repr(three_labels).endswith("float32 on cpu, 3 outputs>")
+
+
+def test_the_parity_gate_is_run_as_a_worker_runs_it(
+    scorer: shardsift.LoadedScorer, three_labels: shardsift.LoadedScorer
+) -> None:
+    assert scorer.info.parity is not None
+    assert scorer.info.parity.rows == 4
+    assert three_labels.info.parity is None
+
+
+def test_score_takes_a_loaded_scorer_or_a_model_with_its_options(
+    scorer: shardsift.LoadedScorer, tiny_model: Path
+) -> None:
+    loaded = shardsift.score(TEXTS, scorer)
+    by_name = shardsift.score(TEXTS, model=tiny_model, dtype="float32", parity_rows=0)
+
+    assert np.array_equal(loaded, by_name, equal_nan=True)
+    with pytest.raises(shardsift.UsageError, match="is loaded already. Pass dtype to load_scorer"):
+        shardsift.score(TEXTS, scorer, dtype="float32")
+
+
+def test_a_lone_string_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(TypeError, match=r"not a single str\. Pass \[text\]"):
+        shardsift.score("Buy now!", "no-such-model")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"dtype": "bf16"}, r"^dtype='bf16' is wrong: Input should be "),
+        ({"device": "gpu"}, r"^device='gpu' is wrong: 'gpu' is not one of auto, cpu"),
+        ({"device": "cuda:7"}, "There is no device cuda:7"),
+        ({"backend": "packed", "dtype": "float32"}, "^backend packed needs a GPU"),
+        ({"scorer": "nothing"}, "There is no scorer 'nothing' here"),
+        ({"revision": "v2"}, "A folder has no revisions: leave out revision for the model"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error_in_the_words_of_python(
+    options: dict[str, Any], says: str, tiny_model: Path
+) -> None:
+    with pytest.raises(shardsift.UsageError, match=says):
+        shardsift.load_scorer(tiny_model, **{"parity_rows": 0, **options})
+
+
+def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(shardsift.UsageError, match="has no config.json, so it is no model"):
+        shardsift.load_scorer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"), [("softmax", "every score of a model with one output 1"), ("relu", "is not one of none, ")]
+)
+def test_a_function_that_does_not_fit_is_a_usage_error(
+    function: Any, says: str, scorer: shardsift.LoadedScorer
+) -> None:
+    with pytest.raises(shardsift.UsageError, match=says):
+        scorer.score(TEXTS, function_to_apply=function)
+
+
+def test_settings_come_from_the_environment_unless_they_are_given(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDSIFT_MAX_BATCH_TOKENS", "333")
+    monkeypatch.setenv("SHARDSIFT_PARITY_ROWS", "0")
+    monkeypatch.setenv("SHARDSIFT_MODEL", "a worker's, not a notebook's")
+
+    by_environment = shardsift.load_scorer(tiny_model)
+    given = shardsift.load_scorer(tiny_model, max_batch_tokens=444)
+
+    assert (by_environment.info.max_batch_tokens, given.info.max_batch_tokens) == (333, 444)
+
+
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_info()
+    transformers_logging.enable_progress_bar()
+    yield
+    transformers_logging.set_verbosity(before)
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_a_notebook_keeps_its_logging_when_a_model_was_loaded(tiny_model: Path) -> None:
+    levels = {name: logging.getLogger(name).level for name in ("torchao", "torch.utils._pytree")}
+
+    shardsift.load_scorer(tiny_model, parity_rows=0)
+
+    assert transformers_logging.get_verbosity() == logging.INFO
+    assert transformers_logging.is_progress_bar_enabled()
+    assert {name: logging.getLogger(name).level for name in levels} == levels
+    assert "SHARDSIFT_MODEL" not in os.environ

@@ -1,0 +1,135 @@
+"""Texts in whatever a notebook has them. What is not one column of texts is a TypeError that says what to pass."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from worker.given_texts import windows
+
+TEXTS = ["one", None, "three"]
+
+
+class OnlyStream:
+    """A column of another library, such as a polars Series: all that we know of it is Arrow's C stream."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._column.__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[object]:
+        raise AssertionError("a column is not read item by item")
+
+
+class OnlyArray:
+    """A column that offers pyarrow's own protocol alone."""
+
+    def __arrow_array__(self, type: object = None) -> pa.Array:
+        return pa.array(TEXTS, pa.string())
+
+    def __iter__(self) -> Iterator[object]:
+        raise AssertionError("a column is not read item by item")
+
+
+def texts_of(given: Any, rows: int = 8192) -> list[list[str | None]]:
+    return [window.to_pylist() for window in windows(given, rows)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        TEXTS,
+        tuple(TEXTS),
+        iter(TEXTS),
+        (text for text in TEXTS),
+        np.array(TEXTS, dtype=object),
+        pa.array(TEXTS),
+        pa.array(TEXTS, pa.large_string()),
+        pa.array(TEXTS, pa.string_view()),
+        pa.array(TEXTS).dictionary_encode(),
+        pa.chunked_array([["one", None], [], ["three"]]),
+        pd.Series(TEXTS),
+        pd.Series(TEXTS, index=[7, 8, 7]),
+        pd.Series(TEXTS, dtype=object),
+        pd.Series(TEXTS, dtype="category"),
+        pd.Series(TEXTS).array,
+        OnlyStream(pa.chunked_array([["one", None], ["three"]], pa.string_view())),
+        OnlyArray(),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_column_of_texts_of_any_kind_is_taken(given: Any) -> None:
+    assert texts_of(given) == [TEXTS]
+
+
+@pytest.mark.parametrize("given", [np.array(["a", "b"]), np.array(["a", "b"], dtype=np.dtypes.StringDType())])
+def test_both_kinds_of_numpy_text_are_taken(given: Any) -> None:
+    assert texts_of(given) == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    "given", [["a", float("nan"), None, pd.NA], pd.Series(["a", float("nan"), None, pd.NA], dtype=object)]
+)
+def test_what_pandas_calls_missing_is_a_missing_text(given: Any) -> None:
+    assert texts_of(given) == [["a", None, None, None]]
+
+
+@pytest.mark.parametrize(
+    "given", [[], (), iter([]), pa.array([], pa.string()), pd.Series([], dtype=str), np.array([], dtype=str)]
+)
+def test_no_texts_are_no_windows(given: Any) -> None:
+    assert texts_of(given) == []
+
+
+@pytest.mark.parametrize("given", [list("abcde"), iter("abcde"), pa.chunked_array([["a", "b", "c"], ["d", "e"]])])
+def test_texts_come_in_windows(given: Any) -> None:
+    assert texts_of(given, rows=2) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_an_iterator_is_read_window_by_window() -> None:
+    read = []
+    texts = (read.append(text) or text for text in "abcdef")  # type: ignore[func-returns-value]
+
+    next(windows(texts, 2))
+
+    assert read == ["a", "b"]
+
+
+def test_half_of_a_surrogate_pair_is_replaced_as_invalid_utf8_is() -> None:
+    assert texts_of(["a\ud83d", "\ud83d\ude00", None]) == [["a\ufffd", "\U0001f600", None]]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("one text", r"not a single str\. Pass \[text\]"),
+        (b"one text", r"not a single bytes\. Pass \[text\]"),
+        (pd.DataFrame({"text": ["a"]}), r'not a DataFrame\. Pass a column, such as table\["text"\]'),
+        (pa.table({"text": ["a"]}), "not a Table"),
+        (pa.record_batch({"text": ["a"]}), "not a RecordBatch"),
+        ({"text": ["a"]}, "not a dict"),
+        (7, "not int"),
+        (None, "not NoneType"),
+        (["a", 7], "row 1 holds int"),
+        (["a", ["b"]], "row 1 holds list"),
+        (pd.Series(["a", 7], dtype=object), "row 1 holds int"),
+        (pd.Series([1.0, 2.0]), "this one holds double"),
+        (pa.array([1, 2]), "this one holds int64"),
+        (OnlyStream(pa.chunked_array([[{"text": "a"}]])), "this one holds struct"),
+        (np.array([1, 2]), "this one holds int64"),
+        (np.array([["a"], ["b"]]), "this array has 2"),
+    ],
+)
+def test_what_is_not_one_column_of_texts_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        texts_of(given)
+
+
+def test_a_row_that_is_no_text_is_counted_over_all_windows() -> None:
+    with pytest.raises(TypeError, match="row 4 holds float"):
+        texts_of(["a", "b", "c", "d", 1.5], rows=2)

@@ -1,0 +1,55 @@
+"""A log line is a sentence with its fields, and holds no secret."""
+
+import logging
+import sys
+
+from fleet.log_format import FleetFormatter
+from fleet.redact import redacted
+
+LINE = logging.Formatter("%(levelname)s %(message)s")
+
+
+def a_record(message: str, *arguments: object, **fields: object) -> logging.LogRecord:
+    logger = logging.getLogger("test")
+    return logger.makeRecord("test", logging.INFO, __file__, 1, message, arguments, None, extra=fields)
+
+
+def test_fields_follow_the_sentence() -> None:
+    record = a_record("Shard %s: %d kept", "a/b", 3, run_id="5b1c", shard="a/b", attempt=2, rows=10, seconds=0.5)
+
+    line = FleetFormatter(LINE).format(record)
+
+    assert line == "INFO Shard a/b: 3 kept [run_id=5b1c shard=a/b attempt=2 rows=10 seconds=0.5]"
+
+
+def test_a_line_without_fields_stays_as_it_is() -> None:
+    assert FleetFormatter(LINE).format(a_record("100 %% of %s", "it")) == "INFO 100 % of it"
+
+
+def test_fields_stand_before_a_trace() -> None:
+    line = FleetFormatter(LINE).format(a_record("It died\n%s", "File x, line 1", shard="a"))
+
+    assert line == "INFO It died [shard=a]\nFile x, line 1"
+
+
+def test_a_traceback_holds_no_secret() -> None:
+    try:
+        raise OSError("403 for https://bucket.example/f?Signature=s3cret")
+    except OSError:
+        record = logging.getLogger("test").makeRecord(
+            "test", logging.ERROR, __file__, 1, "Failed", (), sys.exc_info(), extra={"shard": "a"}
+        )
+
+    text = FleetFormatter(LINE).format(record)
+
+    assert "OSError: 403" in text
+    assert "s3cret" not in text
+    assert text == redacted(text)
+
+
+def test_other_handlers_get_the_record_as_it_was() -> None:
+    record = a_record("Shard %s", "a", shard="a")
+
+    FleetFormatter(LINE).format(record)
+
+    assert (record.msg, record.args) == ("Shard %s", ("a",))

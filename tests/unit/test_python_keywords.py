@@ -1,0 +1,110 @@
+"""The Python API has the command line's options, by the same names: what is added to one cannot be missing in the other."""
+
+import inspect
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+
+import shardsift
+from fleet.errors import UsageError
+from fleet.keywords import keywords_told, with_keywords
+from producer.cli import cli
+from producer.keywords import RunKeywords, keyword, run_options
+from producer.options import RunOptions
+from worker.api import LoadOptions
+
+OF_THE_COMMAND_LINE_ONLY = {
+    "as_json",  # a returned object has `as_json()`
+    "dry_run",
+    "wait",  # `status` waits
+}
+OF_PYTHON_ONLY = {"progress", "redis_url"}
+
+
+def options_of(command: str) -> set[str]:
+    """The names of a command's options, as keyword arguments."""
+    found = typer.main.get_command(cli).commands[command].params  # type: ignore[attr-defined]
+    return {option.opts[0].removeprefix("--").replace("-", "_").replace("json", "as_json") for option in found}
+
+
+@pytest.mark.parametrize("name", ["run", "enqueue", "verify"])
+def test_each_option_of_a_command_is_a_keyword_argument(name: str) -> None:
+    keywords = set(inspect.signature(getattr(shardsift, name)).parameters)
+
+    assert keywords - OF_PYTHON_ONLY == options_of(name) - OF_THE_COMMAND_LINE_ONLY
+
+
+@pytest.mark.parametrize("name", ["run", "enqueue"])
+def test_defaults_and_types_are_those_of_the_options(name: str) -> None:
+    parameters = inspect.signature(getattr(shardsift, name)).parameters
+    for field in inspect.signature(RunOptions).parameters.values():
+        parameter = parameters[keyword(field.name)]
+        kind = get_args(get_type_hints(RunOptions, include_extras=True)[field.name])[0]
+
+        assert parameter.default == field.default
+        assert accepts(parameter.annotation, kind), field.name
+
+
+def accepts(annotation: Any, kind: Any) -> bool:
+    """Whether an annotation is the same, or also takes paths or a single value."""
+    single = str if get_origin(kind) is tuple else kind
+    return annotation == kind or single in get_args(annotation)
+
+
+def test_type_checkers_see_the_same_keywords() -> None:
+    assert set(RunKeywords.__annotations__) == {keyword(name) for name in inspect.signature(RunOptions).parameters}
+    loading = list(inspect.signature(shardsift.load_scorer).parameters.values())[1:]
+    assert get_type_hints(LoadOptions) == {parameter.name: parameter.annotation for parameter in loading}
+
+
+def test_help_tells_what_each_option_means() -> None:
+    text = inspect.getdoc(shardsift.run) or ""
+
+    assert "\nlimit_rows: Stop after N rows in total.\n" in text
+    assert "instead of crawl" in text
+    assert "--" not in text
+
+
+def test_paths_and_single_inputs_are_taken() -> None:
+    one, two = (run_options({"input": given}) for given in (Path("a"), ["a", Path("b")]))
+
+    assert (one.input_uris, two.input_uris) == (("a",), ("a", "b"))
+    assert run_options({"output": Path("out"), "model": Path("m"), "revision": "r"}) == RunOptions(
+        output_uri="out", model="m", model_revision="r"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"dtype": "bf16"}, "dtype='bf16' is wrong: Input should be 'auto', "),
+        ({"limit_rows": 0}, "limit_rows=0 is wrong: the least is 1"),
+        ({"min_score": "high"}, "min_score='high' is wrong: Input should be a valid number"),
+        ({"text_column": 3}, "text_column=3 is wrong: Input should be a valid string"),
+        ({"input": 3}, "input=3 is wrong"),
+        ({"input": ["a", 3]}, "input=.* is wrong"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_keyword(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        run_options(given)
+
+
+def test_an_unknown_keyword_is_a_type_error_with_the_known_ones() -> None:
+    with pytest.raises(TypeError, match="There is no option 'inputs'. The options are: crawl, dataset, input, "):
+        run_options({"inputs": "a"})
+
+
+def test_errors_name_options_as_a_python_user_writes_them() -> None:
+    with (
+        pytest.raises(UsageError, match=r"^Name a string column with text_column\.$"),
+        keywords_told(),
+    ):
+        raise UsageError("Name a string column with --text-column.")
+
+
+@pytest.mark.parametrize("text", ["a -- b", "half--way", "--- a ---", "producer status x.y-z"])
+def test_other_dashes_stay(text: str) -> None:
+    assert with_keywords(text) == text

@@ -1,0 +1,253 @@
+"""Score texts in this process: `shardsift.score` and `shardsift.load_scorer`. Knows no queue and no Redis."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, TypedDict, Unpack, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fleet import scorers
+from fleet.choices import Backend, Dtype, Function
+from fleet.columns import ERROR
+from fleet.counted import counted
+from fleet.defaults import DEFAULT_MODEL
+from fleet.errors import UsageError
+from fleet.keywords import keywords_told
+from fleet.model import SEQUENCE_CLASSIFIER, Model
+from fleet.scoring import Scoring
+from fleet.settings import read_settings
+from fleet.shard import Shard
+from fleet.spec import WINDOW_ROWS
+from worker.given_texts import check_is_one_column, windows
+from worker.scoring import ModelError, Scorer, ScorerInfo, Scores
+from worker.scoring.activation import apply
+from worker.scoring.quiet import quiet_imports
+from worker.shard.checkpoint import Checkpoint
+from worker.shard.pipelining import prefetched
+from worker.shard.reader import Window
+from worker.shard.window_scoring import WindowScoring
+from worker.shard.writer import score_columns
+
+Floats = npt.NDArray[np.float32]
+_TEXT = "text"
+_SHOWN_REVISION = 7  # characters
+_NO_SHARD = Shard(name="texts", uri="", identity="")
+
+
+class LoadOptions(TypedDict, total=False):
+    """The keyword arguments of `load_scorer`."""
+
+    revision: str | None
+    scorer: str
+    dtype: Dtype
+    device: str | None
+    backend: Backend | None
+    max_batch_tokens: int | None
+    compile: bool | None
+    threads: int | None
+    parity_rows: int | None
+
+
+def score(
+    texts: Iterable[str | None],
+    model: "str | PathLike[str] | LoadedScorer" = DEFAULT_MODEL,
+    *,
+    function_to_apply: Function = "none",
+    score_blank: bool = False,
+    **load_options: Unpack[LoadOptions],
+) -> Floats:
+    """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned.
+
+    >>> scores = shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
+    >>> frame["score"] = shardsift.score(frame["text"])
+
+    Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows, labels), with
+    the labels in the order of `load_scorer(model).labels`. They are the scores that a run with the same options publishes.
+
+    texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
+        is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
+    model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
+    function_to_apply: turns logits into scores, as in a transformers pipeline. The default keeps the raw logits.
+    score_blank: also score texts of white space only. As in a run, they are not scored by default.
+    load_options: any keyword argument of `load_scorer`.
+
+    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token.
+    `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, and UsageError for a model that
+    cannot be loaded.
+    """
+    check_is_one_column(texts)  # before a model is loaded
+    if not isinstance(model, LoadedScorer):
+        model = load_scorer(model, **load_options)
+    elif load_options:
+        raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
+    return model.score(texts, function_to_apply=function_to_apply, score_blank=score_blank)
+
+
+def load_scorer(
+    model: str | PathLike[str] = DEFAULT_MODEL,
+    *,
+    revision: str | None = None,
+    scorer: str = SEQUENCE_CLASSIFIER,
+    dtype: Dtype = "auto",
+    device: str | None = None,
+    backend: Backend | None = None,
+    max_batch_tokens: int | None = None,
+    compile: bool | None = None,
+    threads: int | None = None,
+    parity_rows: int | None = None,
+) -> "LoadedScorer":
+    """Load a model onto the best device of this machine, to score with it more than once.
+
+    >>> scorer = shardsift.load_scorer("HuggingFaceFW/fineweb-edu-classifier")
+    >>> scorer
+    <Scorer HuggingFaceFW/fineweb-edu-classifier@abc1234 bfloat16 on cpu, 1 output>
+    >>> scores = scorer.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
+
+    model: a Hub name or a folder.
+    revision: branch, tag or commit of a Hub model. Default: the current main.
+    scorer: the kind of scorer that loads the model. Packages can add their own: see examples/own_scorer.
+    dtype: precision of the model. "auto" is 16 bits if the device is fast at it, otherwise float32.
+
+    The other arguments change the speed, and the scores by rounding only. If one is None, it is read from the environment, as a
+    worker reads it: SHARDSIFT_DEVICE, SHARDSIFT_BACKEND and so on. docs/settings.md describes them.
+
+    Like a worker, this scores sample texts in float32 too and refuses a model whose fast scores differ. That takes seconds;
+    `parity_rows=0` leaves it out. Raises UsageError if the model cannot be found, loaded or trusted.
+    """
+    settings = read_settings(
+        dtype=dtype,
+        device=device,
+        backend=backend,
+        max_batch_tokens=max_batch_tokens,
+        compile=compile,
+        threads=threads,
+        parity_rows=parity_rows,
+    )
+    with keywords_told(), _load_errors_told(), quiet_imports():
+        found = scorers.resolve_model(scorer, os.fspath(model), revision)
+        pinned = {"scorer": scorer, "model": found.name, "model_revision": found.revision}
+        loaded = scorers.load_scorer(found, settings.model_copy(update=pinned))
+    return LoadedScorer(model=found, scorer=loaded)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LoadedScorer:
+    """A scorer on a device of this machine. `load_scorer` returns it."""
+
+    model: Model
+    scorer: Scorer[Any]
+
+    def __repr__(self) -> str:
+        revision = self.model.revision.removeprefix("sha256-")[:_SHOWN_REVISION]
+        outputs = counted(len(self.labels), "output")
+        return f"<Scorer {self.model.name}@{revision} {self.info.dtype} on {self.info.device}, {outputs}>"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each output of the model, in the order of the scores."""
+        return self.model.labels
+
+    @property
+    def info(self) -> ScorerInfo:
+        """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
+        return self.scorer.info
+
+    def score(
+        self, texts: Iterable[str | None], *, function_to_apply: Function = "none", score_blank: bool = False
+    ) -> Floats:
+        """The scores of texts, as `shardsift.score` returns them."""
+        scoring = self._scoring(function_to_apply, score_blank=score_blank)
+        parts = [_values(scores, scoring) for scores in self._scores(texts, scoring)]
+        values = np.concatenate([np.empty((0, len(self.labels)), np.float32), *parts])
+        return values[:, 0] if len(self.labels) == 1 else values
+
+    def table(
+        self, texts: Iterable[str | None], *, function_to_apply: Function = "none", score_blank: bool = False
+    ) -> pa.Table:
+        """The columns that a run writes for each row: `score`, for several labels `score_label`, and `error`.
+
+        >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
+        [None, 'blank text']
+
+        For a model with several labels, `score` is the highest and `score_label` names its label.
+        """
+        scoring = self._scoring(function_to_apply, score_blank=score_blank)
+        nothing = Scores(values=np.empty((0, len(self.labels)), np.float32))
+        return pa.concat_tables(_columns(scores, scoring) for scores in (nothing, *self._scores(texts, scoring)))
+
+    def _scoring(self, function: Function, *, score_blank: bool) -> Scoring:
+        if function not in get_args(Function):
+            raise UsageError(f"function_to_apply={function!r} is not one of {', '.join(get_args(Function))}.")
+        if function == "softmax" and len(self.labels) == 1:
+            raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
+        return Scoring(
+            model=self.model,
+            dtype="auto",
+            text_column=_TEXT,
+            score_column="score",
+            function_to_apply=function,
+            score_blank=score_blank,
+        )
+
+    def _scores(self, texts: Iterable[str | None], scoring: Scoring) -> Iterator[Scores]:
+        """The logits of each window, computed as those of a shard are: the same code, windows and batches."""
+        work = WindowScoring(_NO_SHARD, (scoring,), (self.scorer,), Checkpoint({}, lambda first_row, content: None))
+        with prefetched(work.prepared(_as_rows(texts)), "tokenizer") as prepared_windows:
+            for prepared in prepared_windows:
+                (scores,) = work.scores(prepared, _Uninterrupted())
+                yield scores
+
+
+class _Uninterrupted:
+    """The `Progress` of work that no other process waits for."""
+
+    def on_batch(self, rows_of_window: int) -> bool:
+        return True
+
+    def on_window(self) -> None: ...
+
+    def on_progress(self) -> None: ...
+
+    def check(self) -> None: ...
+
+
+def _as_rows(texts: Iterable[str | None]) -> Iterator[Window]:
+    first_row = 0
+    for column in windows(texts, WINDOW_ROWS):
+        yield Window(first_row=first_row, rows=pa.table({_TEXT: column}))
+        first_row += len(column)
+
+
+def _values(scores: Scores, scoring: Scoring) -> Floats:
+    """Scores of shape (rows, outputs). Errored rows are NaN."""
+    errored = list(scores.errors)
+    values = scores.values.copy()
+    values[errored] = 0  # softmax of NaN warns
+    values = apply(scoring.function_to_apply, values)
+    values[errored] = np.nan
+    return values
+
+
+def _columns(scores: Scores, scoring: Scoring) -> pa.Table:
+    reasons = pa.array([scores.errors.get(row) for row in range(len(scores.values))], ERROR.type)
+    return score_columns(scores, scores.errors, scoring).append_column(ERROR, reasons)
+
+
+@contextmanager
+def _load_errors_told() -> Iterator[None]:
+    """What prevents a model from being loaded, as a UsageError."""
+    try:
+        yield
+    except ModelError as error:
+        raise UsageError(str(error)) from error
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "transformers"):
+            raise
+        raise UsageError(
+            f"This machine has no {error.name}. Install it with: pip install 'shardsift[worker]'"
+        ) from error

@@ -1,0 +1,42 @@
+"""Keep the libraries of models quiet while they are imported and while a model loads."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NOISY = ("torchao", "torch.utils._pytree")  # name each kernel that is not for this machine
+
+
+def quieten_imports() -> None:
+    """Before torch and transformers are imported, in a process of our own."""
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """The same for a block, in a user's process."""
+    loggers = [logging.getLogger(name) for name in _NOISY]
+    levels = [logger.level for logger in loggers]
+    quieten_imports()
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Suppress progress bars and warnings, such as that a head is new. The caller's own settings are restored."""
+    from transformers.utils import logging as transformers_logging
+
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
