@@ -1,0 +1,11 @@
+"""Arguments and options that several subcommands share."""
+
+from typing import Annotated
+
+import typer
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
+]

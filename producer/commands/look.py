@@ -1,0 +1,73 @@
+"""Look at runs and at what they have published. Changes nothing."""
+
+from typing import Annotated
+
+import typer
+
+from fleet.command_line import print_json, print_table
+from producer.commands.arguments import AsJson, Verify
+from producer.commands.reports import open_ledger, report
+
+commands = typer.Typer()
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def status(
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    verify: Verify = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
+    from producer.api import status as find_status
+
+    report(find_status(run_id, verify=verify), as_json=as_json)
+
+
+@commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
+def runs(as_json: AsJson = False) -> None:
+    """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
+    from fleet.workers import list_workers
+    from producer.status import run_status, status_table
+
+    with open_ledger() as (settings, ledger):
+        is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
+        statuses = [
+            run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local) for run_id in ledger.run_ids()
+        ]
+        if as_json:
+            print_json([status.as_json() for status in statuses])
+        else:
+            print_table(status_table(statuses))
+
+
+@commands.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI", help="Also compare every row with this input. Repeat it as often as --input was given."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
+
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
+    is lost, and 2 if shardsift has published nothing there.
+    """
+    from producer.api import verify as verify_output
+    from producer.status import ExitCode
+
+    found = verify_output(target, source=tuple(source or ()))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)

@@ -1,0 +1,81 @@
+"""What the subcommands print, and the ledger that they read."""
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import typer
+
+from fleet.command_line import print_json, say
+from fleet.counted import counted
+
+if TYPE_CHECKING:
+    from fleet.ledger import Ledger
+    from fleet.settings import Settings
+    from producer.enqueue import Enqueued
+    from producer.plan import Plan
+    from producer.status import RunStatus
+
+
+def open_ledger() -> "AbstractContextManager[tuple[Settings, Ledger]]":
+    """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+
+    return open_ledger(read_settings())
+
+
+def report(status: "RunStatus", *, as_json: bool) -> None:
+    """Print a run's status and exit with its code."""
+    from producer.status import status_lines, what_next
+
+    if as_json:
+        print_json(status.as_json())
+    else:
+        for line in (*status_lines(status), *what_next(status)):
+            typer.echo(line)
+    raise typer.Exit(status.exit_code)
+
+
+def print_plan(plan: "Plan", *, as_json: bool) -> None:
+    from producer.plan_report import plan_report
+
+    report = plan_report(plan)
+    if as_json:
+        print_json(report)
+    else:
+        for name, value in report.items():
+            shown = f"{value:,}" if isinstance(value, int) else value
+            typer.echo(f"{name.replace('_', ' ')}: {shown}")
+
+
+def print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
+        return
+    say(
+        f"{counted(done.counts.shards, 'shard')}: {done.added} new{taken_over(done)}, {done.counts.done} done, "
+        f"{done.counts.open} to do."
+    )
+    say(f"Watch it: producer status {done.run_id}")
+    typer.echo(done.run_id)
+
+
+def say_begun(done: "Enqueued") -> None:
+    """Runs after the checks, because the output may belong to another run, and the same options resume an earlier run."""
+    say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{taken_over(done)}, {done.counts.done:,} done")
+    say_findings(done)
+
+
+def say_findings(done: "Enqueued") -> None:
+    """Print what was wrong with the output of a published run before this command repaired it."""
+    from fleet.storage.inspection import lines_of
+
+    if done.findings:
+        say("The output has changed since it was published:")
+        for line in lines_of(done.findings):
+            say(f"  {line}")
+        say(f"Shards to score again: {done.counts.open}. All others stay as they are.")
+
+
+def taken_over(done: "Enqueued") -> str:
+    return f", {done.restored} taken over from receipts" if done.restored else ""

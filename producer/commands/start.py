@@ -1,0 +1,171 @@
+"""Start a run: on the fleet, on this machine, or over stored scores."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleet.command_line import say
+from fleet.counted import counted
+from producer.commands.arguments import AsJson, Verify
+from producer.commands.reports import (
+    print_enqueued,
+    print_plan,
+    report,
+    say_begun,
+    say_findings,
+    taken_over,
+)
+from producer.options import RunOptions, with_run_options
+
+if TYPE_CHECKING:
+    from producer.plan import Plan
+
+
+commands = typer.Typer()
+
+
+@commands.command(
+    rich_help_panel="Runs",
+    epilog="Example: producer enqueue --crawl CC-MAIN-2024-10 --wait",
+)
+@with_run_options
+def enqueue(
+    options: RunOptions,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
+    verify: Verify = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
+    if dry_run:
+        print_plan(_planned(options), as_json=as_json)
+        return
+    _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json)
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer run --input './shards/*.parquet' --output ./kept --min-score 2.5"
+)
+@with_run_options
+def run(
+    options: RunOptions,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
+    ] = None,
+    verify: Verify = False,
+    as_json: AsJson = False,
+) -> None:
+    """Do a whole run on this machine. Starts Redis, workers and a finalizer, and stops them at the end.
+
+    Ctrl-C stops the run cleanly. The same command resumes it.
+    """
+    _run(_planned(options), workers=workers, verify=verify, as_json=as_json)
+
+
+@commands.command(
+    rich_help_panel="Runs",
+    epilog="Example: producer refilter ./kept --min-score 2.5 --output ./kept-2.5 --input './shards/*.parquet'",
+)
+def refilter(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    output: Annotated[str, typer.Option(metavar="URI", help="Where to put the rows: a new place, as for `run`.")],
+    min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="Keep rows for which this SQL condition is true.")
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
+    input_uris: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="URI", help="Where the input of that run is. Default: where it was."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Create the dataset on the Hub public, not private.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
+    enqueue_only: Annotated[
+        bool,
+        typer.Option(
+            "--enqueue-only", help="Only send the tasks to the fleet. `producer status` says how to start its workers."
+        ),
+    ] = False,
+    verify: Verify = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish other rows of a run by its stored scores: a new threshold without a GPU, and without torch.
+
+    Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
+    with that filter would publish. The same command resumes an interrupted run.
+    """
+    from fleet.settings import read_settings
+    from producer.opening import published_output_of
+    from producer.plan import Choice
+    from producer.refilter import RefilterOptions, plan_refilter
+    from producer.target import is_place
+
+    uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
+    options = RefilterOptions(
+        choice=Choice(min_score=min_score, where=where, keep_all=keep_all),
+        output_uri=output,
+        input_uris=tuple(input_uris or ()),
+        public=public,
+    )
+
+    def plan() -> "Plan":
+        return plan_refilter(uri, options, earlier=earlier)
+
+    if enqueue_only:
+        _enqueue(plan, wait=False, verify=verify, as_json=as_json)
+    else:
+        _run(plan(), workers=workers, verify=verify, as_json=as_json)
+
+
+def _planned(options: RunOptions) -> "Plan":
+    """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
+    from producer.destination import with_output
+    from producer.plan import plan_run
+
+    chosen = with_output(options)
+    if not options.output_uri:
+        sight = "public" if options.public else "private; --public makes it public"
+        say(f"Publishing to {chosen.output_uri} (created {sight}).")
+    return plan_run(chosen)
+
+
+def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool) -> None:
+    """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
+    from fleet.broker import make_app
+    from fleet.ledger import Ledger
+    from fleet.settings import read_settings
+    from producer.enqueue import enqueue
+    from producer.progress import watch
+    from producer.status import looked_at
+
+    settings = read_settings()
+    ledger = Ledger.connect(settings)
+    app = make_app("producer", settings)
+    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+    say_findings(done)
+    if not wait:
+        print_enqueued(done, as_json=as_json)
+        return
+    say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
+    ended = watch(ledger, done.run_id, on_look=lambda: None)
+    report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
+
+
+def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:
+    """Do a planned run on this machine and report how it ended."""
+    from fleet.settings import read_settings
+    from producer.local.run import run_locally
+    from producer.status import ExitCode
+
+    try:
+        ended = run_locally(plan, read_settings(), workers=workers, verify=verify, on_enqueued=say_begun)
+    except KeyboardInterrupt as stop:
+        say("Stopped. Run the same command again to resume.")
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
+    report(ended, as_json=as_json)

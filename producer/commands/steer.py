@@ -1,0 +1,79 @@
+"""Change a run that is under way or has ended."""
+
+from typing import Annotated
+
+import typer
+
+from fleet.command_line import say
+from fleet.counted import counted
+from producer.commands.arguments import AsJson, RunId, Verify
+from producer.commands.reports import open_ledger, report
+
+commands = typer.Typer()
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer retry cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def retry(
+    run_id: RunId,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also score shards again that are done. Asks for confirmation.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Queue the failed shards of a run again, or resume a cancelled run."""
+    from fleet.broker import make_app
+    from fleet.dispatch import send_due_shards
+    from producer.retry import retry_run
+
+    with open_ledger() as (settings, ledger):
+        ledger.spec(run_id)
+        if every and not yes:
+            _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
+        retried = retry_run(ledger, run_id, done_too=every)
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        for name in retried.changed:
+            say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
+        say(f"{counted(retried.queued, 'shard')} queued again.")
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def cancel(run_id: RunId) -> None:
+    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
+    with open_ledger() as (_, ledger):
+        ledger.spec(run_id)
+        ledger.cancel(run_id)
+        say(f"Run {run_id} is cancelled.")
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:
+    """Publish a run now, without its failed shards. A run without failures is published automatically."""
+    from producer.finalizer.publish import NotReady, finalize_run
+    from producer.status import ExitCode, looked_at, run_status
+
+    with open_ledger() as (_, ledger):
+        ledger.spec(run_id)
+        ledger.clear_publish_error(run_id)
+        outcome = finalize_run(ledger, run_id, without_failed=True, hashes=verify)
+        if isinstance(outcome, NotReady):
+            say(f"Not published: {outcome.reason}.")
+            raise typer.Exit(ExitCode.RUNNING)
+        report(looked_at(ledger, run_status(ledger, run_id), hashes=verify), as_json=as_json)
+
+
+def _confirm_scoring_again(run_id: str, *, done: int) -> None:
+    """Ask on a terminal. Raises UsageError if there is no terminal to answer on."""
+    import sys
+
+    from fleet.errors import UsageError
+
+    question = f"Score all shards of {run_id} again, {done:,} finished ones included?"
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Confirm with --yes.")
+    typer.confirm(question, abort=True, err=True)
