@@ -184,7 +184,7 @@ def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(
         (lambda: shardsift.run(input="shards", output="o", dtype="bf16"), "^dtype='bf16' is wrong: "),
         (lambda: shardsift.enqueue(input="shards", output="o"), "No Redis is named. Set REDIS_URL"),
         (lambda: shardsift.status(redis_url="redis://localhost:1/0"), "No Redis answers at localhost:1"),
-        (lambda: shardsift.status("./shards"), "is a folder; to look at it: producer verify"),
+        (lambda: shardsift.status("./shards"), "is a folder. To check it, run: producer verify"),
         (lambda: shardsift.verify("./shards"), "There is no shardsift output at"),
         (lambda: shardsift.verify("./shards", source=3), "^source=3 is wrong"),  # type: ignore[arg-type]
     ],
