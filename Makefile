@@ -12,7 +12,7 @@ STEPS := 100000
 # of `make test-light`: the tests that need no torch
 LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
   $(addprefix tests/integration/test_,dispatch.py filter.py finalizer.py folder_output.py inputs.py status.py workers.py) \
-  $(addprefix tests/unit/test_,demo_data.py destination.py message.py settings.py shard.py spec.py storage_errors.py)
+  $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo test test-light test-faults test-slow test-lowest release-check coverage faults power-loss ledger-model \
   check format docs bench bench-ledger
@@ -30,7 +30,7 @@ test-light: .venv-light/installed  ## the control side, without torch, on any Py
 test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
 	$(BIN)/python -m pytest --numprocesses 2 -m faults
 
-test-slow: install            ## what is too long for every day: the demo, each family of models on 2,000 texts, a compiled model
+test-slow: install            ## what is too long for every day: the demo, the tutorial, each family of models on 2,000 texts, a compiled model
 	$(BIN)/python -m pytest -m slow --timeout 1200
 
 release-check: check test test-slow test-faults  ## all tests, before a release: about an hour

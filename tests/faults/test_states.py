@@ -2,7 +2,8 @@
 
 import pytest
 
-from producer.status import run_status, what_next
+from producer.status import run_status
+from producer.status_report import what_next
 from support.disturbed_runs import FaultRuns, child_of
 from support.orders import Faults
 from support.waiting import wait_until

@@ -14,7 +14,8 @@ from fleet.storage.opening import open_output
 from producer.enqueue import enqueue
 from producer.finalizer.publish import finalize_run
 from producer.plan import Plan
-from producer.status import looked_at, run_status, what_next
+from producer.status import looked_at, run_status
+from producer.status_report import what_next
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
