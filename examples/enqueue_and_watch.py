@@ -13,10 +13,10 @@ import time
 
 import shardsift
 
-source, output, *model = sys.argv[1:]
-options = {"model": model[0]} if model else {}
+source, output = sys.argv[1:3]
+model = sys.argv[3] if len(sys.argv) > 3 else "HuggingFaceFW/fineweb-edu-classifier"
 
-sent = shardsift.enqueue(input=source, output=output, min_score=3, **options)
+sent = shardsift.enqueue(input=source, output=output, model=model, min_score=3)
 print(sent)
 
 while not (state := shardsift.status(sent.run_id)).is_over:

@@ -10,10 +10,10 @@ import sys
 
 import shardsift
 
-source, output, *model = sys.argv[1:]
-options = {"model": model[0]} if model else {}
+source, output = sys.argv[1:3]
+model = sys.argv[3] if len(sys.argv) > 3 else "HuggingFaceFW/fineweb-edu-classifier"
 
-ended = shardsift.run(input=source, output=output, min_score=3, **options)
+ended = shardsift.run(input=source, output=output, model=model, min_score=3)
 print(ended)
 
 checked = shardsift.verify(output, source=source)

@@ -12,8 +12,10 @@ import pandas as pd
 
 import shardsift
 
-source, target, *model = sys.argv[1:]
-scorer = shardsift.load_scorer(*model)
+source, target = sys.argv[1:3]
+model = sys.argv[3] if len(sys.argv) > 3 else "HuggingFaceFW/fineweb-edu-classifier"
+
+scorer = shardsift.load_scorer(model)
 print(scorer)
 
 frame = pd.read_parquet(source)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import shardsift
 
-file, *model = sys.argv[1:]
+file = sys.argv[1]
+model = sys.argv[2] if len(sys.argv) > 2 else "HuggingFaceFW/fineweb-edu-classifier"
+
 texts = [line for line in Path(file).read_text().splitlines() if line.strip()]
-scores = shardsift.score(texts, *model)
+scores = shardsift.score(texts, model)
 
 for score, text in sorted(zip(scores, texts, strict=True), reverse=True)[:10]:
     print(f"{score:6.2f}  {text[:100]}")

@@ -8,10 +8,11 @@ scoring process imports.
     word-count = "word_count:KIND"
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from fleet.errors import UsageError
@@ -52,6 +53,15 @@ def scorer_kind(scorer: str) -> ScorerKind:
     if not isinstance(kind, ScorerKind):
         raise UsageError(f"The scorer {scorer!r} is {found[scorer].value}, which is not a ScorerKind.")
     return kind
+
+
+def check_requirements(kinds: Iterable[ScorerKind]) -> None:
+    """Raises UsageError if this machine lacks a module that a kind's loader imports."""
+    missing = [module for kind in kinds for module in kind.requires if find_spec(module) is None]
+    if missing:
+        raise UsageError(
+            f"This machine has no {' and no '.join(missing)}. Install it: pip install 'shardsift[worker]'."
+        )
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:

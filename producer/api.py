@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Unpack
 
 import redis
@@ -71,9 +71,9 @@ def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Un
     """
     with _errors_told():
         settings = read_settings(redis_url=redis_url)
-        ledger = Ledger.connect(settings)  # first, since planning may take long
-        plan = plan_run(run_options(options))
-        with make_app("producer", settings, is_current=False) as app:
+        ledger = Ledger.connect(settings)
+        with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
+            plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
             return enqueueing.enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
 
 

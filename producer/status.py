@@ -27,6 +27,12 @@ class Checked(StrEnum):
     SHA256 = "sha256"
 
 
+_CHECKED = {
+    Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
+    Checked.SHA256: "Checked just now: every file is there and has its sha256.",
+}
+
+
 class ExitCode(IntEnum):
     """The exit codes of `producer`."""
 
@@ -303,12 +309,6 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield f"When that is mended: producer finalize {status.run_id}"
     elif status.publish_error:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
-
-
-_CHECKED = {
-    Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
-    Checked.SHA256: "Checked just now: every file is there and has its sha256.",
-}
 
 
 def _on_state(status: RunStatus) -> Iterator[str]:

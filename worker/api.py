@@ -128,7 +128,8 @@ def load_scorer(
         threads=threads,
         parity_rows=parity_rows,
     )
-    with keywords_told(), _load_errors_told(), quiet_imports():
+    with keywords_told(), _model_errors_told(), quiet_imports():
+        scorers.check_requirements([scorers.scorer_kind(scorer)])
         found = scorers.resolve_model(scorer, os.fspath(model), revision)
         pinned = {"scorer": scorer, "model": found.name, "model_revision": found.revision}
         loaded = scorers.load_scorer(found, settings.model_copy(update=pinned))
@@ -239,15 +240,9 @@ def _columns(scores: Scores, scoring: Scoring) -> pa.Table:
 
 
 @contextmanager
-def _load_errors_told() -> Iterator[None]:
-    """What prevents a model from being loaded, as a UsageError."""
+def _model_errors_told() -> Iterator[None]:
+    """What the scoring core says of a model that it cannot serve, as an error of ours."""
     try:
         yield
     except ModelError as error:
         raise UsageError(str(error)) from error
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers"):
-            raise
-        raise UsageError(
-            f"This machine has no {error.name}. Install it with: pip install 'shardsift[worker]'"
-        ) from error

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from celery import Celery
@@ -18,7 +17,7 @@ from fleet.broker import make_app, queue_lists
 from fleet.command_line import own_command
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.scorers import ScorerKind, scorer_kind
+from fleet.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
@@ -51,7 +50,7 @@ def run_locally(
     the worker processes.
     """
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
-    _check_is_installed(kinds)
+    check_requirements(kinds)
     with _sigterm_interrupts(), machine_redis(settings, create=True) as settings, _clients(settings) as (ledger, app):
         plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
         if settings.redis_is_embedded:
@@ -204,14 +203,6 @@ def _gpus() -> list[str]:
         return []
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
     return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
-
-
-def _check_is_installed(kinds: Sequence[ScorerKind]) -> None:
-    missing = [module for kind in kinds for module in kind.requires if find_spec(module) is None]
-    if missing:
-        raise UsageError(
-            f"This machine has no {' and no '.join(missing)}. Install it: pip install 'shardsift[worker]'."
-        )
 
 
 def _check_alive(workers: list[Child], settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""What `producer status` says while workers come, load, die and leave."""
+"""The output of `producer status` while workers start, load, die and exit."""
 
 import pytest
 

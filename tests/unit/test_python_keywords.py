@@ -108,3 +108,8 @@ def test_errors_name_options_as_a_python_user_writes_them() -> None:
 @pytest.mark.parametrize("text", ["a -- b", "half--way", "--- a ---", "producer status x.y-z"])
 def test_other_dashes_stay(text: str) -> None:
     assert with_keywords(text) == text
+
+
+def test_a_machine_without_torch_is_told_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(shardsift.UsageError, match=r"has no torch.* pip install 'shardsift\[worker\]'"):
+        shardsift.load_scorer(tmp_path)
