@@ -43,20 +43,22 @@ def main() -> int:
     if not options.keep:
         shutil.rmtree(folder)
     if too_few := report.too_few(plan.kinds, plan.min_faults):
-        _say(f"The time was over before each kind of kill came {plan.min_faults} times: {too_few}")
+        _say(f"The time was over before each kind of kill happened {plan.min_faults} times: {too_few}")
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="in which faults are put in, at most")
-    parser.add_argument("--seed", type=int, default=1, help="decides which faults come, and when")
+    parser.add_argument("--seconds", type=float, default=60, help="inject faults for at most this long")
+    parser.add_argument("--seed", type=int, default=1, help="determines the faults and their times")
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--only", type=_kinds, default=list(Kind), metavar="KIND,…", help=f"of: {', '.join(Kind)}")
-    parser.add_argument("--min-faults", type=int, default=0, help="end when each kind of kill came so often")
-    parser.add_argument("--poison-runs", type=int, default=1, help="runs with shards that kill their worker")
-    parser.add_argument("--real-model", action="store_true", help="then some kills over a run with the real MiniLM")
+    parser.add_argument(
+        "--only", type=_kinds, default=list(Kind), metavar="KIND,…", help=f"only these kinds, of: {', '.join(Kind)}"
+    )
+    parser.add_argument("--min-faults", type=int, default=0, help="end when each kind of kill has happened this often")
+    parser.add_argument("--poison-runs", type=int, default=1, help="number of runs with shards that kill their worker")
+    parser.add_argument("--real-model", action="store_true", help="also kill workers in a run with the real MiniLM")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
     parser.add_argument("--results", action="store_true", help="write the report to chaos/results")
     return parser

@@ -1,6 +1,6 @@
-"""An arena: a Redis, a simulated fleet on it, and run after run, in each of which the power of Redis fails once.
+"""An arena: a Redis and a simulated fleet that does run after run. In each run, Redis loses power once.
 
-To be used in a process of its own: the settings of the product are read from its environment when the arena is made.
+Use it in a separate process: it sets environment variables from which the product reads its settings.
 """
 
 import logging
@@ -31,11 +31,11 @@ from support.waiting import wait_until
 _SHARDS, _ROWS, _WINDOW_ROWS = 12, 24, 8
 _WORKERS = 3
 _SECONDS_A_BATCH = 0.02
-_MOST_SECONDS = 60.0  # until a run is published, after its power loss
-_LONGEST_PAUSE_SECONDS = 1.0  # from the failure until the server starts again
-_SWEPT_SECONDS = 90.0  # that sweeps see a run: until every copy of the data that may be restored knows it
-_LATEST_SHARE = 1.2  # of a run's rows that are scored when the power fails; more than 1 is after its publication
-_REWRITTEN = 0.15  # of the trials begin while Redis rewrites its file
+_MOST_SECONDS = 60.0  # from the power loss until the run must be published
+_LONGEST_PAUSE_SECONDS = 1.0  # from the failure until the server is started again
+_SWEPT_SECONDS = 90.0  # keep a run in the sweep until every copy of the data that may be restored contains it
+_LATEST_SHARE = 1.2  # latest time of the power loss, as a share of the scored rows; above 1 is after the publication
+_REWRITTEN = 0.15  # share of trials in which Redis rewrites its file
 _ENVIRONMENT = {
     "SHARDSIFT_LEASE_SECONDS": "2",
     "SHARDSIFT_SWEEP_SECONDS": "0.25",
@@ -45,11 +45,11 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One run, and the power loss in it. `enqueues` are the operator's: 1, and one each time the ledger has lost the run."""
+    """One run with its power loss. `enqueues` is 1, plus one for each time that the ledger lost the run."""
 
     number: int
     seconds_before: float  # from the enqueue to the power loss
-    was_published: bool  # before it
+    was_published: bool  # before the power loss
     loss: str
     enqueues: int
     seconds_after: float  # from the server's first answer until the run is published
@@ -57,7 +57,7 @@ class Trial:
 
 
 def trials(folder: Path, seed: int, numbers: Sequence[int]) -> list[Trial]:
-    """The trials of these numbers, one after the other; at the end all of their runs are looked at again."""
+    """Do the trials with these numbers, one after another. At the end, check all of their runs once more."""
     place = prepare(folder, shards=_SHARDS, rows=_ROWS, seed=seed)
     logging.basicConfig(filename=folder / "log", level=logging.INFO, format="%(asctime)s %(threadName)s %(message)s")
     scratch = folder / "scratch"
@@ -101,8 +101,8 @@ class _Arena:
     @classmethod
     @contextmanager
     def opened(cls, folder: Path, variant: Variant, model: Path, server: RedisServer) -> Iterator["_Arena"]:
-        """With its fleet at work, after a run without a power loss."""
-        from chaos.simulated import SimulatedFleet  # not above: it makes the product's apps, for the Redis of now
+        """An arena whose fleet is running and has done one run without a power loss."""
+        from chaos.simulated import SimulatedFleet  # here, because it creates the product's apps for the current Redis
 
         arena = cls(folder, variant, model, server)
         queue, work_log = arena._plan.spec.queue, folder / "work.log"
@@ -139,7 +139,7 @@ class _Arena:
         )
 
     def late_problems(self, number: int) -> list[str]:
-        """Later power losses may have taken the run back to a time when it was not published."""
+        """Check the run again: later power losses may have restored a state in which it was not published."""
         run = self._runs[number]
         if self._is_enqueued(run) and (broken := self._why_not_published(run)):
             return [f"at the end: {what}" for what in broken]
@@ -155,7 +155,7 @@ class _Arena:
         enqueue(run.plan, self._ledger, self._app, resend_seconds=self._settings.resend_seconds)
 
     def _wait_for_share(self, run: _Run, share: float) -> None:
-        """Until so much of the run is done; all of it, and its publication, where that is more than 1."""
+        """Wait until this share of the rows is scored, or the run is published."""
 
         def has_come() -> bool:
             self._disk.tick()
@@ -173,7 +173,7 @@ class _Arena:
         self._undisturbed = data_digests(run.output)
 
     def _why_not_published(self, run: _Run) -> list[str]:
-        """Waits for it; meanwhile the operator enqueues the run again where the ledger has lost it."""
+        """Wait for the publication. Enqueues the run again if the ledger has lost it, as an operator would."""
         try:
             wait_until(lambda: self._is_published(run), description="it is published", seconds=_MOST_SECONDS)
         except AssertionError as late:
@@ -198,20 +198,20 @@ class _Arena:
         if left := [*client.scan_iter(f"{keys.attempts('')}*"), *client.scan_iter(f"{keys.scores('')}*")]:
             yield f"attempts or checkpoints of done shards are left: {left}"
         if self._surprises:
-            yield f"a thread met {self._surprises.pop()!r}"
+            yield f"a thread raised {self._surprises.pop()!r}"
 
     def _problems_of_output(self, run: _Run) -> Iterator[str]:
         digests = data_digests(run.output)
         if digests != self._undisturbed:
             both = digests.keys() | self._undisturbed
             wrong = sorted(path for path in both if digests.get(path) != self._undisturbed.get(path))
-            yield f"other bytes than those of an undisturbed run: {wrong}"
+            yield f"files differ from those of an undisturbed run: {wrong}"
         listed = Counter(str(line["shard"]) for line in manifest_lines(run.output))
         if listed != Counter(self._variant.shard_names):
             yield f"the manifest lists {listed}"
 
     def _forget_old_runs(self) -> None:
-        """A sweep goes through all runs, and hundreds of them would take a core. One that is under way again stays."""
+        """Remove old runs from the sweep, because hundreds of them would keep a core busy. Unfinished runs stay."""
         old = [run.run_id for run in self._runs.values() if time.time() - run.began_at > _SWEPT_SECONDS]
         over = [run_id for run_id in old if self._ledger.publication(run_id) and not self._ledger.counts(run_id).open]
         if over:

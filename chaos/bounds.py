@@ -14,7 +14,7 @@ _VANISHED = (Kind.PARENT, Kind.GROUP, Kind.FREEZE)
 
 
 def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load_seconds: float) -> Iterator[Broken]:
-    """Applies to recoveries in calm only: while Redis is down, no worker can claim a shard or store a checkpoint."""
+    """Checks only undisturbed recoveries: while Redis is down, no worker can claim a shard or store a checkpoint."""
     for recovery, rows in lost:
         if recovery.is_calm:
             for what in (*_too_slow(recovery, plan, load_seconds), *_too_much_lost(recovery, rows, plan)):

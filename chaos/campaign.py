@@ -16,7 +16,11 @@ _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 120.0, 6, 16
-_OF_REAL_WORKERS = (Kind.CHILD, Kind.PARENT, *NOTICES)  # a start takes some ten seconds: a few will do
+_OF_REAL_WORKERS = (
+    Kind.CHILD,
+    Kind.PARENT,
+    *NOTICES,
+)  # a start takes about ten seconds, so only a few faults are possible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,7 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
 
 def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[[str], None]) -> Outcome:
     """A storm with the real MiniLM in float32, whose bytes must also equal those of a run without faults."""
-    from support.models import minilm_classifier  # not above: it imports torch, which no other storm needs
+    from support.models import minilm_classifier  # here, because it imports torch, which no other storm needs
 
     few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)
     model = minilm_classifier(few.folder / "minilm")

@@ -1,7 +1,7 @@
-"""What is done to the files of one run, and what its operator does about it. Knows no Redis.
+"""Inject faults into the files of one run, and repair them as its operator would. Knows no Redis.
 
-Files that wait for publication are damaged while at least two shards are open, so never at the moment between the
-finalizer's look at them and its move: no look at a file holds for longer than that.
+Staged files are damaged only while at least two shards are open. So none is damaged between the finalizer's check of a
+file and its move, a moment in which no check could help.
 """
 
 import os
@@ -20,7 +20,7 @@ _FLIP = 0x40
 
 
 class FileVictim:
-    """The files of a run. `touched` are the shards that met a fault so far: each meets one of `faults` at most."""
+    """The files of a run. `touched` are the shards whose files had a fault; each shard has at most one of `faults`."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class FileVictim:
         self._rng = rng
         self._next: Planned | None = None
         self._due_at = 0.0
-        self._replaced: tuple[Fault, Path, float] | None = None  # the input, and until when
+        self._replaced: tuple[Fault, Path, float] | None = None  # the replaced input, and when to restore it
 
     @property
     def is_input_whole(self) -> bool:
         return self._replaced is None
 
     def tick(self, now: float, open_shards: set[str], may_damage: Callable[[Kind], bool]) -> Iterator[Fault]:
-        """Of an enqueued run. A replaced input is put back even if nothing may be damaged now."""
+        """Inject faults into the files of an enqueued run. Always restores a replaced input when it is time."""
         if self._replaced and now >= self._replaced[2]:
             self._put_back(now)
         if self._next is None:
@@ -65,7 +65,7 @@ class FileVictim:
             yield fault
 
     def damage_output(self, now: float) -> Fault | None:
-        """Of a run that is published. None when it was damaged often enough."""
+        """Damage the output of a published run. Returns None if it was damaged often enough."""
         if self._output_faults == 0:
             return None
         self._output_faults -= 1
@@ -85,7 +85,7 @@ class FileVictim:
             self._due_at = now + self._next.after_seconds
 
     def _damage_staged(self) -> bool:
-        """Each shard's files once at most. False if no other shard has any yet."""
+        """Damage a staged file, at most once per shard. Returns False if no other shard has staged files yet."""
         staged = [file for file in self._output.glob(".shardsift/*/staged/**/*") if file.is_file()]
         fresh = [file for file in staged if file.parent.name.removesuffix(".parquet") not in self.touched]
         if not fresh:
@@ -93,13 +93,16 @@ class FileVictim:
         file = self._rng.choice(sorted(fresh))
         try:
             self._rng.choice(_DAMAGES)(file, self._rng)
-        except FileNotFoundError:  # a worker that came too late has removed it
+        except FileNotFoundError:  # removed by a worker that had lost its shard
             return False
         self.touched.add(file.parent.name.removesuffix(".parquet"))
         return True
 
     def _replace_input(self, fault: Fault, open_shards: set[str], seconds: float) -> bool:
-        """By another file with as many rows, as a pipeline upstream would. One at a time; False if none is left."""
+        """Replace an input by another file with as many rows, as an upstream job might. False if no input is left.
+
+        Replaces one input at a time.
+        """
         fresh = sorted(open_shards - self.touched)
         if self._replaced or not fresh:
             return False
@@ -124,7 +127,7 @@ class FileVictim:
 
 
 def _flip(file: Path, rng: random.Random) -> None:
-    """One bit, so that the size stays."""
+    """Flip one bit, so that the size stays the same."""
     content = bytearray(file.read_bytes())
     content[rng.randrange(len(content))] ^= _FLIP
     _overwrite(file, bytes(content))
@@ -144,7 +147,9 @@ def _delete(file: Path, rng: random.Random) -> None:
 
 
 def _overwrite(file: Path, content: bytes) -> None:
-    with file.open("r+b") as opened:  # not made anew: where it is gone meanwhile, there is nothing to damage
+    with file.open(
+        "r+b"
+    ) as opened:  # must not create the file: if it has just been removed, there is nothing to damage
         opened.truncate(0)
         opened.write(content)
 

@@ -1,4 +1,4 @@
-"""The fleet of a storm: a Redis that may be killed, workers with a proxy each, and finalizers."""
+"""The fleet of a storm: a Redis that may be killed, workers with one proxy each, and finalizers."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ from support.proxy import Network
 from support.redis_servers import RedisServer, redis_server
 
 _COPY_SECONDS = 2.0  # between two copies of Redis' data
-_MARK = "SHARDSIFT_CHAOS"  # in the environment of every process of a storm, and so of what they start
+_MARK = "SHARDSIFT_CHAOS"  # environment variable of all processes of a storm, which their children inherit
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """Leases are short, and many crashes are allowed: at this rate of kills, a limit of three would fail every shard."""
+    """Settings of the fleet. Leases are short, and many crashes are allowed, because a limit of three would fail every shard."""
 
     workers: int = 4
     finalizers: int = 2
@@ -73,7 +73,7 @@ class ChaosFleet:
         self.redis = RedisVictim(server, disk, schedule.of_redis(), schedule.is_rough, schedule.rng_of_power())
         self.workers: list[Worker] = []
         self.finalizers: list[Finalizer] = []
-        self._last_words: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
+        self._operators: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
 
     @classmethod
     @contextmanager
@@ -120,14 +120,14 @@ class ChaosFleet:
         )
 
     def problems(self) -> list[Broken]:
-        """Those of workers since the last call."""
+        """The problems of workers since the last call."""
         found = [Broken(Promise.LEFT_BEHIND, problem) for worker in self.workers for problem in worker.problems]
         for worker in self.workers:
             worker.problems.clear()
         return found
 
     def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
-        """The enqueue of a run, not yet started."""
+        """The enqueue command of a run, not started yet."""
         orders = Faults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
             enqueue_command(variant, self._model, self._scorer, output_uri, verify=verify),
@@ -136,25 +136,25 @@ class ChaosFleet:
         )
 
     def publish_without_failed(self, run: Run) -> None:
-        """As an operator would once nothing is open: `producer finalize`, again if Redis was away."""
+        """Run `producer finalize` when no shard is open, as an operator would. Repeats it if Redis was down."""
         if not self.ledger.counts(run.run_id).open:
             self._see_to(run, "finalize")
 
     def retry_failed(self, run: Run) -> None:
-        """As an operator would who has put an input back: `producer retry`, until nothing is failed."""
+        """Run `producer retry` until no shard is failed, as an operator would after restoring an input."""
         if self.ledger.counts(run.run_id).failed:
             self._see_to(run, "retry")
 
     def is_seen_to(self, run: Run) -> bool:
-        """Whether a command of its operator is under way."""
-        service = self._last_words.get(run.number)
+        """Whether an operator's command for this run is in progress."""
+        service = self._operators.get(run.number)
         return service is not None and service.is_running
 
     def _see_to(self, run: Run, command: str) -> None:
-        """Have this command done, and again if Redis was away."""
-        service = self._last_words.get(run.number)
+        """Run this command, and repeat it if Redis was down."""
+        service = self._operators.get(run.number)
         if service is None:
-            service = self._last_words[run.number] = Service(
+            service = self._operators[run.number] = Service(
                 [str(BIN / "producer"), command, run.run_id],
                 environment=self._environment(self._server.url, f"producer-{run.number}"),
                 log=self.folder / "logs" / f"{command}-{run.number}.log",
@@ -164,11 +164,11 @@ class ChaosFleet:
             service.start_again()
 
     def _stop_producers(self) -> None:
-        for service in self._last_words.values():
+        for service in self._operators.values():
             service.stop()
 
     def processes(self) -> list[psutil.Process]:
-        """All that live of this storm, whoever started them."""
+        """All living processes of this storm, including children of its processes."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from chaos.storm import Outcome
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256
-_CRASHES = 3  # after which a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of the fleets that get such runs
-_RACE_SECONDS = 2.0  # from a finalizer's look at the output to its publication
-_CALM_SECONDS = 30.0  # in which the last messages are used up
+_CRASHES = 3  # until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs
+_RACE_SECONDS = 2.0  # from the time a finalizer looks at the output until it publishes
+_CALM_SECONDS = 30.0  # for the last messages to be consumed
 
 
 def problems_of_run(
     run: Run, fleet: "ChaosFleet", hub: HubServer, undisturbed: dict[str, str], events: Iterable[Event]
 ) -> list[Broken]:
-    """Of a run that is published."""
+    """The violations of a published run."""
     own = [event for event in events if event.run == run.run_id]
     found = (
         *_of_ledger(run, fleet),
@@ -47,7 +47,7 @@ def problems_of_run(
 def problems_of_what_is_left(
     fleet: "ChaosFleet", outcome: "Outcome", hub: HubServer, undisturbed: Digests, *, tick: Callable[[], None]
 ) -> list[Broken]:
-    """After all runs are published and before the fleet is stopped: late writers may have done harm since."""
+    """Violations found before the fleet is stopped: late writers may have done harm after the publication."""
     known = [run for run in outcome.runs if run.run_id and fleet.ledger.is_enqueued(run.run_id)]
     queues = {list_ for run in known for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
     queues.add(FINALIZE_QUEUE)
@@ -78,7 +78,7 @@ def problems_of_what_is_left(
 
 
 def problems_of_processes(fleet: "ChaosFleet") -> list[Broken]:
-    """After the fleet is stopped."""
+    """Violations found after the fleet is stopped."""
     found = [f"process {process.pid}: {' '.join(process.cmdline())[:120]}" for process in fleet.processes()]
     return [Broken(Promise.LEFT_BEHIND, what) for what in found]
 
@@ -88,7 +88,7 @@ def _of(run: Run, problem: Broken, when: str = "") -> Broken:
 
 
 def published_digests(run_uri: str, hub_repo: str, hub: HubServer) -> dict[str, str]:
-    """path → sha256 of every published Parquet file but the manifest."""
+    """Path → sha256 of every published Parquet file except the manifest."""
     files = _published_files(run_uri, hub_repo, hub, "data/", "scores/")
     return {path: hashlib.sha256(content).hexdigest() for path, content in files}
 
@@ -158,7 +158,7 @@ def _of_manifest(run: Run, hub: HubServer) -> Iterator[Broken]:
 
 
 def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterator[Broken]:
-    """Two finalizers may publish to a folder at the same moment, the same bytes; but none after it was published."""
+    """Two finalizers may publish the same bytes to a folder at the same time, but none may publish later."""
     if run.hub_repo:
         titles = [commit.title for commit in hub.commits(run.hub_repo)]
         if len(titles) != 2 or titles[0] != f"Publish run {run.run_id}":
@@ -173,7 +173,7 @@ def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterat
 
 
 def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:
-    """A shard whose staged file was damaged is done by two attempts, and must be."""
+    """A shard whose staged file was damaged needs two attempts."""
     damaged = run.files.touched if run.files else ()
     tokens = defaultdict(set)
     for event in events:

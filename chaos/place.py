@@ -1,4 +1,4 @@
-"""Where a storm takes place: a folder with the inputs, the model's name, and what runs without faults give."""
+"""The folder of a storm: its inputs and its model."""
 
 import json
 import shutil
@@ -11,12 +11,16 @@ import pyarrow.parquet as pq
 
 from producer.demo.shards import write_shards
 
-_POISON = {"000_90000": "kill", "000_90001": "segfault", "000_90002": "runtime error"}  # shard → what its text does
+_POISON = {
+    "000_90000": "kill",
+    "000_90001": "segfault",
+    "000_90002": "runtime error",
+}  # shard → what one of its texts does to its worker
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A kind of run: what is read, and which rows are kept. The output is each run's own."""
+    """A kind of run: its input and its filter. Each run has its own output."""
 
     name: str
     shards: Path
@@ -38,7 +42,7 @@ class Place:
 
 
 def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
-    """Write real Parquet, with texts of which no two are alike, and a folder that passes for a model."""
+    """Write Parquet files, in which all texts differ, and a folder that looks like a model."""
     folder.mkdir(parents=True, exist_ok=True)
     clean = folder / "shards"
     _write_shards(clean, shards=shards, rows=rows, seed=seed)
@@ -65,7 +69,7 @@ def _write_shards(folder: Path, *, shards: int, rows: int, seed: int) -> None:
 
 
 def _write_poison(template: Path, path: Path, action: str) -> None:
-    """In the middle of a shard, so that some windows are scored before."""
+    """Write a shard with a poison text in its middle, so that some windows are scored first."""
     table = pq.read_table(template)
     texts = [f"{path.stem} {row}" for row in range(len(table))]
     texts[len(texts) // 2] = f"POISON:{action}|{path.stem}"
@@ -77,7 +81,7 @@ def _with_texts(table: pa.Table, texts: list[str]) -> pa.Table:
 
 
 def _model(folder: Path) -> Path:
-    """All that the light side looks at; the stand-in scorer needs no weights."""
+    """Write the files of a model that the light side reads. The stand-in scorer needs no weights."""
     folder.mkdir()
     config: Mapping[str, object] = {
         "architectures": ["BertForSequenceClassification"],

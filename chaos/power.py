@@ -1,7 +1,7 @@
-"""A power failure as Redis meets it: the process is gone, and the disk holds what it held a while ago.
+"""Simulate a power failure of Redis: the process is gone, and the disk lacks the latest writes.
 
-With `appendfsync everysec` the last writes are missing, from any byte on, be it in the midst of a command or a transaction. A
-machine that is restored from a snapshot has data up to a minute old. Knows nothing of runs.
+With `appendfsync everysec`, the end of the file may be missing from any byte on, even in the middle of a command or a
+transaction. A machine that is restored from a snapshot has data up to a minute old. Knows nothing of runs.
 """
 
 import math
@@ -15,14 +15,14 @@ from pathlib import Path
 from support.redis_servers import RedisServer
 
 _OLDEST_SECONDS = 60.0
-_RESTORED = 0.5  # of the failures; in the others the end of the file is cut
+_RESTORED = 0.5  # share of failures that restore an older copy; the others cut the end of the file
 _OF_THIS_RUN = 0.7
-_UNFINISHED = shutil.ignore_patterns("temp-*")  # which a rewrite renames when it is done
+_UNFINISHED = shutil.ignore_patterns("temp-*")  # files of an unfinished rewrite
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerLoss:
-    """What is missing: `cut_bytes` from the end of the file, or all since a copy that was so old."""
+    """What was lost: `cut_bytes` at the end of the file, or everything since a copy of this age."""
 
     cut_bytes: int = 0
     copy_age_seconds: float = 0.0
@@ -32,7 +32,7 @@ class PowerLoss:
 
 
 class Disk:
-    """The disk under a Redis; `tick` lets it take copies."""
+    """The disk of a Redis. `tick` copies its data from time to time."""
 
     def __init__(self, server: RedisServer, copies: Path, *, copy_seconds: float = 0.2) -> None:
         self._server = server
@@ -42,7 +42,7 @@ class Disk:
         self._number = 0
 
     def tick(self) -> None:
-        """To be called often, while the server runs."""
+        """Copy the data if a copy is due. Call this often while the server runs."""
         now = time.time()
         if self._copies and now - self._copies[-1][0] < self._copy_seconds:
             return
@@ -56,19 +56,22 @@ class Disk:
 
     @property
     def may_be_rewritten(self) -> bool:
-        """Redis 6.2 keeps all in one file, which may be cut only where it holds commands and nothing else."""
+        """Whether a rewrite is allowed. Redis 6.2 keeps one file, which after a rewrite begins with a snapshot.
+
+        A cut inside the snapshot would make the file unreadable.
+        """
         return (self._server.data / "appendonlydir").exists()
 
     def fail(self, rng: random.Random, *, began_at: float) -> PowerLoss:
-        """Kill the server and take away what it wrote last. It may be started again.
+        """Kill the server and remove its latest writes. The server can then be started again.
 
-        Most copies that are put back are of the time since `began_at`, so that a run that began then is in them.
+        Most restored copies are newer than `began_at`, so they contain a run that began at that time.
         """
         self._server.kill()
         return self._restore_copy(rng, began_at) if rng.random() < _RESTORED else self._cut_tail(rng)
 
     def _cut_tail(self, rng: random.Random) -> PowerLoss:
-        """Few bytes as often as many: most cuts are in the midst of a command."""
+        """Cut the end of the file. Short and long cuts are equally likely; most end in the middle of a command."""
         file = newest_log(self._server.data)
         size = file.stat().st_size
         cut = min(size, round(math.exp(rng.uniform(0, math.log(size))))) if size else 0
@@ -81,14 +84,14 @@ class Disk:
         taken_at, copy = rng.choice(recent if recent and rng.random() < _OF_THIS_RUN else self._copies)
         shutil.rmtree(self._server.data)
         shutil.copytree(copy, self._server.data)
-        for later in [one for one in self._copies if one[0] > taken_at]:  # of a time that now never was
+        for later in [one for one in self._copies if one[0] > taken_at]:  # copies of a state that no longer exists
             shutil.rmtree(later[1])
             self._copies.remove(later)
         return PowerLoss(copy_age_seconds=time.time() - taken_at)
 
 
 def newest_log(data: Path) -> Path:
-    """The file to which Redis appends: since Redis 7 the last of several."""
+    """The file to which Redis appends. Since Redis 7 it is the last of several."""
     return max(_logs(data), key=_number_of)
 
 
@@ -98,6 +101,6 @@ def _logs(data: Path) -> Iterator[Path]:
 
 
 def _number_of(log: Path) -> int:
-    """Of appendonly.aof.7.incr.aof, 7."""
+    """The number in a file name: 7 for appendonly.aof.7.incr.aof."""
     parts = log.name.split(".")
     return int(parts[2]) if len(parts) > 2 else 0

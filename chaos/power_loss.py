@@ -1,10 +1,10 @@
-"""Power losses: run after run, in each of which the power of Redis fails once, at any moment, under workers at work.
+"""Power losses: do run after run with working workers, and let Redis lose power once in each, at a random moment.
 
     make power-loss TRIALS=300 SEED=1
 
-After each the run must be published with the bytes of an undisturbed one, each shard once. All that an operator may do is to
-run the same enqueue again, where the ledger has lost the run. What a trial is stands in `arena.py`, what a power failure
-leaves in `power.py`. Some arenas work side by side, each in a process of its own.
+After a power loss the run must be published with the bytes of an undisturbed run, and each shard once. The operator may
+only run the same enqueue again if the ledger has lost the run. `arena.py` does the trials, and `power.py` simulates the
+power loss. Several arenas work in parallel, each in its own process.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, kw_only=True)
 class PowerFigures:
-    """Of all arenas."""
+    """The figures of all arenas."""
 
     command: str
     commit: str
@@ -78,8 +78,8 @@ def text_of(figures: PowerFigures) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="chaos.power_loss", description=__doc__)
     parser.add_argument("--trials", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1, help="decides when the power fails, and what is lost")
-    parser.add_argument("--arenas", type=int, default=3, help="that work side by side")
+    parser.add_argument("--seed", type=int, default=1, help="determines when the power fails, and what is lost")
+    parser.add_argument("--arenas", type=int, default=3, help="number of arenas that work in parallel")
     parser.add_argument("--results", action="store_true", help="write the figures to chaos/results")
     return parser
 
@@ -102,13 +102,13 @@ def _lines(figures: PowerFigures) -> Iterator[str]:
     yield ""
     done = figures.trials
     yield f"{len(done)} power losses in {figures.seconds:.0f} s, of which"
-    yield f"  {_count(done, 'cut')} cut the end of the append-only file, {_count(done, 'copy')} put an older copy back"
-    yield f"  {sum(trial.enqueues > 1 for trial in done)} lost the run: the same enqueue took it up again"
-    yield f"  {sum(trial.was_published for trial in done)} came after the run was published"
+    yield f"  {_count(done, 'cut')} cut the end of the append-only file, {_count(done, 'copy')} restored an older copy"
+    yield f"  {sum(trial.enqueues > 1 for trial in done)} lost the run: the same enqueue restored it"
+    yield f"  {sum(trial.was_published for trial in done)} happened after the run was published"
     waits = sorted(trial.seconds_after for trial in done)
     p50, p95 = waits[len(waits) // 2], waits[min(len(waits) - 1, int(len(waits) * 0.95))]
     yield f"published after Redis answered again: 50 % within {p50} s, 95 % within {p95} s, all within {waits[-1]} s"
-    yield f"runs lost, doubled, or with other bytes: {sum(bool(trial.broken) for trial in done)}"
+    yield f"runs lost, doubled, or with different bytes: {sum(bool(trial.broken) for trial in done)}"
     yield from (f"  {what}" for what in figures.broken)
 
 

@@ -12,9 +12,9 @@ from chaos.recovery import Recovery
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """`scored` rows went through the scorer, of which `redone` had gone through it before, in the same run.
+    """`scored` is the number of rows that went through the scorer. `redone` of them did so before, in the same run.
 
-    `lost_rows` is by the token of the attempt whose work was done again by a later one.
+    `lost_rows` maps the token of an attempt to its rows that a later attempt scored again.
     """
 
     scored: int
@@ -30,7 +30,7 @@ class Work:
 
 
 def work(work_log: Path, events: Sequence[Event]) -> Work:
-    """A batch belongs to the claim that its process made last before it."""
+    """The work of a storm. A batch belongs to the latest claim of its process."""
     claims = defaultdict(list)
     for event in events:
         if event.what == "claim":
@@ -42,7 +42,7 @@ def work(work_log: Path, events: Sequence[Event]) -> Work:
     for line in work_log.read_text().splitlines() if work_log.exists() else ():
         at, pid, rows, checksums = line.split()
         place = bisect_right(moments.get(int(pid), []), float(at)) - 1
-        if place < 0:  # a claim whose process died before it could note it
+        if place < 0:  # the process died before it recorded its claim
             continue
         claim = claims[int(pid)][place]
         scored += int(rows)

@@ -1,4 +1,4 @@
-"""The figures of the storms, as a table for a terminal and as JSON with where they were measured."""
+"""The figures of the storms, as a table for a terminal and as JSON, with the machine on which they were measured."""
 
 import json
 import platform
@@ -23,7 +23,7 @@ from chaos.storm import Outcome
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """In seconds."""
+    """A distribution of seconds."""
 
     count: int
     p50: float
@@ -33,9 +33,10 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class KindFigures:
-    """`recovery` is over all that had something to recover; `calm` over those with no fault of Redis or sweep between.
+    """Figures of one kind of fault.
 
-    `until_sent` is the part of `calm` before the shard was sent anew, `lost_rows` what was scored again.
+    `recovery` covers all faults with something to recover, `calm` those that no fault of Redis or of a finalizer disturbed.
+    `until_sent` is the part of `calm` until the shard was sent again. `lost_rows` are rows that were scored again.
     """
 
     faults: int
@@ -87,7 +88,7 @@ class Report:
     storms: list[StormFigures] = field(default_factory=list)
 
     def too_few(self, kinds: Collection[Kind], wanted: int) -> dict[str, int]:
-        """The kinds of kills that came less often than they should, over all storms, and how often they did."""
+        """The kinds of kills that happened less often than `wanted` over all storms, with their counts."""
         counts = {kind: sum(storm.faults_of(kind) for storm in self.storms) for kind in KILLS if kind in kinds}
         return {str(kind): count for kind, count in counts.items() if count < wanted}
 
@@ -145,7 +146,7 @@ def figures_of(outcome: Outcome) -> StormFigures:
 
 
 def _damaged(outcome: Outcome) -> set[tuple[str, str]]:
-    """The shards, by their runs, whose work was lost to something else: poison kills the process that is to give it back."""
+    """Run and name of shards that lost work for another reason: poison, or a fault of their files."""
     return {
         (run.run_id, shard)
         for run in outcome.runs
@@ -191,7 +192,7 @@ def _kind_figures(
 
 
 def _published_at_once(outcome: Outcome) -> int:
-    """Runs in folders that two finalizers published, one before it could see that the other did."""
+    """The number of runs in folders that two finalizers published at the same time."""
     ends = Counter(event.run for event in outcome.events if event.what == "publish")
     return sum(ends[run.run_id] > 1 for run in outcome.runs if not run.hub_repo)
 
@@ -224,10 +225,10 @@ def _storm_lines(storm: StormFigures) -> Iterator[str]:
         f"{storm.name}: seed {storm.seed}, {storm.seconds:.0f} s, {storm.workers} workers, {storm.finalizers} finalizers, "
         f"lease {storm.lease_seconds:g} s, sweep {storm.sweep_seconds:g} s"
     )
-    work = f"{storm.rows:,} rows; {storm.redone_share:.1%} of the rows scored were scored before"
+    work = f"{storm.rows:,} rows; {storm.redone_share:.1%} of all scored rows were scored more than once"
     yield (
         f"{storm.runs} runs published ({storm.runs_on_hub} of them on the Hub) by {storm.enqueues} calls of enqueue; "
-        f"{storm.shards:,} shards, {work if storm.rows_scored else 'work that is not counted'}"
+        f"{storm.shards:,} shards, {work if storm.rows_scored else 'scored rows were not counted'}"
     )
     if storm.load_seconds:
         load = storm.load_seconds
@@ -246,7 +247,7 @@ def _storm_lines(storm: StormFigures) -> Iterator[str]:
     yield ""
     yield f"{sum(figures.faults for figures in storm.by_kind.values())} faults in all; broken promises:"
     yield "  " + ", ".join(f"{what} {count}" for what, count in storm.counts.items())
-    yield f"two finalizers published to a folder at the same moment, the same bytes: {storm.published_at_once} times"
+    yield f"two finalizers published the same bytes to a folder at the same time: {storm.published_at_once} times"
     yield "left at the end: " + ", ".join(f"{what} {count}" for what, count in storm.left.items())
     if storm.unasked_ends:
         yield "ended without a fault: " + ", ".join(f"{who} {count}" for who, count in storm.unasked_ends.items())

@@ -13,12 +13,12 @@ from chaos.place import Variant
 from chaos.service import Service
 from support.processes import BIN
 
-_TRIES = 60  # of one command, each of which meets another Redis that is away
+_TRIES = 60  # of one command; each may find Redis down again
 
 
 @dataclass(kw_only=True)
 class Run:
-    """`hub_repo` is empty for an output in a folder."""
+    """One run. `hub_repo` is empty if the output is a folder."""
 
     number: int
     variant: Variant
@@ -27,14 +27,14 @@ class Run:
     service: Service
     kill: Planned | None
     files: FileVictim | None
-    first_event: int  # how much was noted before it began
+    first_event: int  # number of events before it began
     is_enqueued_again: bool
     started_at: float = field(default_factory=time.time)
     run_id: str = ""
     open_shards: set[str] = field(default_factory=set)
     published_at: float | None = None
-    manifest_digest: str = ""  # when it was published
-    is_put_back: bool = False  # its output was damaged, or its ledger is of an earlier time: it may be published again
+    manifest_digest: str = ""  # at its publication
+    is_put_back: bool = False  # its output was damaged or its ledger rewound, so it may be published again
     problems: list[str] = field(default_factory=list)
     enqueues: int = 1
 
@@ -48,19 +48,19 @@ class Run:
         return bool(self.run_id)
 
     def see(self, event: Event) -> bool:
-        """Whether this was the last of the run's shards that can be done."""
+        """Whether this event completed the last shard of the run that can be done."""
         if event.what != "complete" or event.run != self.run_id or event.shard not in self.open_shards:
             return False
         self.open_shards.discard(event.shard)
         return self.open_shards == self.variant.poison
 
     def enqueue_again(self) -> None:
-        """As its operator does whose ledger or output has lost something: the same command."""
+        """Run the same command again, as an operator does after the ledger or the output lost something."""
         self.run_id = ""
         self._run_again()
 
     def tick(self, now: float, may_damage: Callable[["Run", Kind], bool]) -> Iterator[Fault]:
-        """Faults of files come when the run is enqueued, that of its producer before."""
+        """Inject the run's own faults: the producer's before the run is enqueued, those of its files after that."""
         if self.files and (self.is_enqueued or not self.files.is_input_whole):
             yield from self.files.tick(now, self.open_shards, lambda kind: self.is_enqueued and may_damage(self, kind))
         if self.is_enqueued:
@@ -72,7 +72,7 @@ class Run:
                 yield Fault(kind=Kind.PRODUCER, at=now, victim=f"run {self.number}", pid=self.service.pid)
             return
         if self.service.process.returncode == 0:
-            if self.is_enqueued_again:  # while the run is under way: it must change nothing
+            if self.is_enqueued_again:  # while the run is in progress, which must change nothing
                 self.is_enqueued_again = False
                 self._run_again()
             else:
@@ -92,7 +92,7 @@ class Run:
 
 
 def enqueue_command(variant: Variant, model: Path, scorer: str, output_uri: str, *, verify: bool) -> list[str]:
-    """With `verify`, a published file whose size is right is read, too."""
+    """The command line. With `verify`, it reads published files even if their size is right."""
     options: Mapping[str, object] = {
         "--input": variant.shards,
         "--model": model,

@@ -1,6 +1,7 @@
-"""When which fault: for each victim an endless sequence that its name and the seed decide. Knows no processes.
+"""Decide which faults happen, and when: an endless sequence for each victim, from its name and the seed.
 
-A victim is hit some time after it is seen at work, so the faults come as fast as the fleet can still make progress.
+A victim is hit a random time after it was seen working, so faults come as fast as the fleet can still make progress. Knows
+no processes.
 """
 
 import random
@@ -23,20 +24,23 @@ _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
-_WORKER_PAUSE_SECONDS = 1.6  # at most, from its first claim to the fault: it may be in any part of a shard
+_WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
-_ROUND_SECONDS, _ROUGH_SECONDS = 60.0, 32.0  # faults of Redis come in bursts: else no other fault would be met in calm
+_ROUND_SECONDS, _ROUGH_SECONDS = (
+    60.0,
+    32.0,
+)  # faults of Redis come in bursts, because otherwise they would disturb every recovery
 _FINALIZER_PAUSE_SECONDS = 12.0
-_END_OF_RUN_SECONDS = 0.4  # in which a finalizer has published, from the last shard on
-_PRODUCER_SECONDS = 2.0  # that an enqueue takes
+_END_OF_RUN_SECONDS = 0.4  # duration of a publication after the last shard
+_PRODUCER_SECONDS = 2.0  # duration of an enqueue
 _KILLED_PRODUCERS = 0.25
 _FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
-_OUTPUT_FAULTS = 3  # of each run, one after each of its publications
-_REPLACED_SECONDS = (0.5, 3.0)  # that an input is another
+_OUTPUT_FAULTS = 3  # per run, one after each of its publications
+_REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
 
 
 class Schedule:
-    """`only` names the kinds to put in; the others, and those there were enough of, are left out of every sequence."""
+    """`only` has the kinds to inject. Kinds in `enough`, of which there were enough, are left out from then on."""
 
     def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
         self._seed = seed
@@ -45,7 +49,7 @@ class Schedule:
         self.enough: set[Kind] = set()
 
     def is_rough(self, seconds: float) -> bool:
-        """Whether Redis has faults so long after the storm began."""
+        """Whether Redis has faults at this time after the beginning of the storm."""
         return seconds % _ROUND_SECONDS < _ROUGH_SECONDS
 
     def of_worker(self, name: str) -> Iterator[Planned]:
@@ -62,7 +66,7 @@ class Schedule:
             yield Planned(kind=kind, after_seconds=rng.uniform(*_REDIS_PAUSE_SECONDS), lasts_seconds=seconds)
 
     def of_finalizer(self, name: str) -> Iterator[Planned]:
-        """Every other kill while a run is being published."""
+        """The kills of a finalizer, half of them while a run is being published."""
         rng = self._rng(name)
         for kind in self._kinds(_FINALIZER_DECK, rng):
             if rng.random() < 0.5:
@@ -71,7 +75,7 @@ class Schedule:
                 yield Planned(kind=kind, after_seconds=rng.uniform(0, _FINALIZER_PAUSE_SECONDS))
 
     def of_producers(self) -> Iterator[Planned | None]:
-        """For each call of `producer enqueue`, whether and when it is killed."""
+        """For each call of `producer enqueue`, the kill or None."""
         rng = self._rng("producer")
         while True:
             is_killed = Kind.PRODUCER in self._only and rng.random() < _KILLED_PRODUCERS
@@ -91,14 +95,14 @@ class Schedule:
         return _OUTPUT_FAULTS if Kind.OUTPUT in self._only else 0
 
     def rng_of_power(self) -> random.Random:
-        """Decides what a power loss takes."""
+        """The random numbers that decide what a power loss removes."""
         return self._rng("power")
 
     def _rng(self, victim: str) -> random.Random:
         return random.Random(f"{self._seed} {victim}")
 
     def _kinds(self, deck: dict[Kind, int], rng: random.Random) -> Iterator[Kind]:
-        """Deck after deck, each shuffled: every kind comes as often as it should."""
+        """Shuffled decks, one after another, so that every kind comes with its intended frequency."""
         cards = [kind for kind, times in deck.items() for _ in range(times) if kind in self._only]
         while not self.enough.issuperset(cards):
             rng.shuffle(cards)

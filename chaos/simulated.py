@@ -1,7 +1,7 @@
 """Workers and a finalizer as threads of this process: real tasks, the real ledger and real files, without a GPU or Celery.
 
-For trials of seconds, where starting processes would take longer than all else. The environment must name Redis before
-this module is imported, since the product's apps are made when they are imported.
+For trials that take seconds, in which starting processes would take most of the time. The environment must name Redis
+before this module is imported, because the import creates the product's apps.
 """
 
 import logging
@@ -31,20 +31,20 @@ from worker.service.child import Child
 from worker.service.task import score_shard_task
 
 ROWS_A_BATCH = 4
-_AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # and what the product makes of it
+_AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # and the product's own errors for it
 _PAUSE_SECONDS = 0.05
 Fields = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 
 class _Child(Child):
-    """What the tasks of all worker threads share. Signals are not for threads."""
+    """The child that the tasks of all worker threads share. Threads cannot install signal handlers."""
 
     def install_signal_handlers(self) -> None: ...
 
 
 class SimulatedFleet:
-    """`queue` is the scorer's. Each worker claims under a name of its own; `surprises` is what none of them should meet."""
+    """A fleet of threads on the queue of a scorer. `surprises` has the exceptions that none of them should raise."""
 
     def __init__(self, queue: str, *, workers: int, seconds_a_batch: float, work_log: Path) -> None:
         self._queue = queue
@@ -80,7 +80,7 @@ class SimulatedFleet:
         self._consume(finalizer_app, FINALIZE_QUEUE, lambda fields: finalize_run_task.run(**fields))
 
     def _sweep(self) -> None:
-        """Each time by a finalizer that has just been started: what one remembers only spares it some questions."""
+        """Sweep with a new sweeper each time. A sweeper's state only saves queries, so losing it must change nothing."""
         while not self._stopping.wait(self._settings.sweep_seconds):
             self._survive(lambda: Sweeper(finalizer_app, self._ledger, self._settings).sweep())
 
@@ -89,7 +89,7 @@ class SimulatedFleet:
             self._survive(lambda: self._consume_connected(app, queue, act))
 
     def _consume_connected(self, app: Celery, queue: str, act: Callable[[Fields], object]) -> None:
-        """Raises what a connection that breaks raises."""
+        """Consume until stopped. Raises the errors of a broken connection."""
         with app.connection_for_read() as connection, connection.channel() as channel:
             messages = Queue(queue)(channel)
             messages.queue_declare()
@@ -107,7 +107,7 @@ class SimulatedFleet:
         except _AWAY as error:
             logger.warning("%s: %s", type(error).__name__, error)
         except Exception as error:
-            logger.exception("A surprise")
+            logger.exception("Unexpected error")
             self.surprises.append(error)
 
 

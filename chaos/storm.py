@@ -1,4 +1,4 @@
-"""A storm: run after run on a fleet that is killed, frozen, cut off and stopped, until it has had enough faults."""
+"""A storm: do run after run on a fleet that is killed, frozen, cut off and stopped, until it has had enough faults."""
 
 import random
 import shutil
@@ -23,17 +23,20 @@ from chaos.schedule import Schedule
 from hubserver import HubServer
 
 _TICK_SECONDS = 0.02
-_LOOK_SECONDS = 0.25  # at whether runs are published
-_RUN_SECONDS = 900.0  # in which a run must be published: at the worst, most of its shards are killed several times
-_ENQUEUED_AGAIN = 0.15  # of runs, while they are under way
-_CYCLE = 3  # runs: one to a folder, one to a folder whose files have faults, one to the Hub
+_LOOK_SECONDS = 0.25  # between two checks whether runs are published
+_RUN_SECONDS = 900.0  # limit for a run to be published; at worst, most of its shards are killed several times
+_ENQUEUED_AGAIN = 0.15  # share of runs that are enqueued again while they are in progress
+_CYCLE = 3  # kinds of runs: to a folder, to a folder whose files have faults, to the Hub
 _MOST_PROBLEMS = 10
-_SWEPT_RUNS = 4  # verified ones that sweeps still see; a sweep that went through hundreds would take as many cores
+_SWEPT_RUNS = 4  # verified runs that stay in the sweep; hundreds of them would keep several cores busy
 
 
 @dataclass(frozen=True, kw_only=True)
 class StormPlan:
-    """Ends after `seconds`, sooner if each kind of kill came `min_faults` times, or after `runs`; 0 is no such end."""
+    """A storm ends after `seconds`, after `runs`, or when each kind of kill has happened `min_faults` times.
+
+    A value of 0 for one of the last two means that it does not end the storm.
+    """
 
     name: str
     seed: int
@@ -49,7 +52,7 @@ class StormPlan:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What happened, for `recovery.py`, `redone.py` and `report.py`."""
+    """The record of a storm, for `recovery.py`, `redone.py` and `report.py`."""
 
     plan: StormPlan
     seconds: float = 0.0
@@ -127,7 +130,7 @@ class _Storm:
             )
 
     def look_for_orphans(self) -> None:
-        """After the fleet is stopped."""
+        """The outcome, after the fleet has stopped."""
         self.outcome.problems += problems_of_processes(self._fleet)
 
     def _is_enough(self, seconds: float) -> bool:
@@ -180,12 +183,12 @@ class _Storm:
                 self._fleet.run_ends(event.at)
 
     def _catch_up(self, run: Run) -> None:
-        """With what was noted of it before its id was known."""
+        """Handle the events of a new run that were recorded before its id was known."""
         for event in self._log.events[run.first_event :]:
             run.see(event)
 
     def _wants_run(self) -> bool:
-        """The next run starts when the last is nearly done, so that no worker waits for long."""
+        """Start the next run when the last one is nearly done, so that no worker waits for long."""
         if self._plan.runs and len(self.outcome.runs) >= self._plan.runs:
             return False
         nearly_done = all(
@@ -237,7 +240,7 @@ class _Storm:
             try:
                 if self._is_over(run):
                     self._end(run)
-            except redis.RedisError:  # away, by our own doing; the next look
+            except redis.RedisError:  # Redis is down, because of a fault; check again later
                 return
             if now - run.started_at > _RUN_SECONDS:
                 self.outcome.problems.append(Broken(Promise.NOT_PUBLISHED, self._why_not_over(run)))
@@ -246,7 +249,7 @@ class _Storm:
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
             return False
-        if not self._fleet.ledger.is_enqueued(run.run_id):  # it was lost with the power
+        if not self._fleet.ledger.is_enqueued(run.run_id):  # a power loss removed it
             run.enqueue_again()
             return False
         if run.variant.poison:
@@ -256,7 +259,7 @@ class _Storm:
         return self._fleet.ledger.publication(run.run_id) is not None
 
     def _may_damage(self, run: Run, kind: Kind) -> bool:
-        """No file while the run may be published at this moment, and no input while a retry may record it as the new one."""
+        """What may be damaged now: no file while the run may be being published, and no input while a retry may record it."""
         try:
             counts = self._fleet.ledger.counts(run.run_id)
         except redis.RedisError:

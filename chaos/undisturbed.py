@@ -15,11 +15,11 @@ from chaos.schedule import Schedule
 from hubserver import HubServer
 from support.waiting import wait_until
 
-_SECONDS = 300.0  # in which each is published
+_SECONDS = 300.0  # limit for each run to be published
 
 
 def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
-    """Of each variant. A poisoned one is published without its poison: as the clean one that keeps the same rows."""
+    """The files of each variant. A poisoned variant is published without its poison, so it equals the clean variant."""
     calm = replace(plan, workers=1, finalizers=1, seconds_a_batch=0.0)
     schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
     digests = {}

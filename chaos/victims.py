@@ -1,7 +1,7 @@
-"""The processes that faults are put into, and what each fault does to them. Each is started again at once when it is gone.
+"""The victims of faults, and how each fault is injected. A victim that ends is started again at once.
 
-`see` tells a victim what the fleet noted, and so whether it is at work; `tick` lets it do what is due, and gives the
-faults that it put in.
+`see` passes an event of the fleet to a victim, which learns from it whether it is at work. `tick` injects the faults that are
+due, and returns them.
 """
 
 import random
@@ -19,14 +19,14 @@ from chaos.service import Service
 from support.proxy import Proxy
 from support.redis_servers import RedisServer
 
-_LEAVE_SECONDS = 15.0  # SHARDSIFT_STOP_SECONDS and what the parent adds to it, on a busy machine
+_LEAVE_SECONDS = 15.0  # for a worker to exit: SHARDSIFT_STOP_SECONDS plus a margin for a busy machine
 _IDLE_SECONDS = 1.0  # for a loaded child to claim a shard
-_RUN_SECONDS = 10.0  # that a run takes: most power losses go no farther back
-_WAIT_FOR_END_SECONDS = 8.0  # for a run to end, then a finalizer is killed anyway
+_RUN_SECONDS = 10.0  # duration of a run; most power losses restore a state that is not older
+_WAIT_FOR_END_SECONDS = 8.0  # wait this long for a run to end, then kill the finalizer anyway
 
 
 class Victim:
-    """What all have: the faults to come, one after the other, each some time after the victim is seen at work."""
+    """The planned faults of one victim. Each becomes due some time after the victim was seen at work."""
 
     def __init__(self, plans: Iterator[Planned]) -> None:
         self._plans = plans
@@ -34,12 +34,12 @@ class Victim:
         self._due_at: float | None = None
 
     def calm_down(self) -> None:
-        """No more faults."""
+        """Plan no more faults."""
         self._plans = iter(())
         self._next = self._due_at = None
 
     def at_work(self, now: float, *, idle_seconds: float = 0.0) -> None:
-        """The next fault is due some time after this and `idle_seconds`, which a later call may cut short."""
+        """Note that the victim works. The next fault becomes due after `idle_seconds` and its own pause, or earlier."""
         if self._next is None:
             self._next = next(self._plans, None)
         if self._next:
@@ -52,21 +52,21 @@ class Victim:
             self._due_at = min(self._due_at, now + self._next.after_seconds)
 
     def due(self, now: float) -> Planned | None:
-        """The fault to put in now."""
+        """The fault to inject now, if one is due."""
         if self._next is None or self._due_at is None or now < self._due_at:
             return None
         planned, self._next, self._due_at = self._next, None, None
         return planned
 
     def not_at_work(self) -> None:
-        """The fault to come waits until it is seen at work again."""
+        """Postpone the next fault until the victim is seen at work again."""
         if self._next:
             self._plans = _first(self._next, self._plans)
             self._next = self._due_at = None
 
 
 class Worker:
-    """`may_start` says whether a machine that comes up now finds a Redis; without one it would leave again at once."""
+    """A worker with its proxy. `may_start` says whether Redis is up; without Redis a new worker would exit at once."""
 
     def __init__(
         self, name: str, service: Service, proxy: Proxy, plans: Iterator[Planned], may_start: Callable[[], bool]
@@ -79,12 +79,12 @@ class Worker:
         self.problems: list[str] = []
         self._proxy = proxy
         self._child_pid = 0
-        self._lasting: tuple[Fault, float] | None = None  # and until when
+        self._lasting: tuple[Fault, float] | None = None  # with its end
         self._ending: Fault | None = None
-        self._orphans: list[tuple[Fault, int]] = []  # the kill of a parent, and its child's process
+        self._orphans: list[tuple[Fault, int]] = []  # the kill of a parent, and the process id of its child
 
     def see(self, event: Event) -> None:
-        """A child that is loaded is hit soon, whether it got a shard by then or waits for one."""
+        """A child that has loaded its model is hit soon, even if it is still waiting for a shard."""
         if event.parent == self.service.pid and event.what in ("loaded", "claim"):
             self._child_pid = event.pid
             if not self._lasting and not self._ending:
@@ -98,7 +98,7 @@ class Worker:
             if self._may_start():
                 self._start_again(now)
         elif self._ending and now - self._ending.at > _LEAVE_SECONDS:
-            self.problems.append(f"{self.name} did not leave within {_LEAVE_SECONDS:.0f} s after {self._ending.kind}")
+            self.problems.append(f"{self.name} did not exit within {_LEAVE_SECONDS:.0f} s after {self._ending.kind}")
             self.service.signal_group(signal.SIGKILL)
         elif not self._ending and not self._lasting and (planned := self.victim.due(now)):
             fault = Fault(kind=planned.kind, at=now, victim=self.name, pid=self.service.pid)
@@ -111,7 +111,7 @@ class Worker:
         self.service.stop()
 
     def _put_in(self, fault: Fault, planned: Planned) -> bool:
-        """False where there is nobody to do it to."""
+        """Inject a fault. Returns False if its target does not exist."""
         match fault.kind:
             case Kind.CHILD:
                 return self._kill_child()
@@ -136,7 +136,7 @@ class Worker:
             case Kind.DELAY:
                 self._proxy.delay(planned.lasts_seconds / 10)
             case _:
-                raise ValueError(f"{fault.kind} is not done to a worker")
+                raise ValueError(f"{fault.kind} is not a fault of a worker")
         if planned.lasts_seconds:
             self._lasting = fault, fault.at + planned.lasts_seconds
         return True
@@ -159,7 +159,7 @@ class Worker:
             self._proxy.heal()
 
     def _start_again(self, now: float) -> None:
-        """At once, even where the child of a killed parent lives on for a moment."""
+        """Start the worker again, even if the child of a killed parent is still alive for a moment."""
         if self._ending is None:
             self.unasked_ends.append((now, self.service.process.returncode))
         elif self._ending.kind == Kind.PARENT:
@@ -173,13 +173,13 @@ class Worker:
         self.service.start_again()
 
     def _look_after_orphans(self, now: float) -> None:
-        """Children end by themselves when their parent is gone."""
+        """Check that a child ends by itself after its parent was killed."""
         for fault, pid in list(self._orphans):
             if not pid or not psutil.pid_exists(pid):
                 fault.over_at = now
                 self._orphans.remove((fault, pid))
             elif now - fault.at > _LEAVE_SECONDS:
-                self.problems.append(f"The child {pid} of {self.name} lives on without its parent")
+                self.problems.append(f"The child {pid} of {self.name} still runs without its parent")
                 self._orphans.remove((fault, pid))
 
 
@@ -219,7 +219,7 @@ class Finalizer:
 
 
 class RedisVictim:
-    """`fault.over_at` is when Redis answers again; `is_rough` says when it is hit at all."""
+    """Redis as a victim. It has faults only while `is_rough` is true. `fault.over_at` is the time of its next answer."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class RedisVictim:
         self.name = "redis"
         self.server = server
         self.victim = Victim(plans)
-        self._down: tuple[Fault, float] | None = None  # and until when
+        self._down: tuple[Fault, float] | None = None  # with its end
         self._coming_back: Fault | None = None
 
     @property

@@ -6,10 +6,11 @@ from fleet.errors import UsageError
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 
-SHARD = pa.field("shard", pa.string(), nullable=False)  # its name, as in the manifest
-ROW = pa.field("row", pa.int64(), nullable=False)  # the row's place in its shard, from 0
+SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
+ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its shard, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
 _LOGITS = pa.list_(pa.float32())
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
 
 
 def added_fields(spec: RunSpec) -> list[pa.Field]:
@@ -33,7 +34,7 @@ def logits_fields(spec: RunSpec) -> list[pa.Field]:
 
 
 def row_fields(spec: RunSpec) -> list[pa.Field]:
-    """The fields that say which row of the input a kept row is: by them it finds its line in the scores file."""
+    """The fields that identify the input row of a kept row. They join it with its line in the scores file."""
     return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns or (), strict=False)]
 
 
@@ -66,15 +67,12 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
 
 
 def _without_view(field: pa.Field) -> pa.Field:
-    """A view type as the plain type that is the same in Parquet: pyarrow cannot pick rows of views."""
+    """Replace a view type by the plain type that is the same in Parquet, because pyarrow cannot select rows of views."""
     return field.with_type(_PLAIN.get(field.type, field.type))
 
 
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
 def scores_schema(spec: RunSpec) -> pa.Schema:
-    """The side file: a line for every input row, so that another threshold needs no GPU."""
+    """The schema of the side file. It has a line for every input row, so that another threshold needs no GPU."""
     return pa.schema([SHARD, ROW, *added_fields(spec), *logits_fields(spec), ERROR])
 
 
@@ -87,10 +85,10 @@ def is_text(data_type: pa.DataType) -> bool:
 
 
 def repeated_column(schema: pa.Schema) -> str | None:
-    """The first name that several columns have: Parquet allows it, and nothing that reads it by name."""
+    """The first name that several columns share, if any. Parquet allows it, but readers by name do not."""
     return next((name for name in schema.names if schema.names.count(name) > 1), None)
 
 
 def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
-    """The (name, type) pairs by which shards of a run must agree."""
+    """The (name, type) pairs that all shards of a run must share."""
     return tuple((field.name, str(field.type)) for field in schema)

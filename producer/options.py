@@ -24,7 +24,7 @@ class RunOptions:
         typer.Option(metavar="NAME", help="Common Crawl release, like CC-MAIN-2024-10.", rich_help_panel=_INPUT),
     ] = None
     dataset: Annotated[
-        str, typer.Option(metavar="REPO", help="Dataset with files data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
+        str, typer.Option(metavar="REPO", help="Dataset that has files data/<crawl>/*.parquet.", rich_help_panel=_INPUT)
     ] = DEFAULT_DATASET
     input_uris: Annotated[
         tuple[str, ...],
@@ -93,7 +93,7 @@ class RunOptions:
         bool,
         typer.Option(
             "--score-blank",
-            help="Score texts of white space only, too. Default: they are errored rows.",
+            help="Also score texts that are only white space. Default: they are errored rows.",
             rich_help_panel=_KEEP,
         ),
     ] = False
@@ -112,27 +112,29 @@ class RunOptions:
     ] = ""
     public: Annotated[
         bool,
-        typer.Option("--public", help="Create the dataset on the Hub public, not private.", rich_help_panel=_OUTPUT),
+        typer.Option(
+            "--public", help="Create the dataset on the Hub as public. Default: private.", rich_help_panel=_OUTPUT
+        ),
     ] = False
     score_column: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the added column.", rich_help_panel=_OUTPUT)
+        str, typer.Option(metavar="NAME", help="Name of the added score column.", rich_help_panel=_OUTPUT)
     ] = "score"
     row_columns: Annotated[
         str,
         typer.Option(
             metavar="NAME,NAME",
-            help="Names of the columns that say which shard and row of the input a kept row is.",
+            help="Names of the added columns that say which shard and row of the input a kept row comes from.",
             rich_help_panel=_OUTPUT,
         ),
     ] = "shard,row"
     no_row_columns: Annotated[
-        bool, typer.Option("--no-row-columns", help="Leave those columns out.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--no-row-columns", help="Leave out the columns for shard and row.", rich_help_panel=_OUTPUT)
     ] = False
     publish_paths: Annotated[
         bool,
         typer.Option(
             "--publish-paths",
-            help="Publish full input and model paths and worker names. Default: names that tell nothing of your machines.",
+            help="Publish full input and model paths and worker names. Default: names that say nothing about your machines.",
             rich_help_panel=_OUTPUT,
         ),
     ] = False

@@ -8,7 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from fleet.counted import counted
 from fleet.ledger import Ledger
-from producer.status import RunStatus, loading_line, run_status
+from producer.status import RunStatus, run_status
+from producer.status_report import loading_line
 
 _LOOK_SECONDS = 0.5
 _LINE_SECONDS = 10.0

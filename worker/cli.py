@@ -33,7 +33,10 @@ Device = Annotated[
         help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(help="CPU threads for the model. 0: torch decides.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="CPU threads for the model. 0: torch decides. Give workers that share a CPU their share."),
+]
 Backend = Annotated[
     choices.Backend | None,
     typer.Option(help="Whether to pad the texts of a batch to one length, or pack them without padding."),

@@ -25,14 +25,16 @@ def ledger(
     output: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("benchmarks/results"),
     part: Annotated[str, typer.Option(help="What the results files are named by, beside date and machine.")] = "",
 ) -> None:
-    """Measure the ledger with a long run and many workers, on a Redis of its own; write a results file."""
+    """Measure the ledger with a long run and many workers, on a separate Redis. Writes a results file."""
     found = provenance()
     plan = Plan(shards=shards, workers=workers, processes=processes, fleet_seconds=fleet_seconds)
     report = Report(provenance=found, measured=measure(plan, say=_say), sizes=[])
     written = write_results(report, output, part=part)
     for size in filter(None, sizes.split(",")):
         report.sizes.append(measure_size(int(size), say=_say))
-        written = write_results(report, output, part=part)  # a run that is stopped leaves what it has
+        written = write_results(
+            report, output, part=part
+        )  # after each part, so that a stopped benchmark keeps its results
     Console().print(Markdown(markdown(report)))
     _say(f"Written: {', '.join(map(str, written))}")
 

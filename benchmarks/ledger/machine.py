@@ -1,4 +1,4 @@
-"""Where and when figures were measured. Figures mean nothing without this."""
+"""Describe where and when figures were measured, because figures mean nothing without it."""
 
 import os
 import platform
@@ -21,8 +21,8 @@ class Provenance:
     cpu: str
     cores: int  # that this process may use
     memory_gib: float
-    load: float  # processes that wanted a core in the minute before: other work on the machine
-    server: str  # the Redis
+    load: float  # load average of the last minute: other work on the machine
+    server: str  # the Redis or Valkey
     versions: dict[str, str]
     commit: str
     command: str
@@ -44,7 +44,7 @@ def provenance() -> Provenance:
 
 
 def machine_slug(found: Provenance) -> str:
-    """For a file's name: `amd-epyc`."""
+    """A short name for file names, such as `amd-epyc`."""
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", found.cpu.lower())).strip("-")
 
 
@@ -58,7 +58,7 @@ def _cpu() -> str:
 
 
 def _server() -> str:
-    """Name, version and allocator, as `redis-server --version` tells them."""
+    """Name, version and allocator, from `redis-server --version`."""
     said = _output(find_redis_server(), "--version")
     name = said.split(" ", 1)[0]
     facts = dict(re.findall(r"(\w+)=(\S+)", said))

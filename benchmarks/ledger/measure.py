@@ -1,4 +1,4 @@
-"""Measure a long run on a real embedded Redis: enqueue it, do part at the pace of a fleet, the rest at full speed."""
+"""Measure a long run on a real embedded Redis: enqueue it, do part of it at the pace of a fleet, and the rest at full speed."""
 
 import math
 import tempfile
@@ -27,7 +27,7 @@ from fleet.settings import Settings
 from producer.local.redis_server import embedded_redis
 from producer.sources.inputs import list_input
 
-# 8,192 rows take a fast GPU 1.6 s. A real shard has 128 such windows; here 12, so that claims come ten times as often.
+# A fast GPU needs 1.6 s for 8,192 rows. A real shard has 128 such windows; here it has 12, so claims are ten times as frequent.
 FLEET_PACE = Pace(windows=12, window_seconds=1.6, windows_per_renewal=3)
 FULL_SPEED = Pace(windows=1, window_seconds=0, windows_per_renewal=1)
 _SWEEP_SECONDS = 5.0
@@ -38,13 +38,13 @@ _RESEND_SECONDS = 60.0
 class Plan:
     shards: int
     workers: int
-    processes: int  # that play the workers
-    fleet_seconds: float  # at the pace of a fleet; the rest goes at full speed
+    processes: int  # that simulate the workers
+    fleet_seconds: float  # duration of the part at the pace of a fleet
 
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """Of one kind of call, as its callers saw it."""
+    """The latency of one kind of call, as its callers saw it."""
 
     calls: int
     p50_ms: float
@@ -54,19 +54,19 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """All workers at one pace."""
+    """A part of the run in which all workers have the same pace."""
 
     name: str
     seconds: float
     shards: int  # that were done
     redis_cores: float  # processor time of Redis ÷ seconds
     latencies: dict[str, Latency]
-    sweep: Latency  # take_due, messages for what was due, counts
+    sweep: Latency  # take_due, sending messages, counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enqueue:
-    listing_seconds: float  # of a local folder of as many files
+    listing_seconds: float  # of a local folder with as many files
     create_seconds: float
     messages: int
     messages_seconds: float
@@ -78,11 +78,11 @@ class Enqueue:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Of Redis, in bytes a shard."""
+    """The memory of Redis, in bytes per shard."""
 
     used: float
     resident: float
-    append_only_file: float  # rewritten: what a restart reads
+    append_only_file: float  # after a rewrite: what a restart reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Measured:
 
 
 def measure(plan: Plan, *, say: Callable[[str], None]) -> Measured:
-    """Measure the whole run. Raises RuntimeError if a shard was left behind."""
+    """Measure the whole run. Raises RuntimeError if a shard is not done at the end."""
     with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder, "redis")) as url:
         settings = Settings(redis_url=url)
         ledger, app = Ledger.connect(settings), make_app("benchmark", settings)
@@ -144,7 +144,7 @@ Start = Callable[[Pace, float], list[Future[Played]]]
 
 @contextmanager
 def _players(plan: Plan, url: str, run_id: str) -> Iterator[Start]:
-    """Starts all workers at a pace, for so many seconds, shared out among the processes."""
+    """A function that starts all workers at a pace for some seconds, distributed among the processes."""
     names = [f"gpu-{number:03}" for number in range(plan.workers)]
 
     with ProcessPoolExecutor(plan.processes, mp_context=get_context("spawn")) as pool:
@@ -159,7 +159,7 @@ def _players(plan: Plan, url: str, run_id: str) -> Iterator[Start]:
 def _phase(
     name: str, start: Callable[[], list[Future[Played]]], ledger: Ledger, app: Celery, run_id: str
 ) -> tuple[Phase, float]:
-    """The phase, and when its last shard was completed. Sweeps meanwhile, as a finalizer does."""
+    """Measure a phase, sweeping as a finalizer does. Returns it with the time at which its last shard was completed."""
     done_before, cpu_before, started = ledger.counts(run_id).done, _cpu_seconds(ledger.redis), time.monotonic()
     playing, sweeps = start(), []
     while True:
@@ -189,7 +189,7 @@ def _sweep(ledger: Ledger, app: Celery, run_id: str) -> None:
 
 @contextmanager
 def _finalizer(app: Celery) -> Iterator[Future[float]]:
-    """A consumer of the finalizer's queue; yields when it is told of the run's end, by time.monotonic."""
+    """A consumer of the finalizer's queue. The future has the time.monotonic() at which it learned of the run's end."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         try:
@@ -227,7 +227,7 @@ def memory_of(client: redis.Redis, shards: int, empty_bytes: int) -> Memory:
 
 
 def settled(client: redis.Redis) -> dict[str, int]:
-    """What Redis says of its memory when no copy of its data is being written."""
+    """The memory that Redis reports while it does not write a copy of its data."""
     while client.info("persistence")["aof_rewrite_in_progress"] or client.info("persistence")["aof_rewrite_scheduled"]:
         time.sleep(0.1)
     return dict(client.info("memory"))

@@ -1,4 +1,4 @@
-"""Specs, shards and receipts with the names and sizes that a run over all of FineWeb has."""
+"""Specs, shards and receipts with the same names and sizes as in a run over all of FineWeb."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -17,7 +17,7 @@ _REVISION = "9bb295ddab0e05d785b879661af7260fed5140fc"
 
 
 def fineweb_spec(number: int) -> RunSpec:
-    """A run for itself for each `number`."""
+    """The spec of a run. Each `number` gives a different run."""
     return RunSpec(
         input_uris=(f"hf://datasets/HuggingFaceFW/fineweb@{_REVISION}/data/*/*.parquet",),
         input_revision=_REVISION,
@@ -46,7 +46,7 @@ def fineweb_spec(number: int) -> RunSpec:
 
 
 def fineweb_shards(count: int) -> Iterator[Shard]:
-    """250 files a crawl, of 2 GB each, named as FineWeb's are."""
+    """250 files per crawl, of 2 GB each, named like FineWeb's files."""
     for number in range(count):
         crawl, file = divmod(number, _FILES_OF_A_CRAWL)
         year, week = divmod(crawl, 52)
@@ -57,7 +57,7 @@ def fineweb_shards(count: int) -> Iterator[Shard]:
 
 
 def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worker: str = "gpu-000") -> Receipt:
-    """What a worker hands in: a folder's receipt, whose staged paths are the longest; all digests and times differ."""
+    """A receipt for an output in a folder, which has the longest staged paths. All digests and times differ."""
     digest = sha256(shard.name.encode())
     spread = int.from_bytes(digest.digest()[:4])
     kept = ROWS // 10 + spread % 9_973
@@ -114,6 +114,6 @@ def receipt_of(run_id: str, shard: Shard, *, token: str, attempt: int = 1, worke
 
 
 def _histogram(rows: int) -> Histogram:
-    """Scores of a regression from -1 to 5, in every bin some."""
+    """A histogram of regression scores from -1 to 5, with rows in every bin."""
     bins = range(-4, 20)
     return Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(bins, rows // len(bins)))

@@ -1,4 +1,4 @@
-"""The results as tables for a terminal and for Markdown, and as JSON with all that was measured."""
+"""The results as tables for a terminal and for Markdown, and as JSON with all measurements."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Report:
 
 
 def write_results(report: Report, folder: Path, *, part: str = "") -> tuple[Path, Path]:
-    """`<date>-<machine>-ledger.json` and `.md`; `part` names a run that is not the standard one."""
+    """Write `<date>-<machine>-ledger.json` and `.md`. `part` names a run that is not the standard one."""
     folder.mkdir(parents=True, exist_ok=True)
     day = report.provenance.date.split()[0]
     stem = "-".join(filter(None, (day, machine_slug(report.provenance), "ledger", part)))

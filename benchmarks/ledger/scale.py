@@ -1,4 +1,4 @@
-"""Measure what grows with the run: the same ledger with ten and a hundred times the shards, without workers."""
+"""Measure what grows with the run: the same ledger with ten times and a hundred times as many shards, without workers."""
 
 import tempfile
 import time
@@ -21,7 +21,7 @@ _SLOW_ENTRIES = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """A run of so many shards."""
+    """The figures of a run with this many shards."""
 
     shards: int
     create_seconds: float
@@ -30,8 +30,8 @@ class Size:
     receipts_seconds: float  # read back, as the finalizer does before it publishes
     first_receipt_seconds: float  # the names of all of them
     retry_all_seconds: float
-    longest_pause_ms: float  # of Redis, in any of these: other clients wait so long
-    restart_seconds: float  # a stopped Redis starts and reads its data
+    longest_pause_ms: float  # of Redis during these calls; other clients wait this long
+    restart_seconds: float  # until a stopped Redis has started and read its data
     enqueued: Memory
     done: Memory
 
@@ -74,7 +74,7 @@ def measure_size(shards: int, *, say: Callable[[str], None]) -> Size:
 
 @contextmanager
 def _ledger_in(folder: Path) -> Iterator[Ledger]:
-    """A Redis on the data of this folder, which logs its slow commands."""
+    """A Redis with its data in this folder, which logs slow commands."""
     with embedded_redis(folder) as url:
         ledger = Ledger.connect(Settings(redis_url=url))
         ledger.redis.config_set("slowlog-log-slower-than", _PAUSE_MICROSECONDS)
@@ -94,5 +94,5 @@ def _exhaust(things: Iterable[object]) -> None:
 
 
 def _longest_pause_ms(ledger: Ledger) -> float:
-    """Redis does one thing at a time; its log holds the last of those that took long."""
+    """The longest command in the slow log of Redis, which runs one command at a time."""
     return max((entry["duration"] / 1000 for entry in ledger.redis.slowlog_get(_SLOW_ENTRIES)), default=0.0)

@@ -1,4 +1,4 @@
-"""Simulated workers: the calls to Redis that a real one makes for a shard, in their order, with pauses instead of a GPU.
+"""Simulated workers. They make the same calls to Redis as real workers, in the same order, and pause instead of scoring.
 
 A process plays many of them in one thread, so that a call's time is Redis' answer and not a wait for Python's lock.
 """
@@ -28,9 +28,9 @@ _R = TypeVar("_R")
 
 
 class Call(StrEnum):
-    """What a worker asks of Redis, in the order of a shard's life."""
+    """The calls of a worker to Redis, in the order of a shard's life."""
 
-    PING = "ping"  # the control: what the machine and the connection cost
+    PING = "ping"  # the control: the latency of the machine and the connection alone
     TAKE = "take a message"
     CLAIM = "claim"
     RENEW = "renew"
@@ -41,7 +41,7 @@ class Call(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How a worker goes through a shard. Its scores are saved after each window, its lease renewed after so many."""
+    """The pace of a worker. It saves scores after each window, and renews its lease after a number of windows."""
 
     windows: int
     window_seconds: float  # 0: as fast as Redis answers
@@ -50,7 +50,7 @@ class Pace:
 
 @dataclass(kw_only=True)
 class Played:
-    """What the workers of a process saw."""
+    """The measurements of the workers of one process."""
 
     seconds: dict[Call, list[float]] = field(default_factory=lambda: {call: [] for call in Call})
     last_completion: float = 0.0  # time.monotonic, which all processes of a machine share
@@ -62,7 +62,7 @@ class Played:
 
 
 def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: float) -> Played:
-    """Play these workers until no shard is due any more, or for so many seconds; then they give their shards back."""
+    """Simulate workers until no shard is due, or for this many seconds. Then they give their shards back."""
     settings = Settings(redis_url=redis_url)
     app, played = make_app("simulated worker", settings), Played()
     with ExitStack() as stack:
@@ -74,14 +74,14 @@ def play(redis_url: str, run_id: str, workers: list[str], pace: Pace, seconds: f
             stack.callback(ledger.redis.close)
             messages = Queue(ledger.spec(run_id).queue)(connection.channel())
             messages.queue_declare()
-            send_due_shards(app, ledger, run_id)  # a first call connects
+            send_due_shards(app, ledger, run_id)  # the first call opens the connection
             lives.append(_Worker(name, run_id, ledger, app, messages, pace, played).life())
         _live(lives, until=time.monotonic() + seconds)
     return played
 
 
 def _live(lives: list[Generator[float, None, None]], *, until: float) -> None:
-    """Each worker's next step when its pause is over."""
+    """Run each worker's next step when its pause is over."""
     turns = [(0.0, number) for number in range(len(lives))]
     while turns:
         due, number = heapq.heappop(turns)
@@ -111,8 +111,8 @@ class _Worker:
         self._pace, self._played = pace, played
 
     def life(self) -> Generator[float, None, None]:
-        """Shard after shard; yields its pauses in seconds."""
-        yield random.uniform(0, self._pace.windows * self._pace.window_seconds)  # they did not all start at once
+        """Work on one shard after another. Yields pauses in seconds."""
+        yield random.uniform(0, self._pace.windows * self._pace.window_seconds)  # real workers do not all start at once
         while message := self._next_message():
             self._timed(Call.PING, self._ledger.redis.ping)
             claim = self._timed(

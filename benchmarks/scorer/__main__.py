@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks.scorer`. Thin: options in, the cases one after the other, a report out."""
+"""The command `python -m benchmarks.scorer`. Thin: options in, the cases one after another, a report out."""
 
 import os
 import tempfile
@@ -25,7 +25,7 @@ cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Device(StrEnum):
-    AUTO = "auto"  # a GPU where there is one
+    AUTO = "auto"  # a GPU if there is one
     CPU = "cpu"
     CUDA = "cuda"
 
@@ -56,7 +56,7 @@ def scorer(
     max_batch_tokens: Annotated[int, typer.Option(min=0, help="Of ours. 0: its own choice.")] = 0,
     output: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("benchmarks/results"),
 ) -> None:
-    """Measure the scorer against what it replaces, on the same texts in the same run; write a results file.
+    """Measure the scorer against what it replaces, on the same texts in the same run. Writes a results file.
 
     Without options the plan for the device is run: minutes on a CPU or a GPU.
     """
@@ -82,13 +82,15 @@ def scorer(
     words = read_tokenizer(tokenizer or _demo_tokenizer())
     for comparison in _comparisons(cases, words, settings, warmup_rows=plan.warmup_rows):
         report.comparisons.append(comparison)
-        written = write_results(report, output, part=part)  # after each case: a run that is stopped leaves what it has
+        written = write_results(
+            report, output, part=part
+        )  # after each case, so that a stopped benchmark keeps its results
     print_report(report)
     _say(f"Written: {', '.join(map(str, written))}")
 
 
 def _set_up_process(device: Device, threads: int) -> None:
-    """Before torch and the tokenizers are imported, which read the environment then."""
+    """Call this before torch and the tokenizers are imported, because they read the environment at import."""
     if device is Device.CPU:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if threads:
@@ -133,7 +135,7 @@ def _demo_tokenizer() -> str:
 def _comparisons(
     cases: list[Case], tokenizer: "PreTrainedTokenizerBase", settings: "OurSettings", *, warmup_rows: int
 ) -> "Iterator[Comparison]":
-    """Each model is made once, and gone when its cases are done."""
+    """Create each model once, and free it when its cases are done."""
     from benchmarks.scorer.compare import compare
     from benchmarks.scorer.lineup import load_lineup
     from benchmarks.scorer.models import save_model

@@ -1,4 +1,4 @@
-"""The baselines: what users did before, verbatim if they published it. Knows nothing of our scorer.
+"""The baselines: what users did before, verbatim if it was published. Knows nothing of our scorer.
 
 The recipe is that of https://huggingface.co/blog/dask-scaling; only what is marked below differs from it.
 """
@@ -20,7 +20,7 @@ _MIN_EDU_SCORE = 3
 
 
 class Reference:
-    """pandas and a pipeline. Different from the article: the pipeline is loaded once, before the clock starts."""
+    """pandas and a pipeline. Unlike in the article, the pipeline is loaded once, before the clock starts."""
 
     def __init__(self, model: Path, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = _name(dtype)
@@ -44,7 +44,7 @@ class Reference:
 
 
 class Dask:
-    """The same over partitions: here one, worked on by one thread as in the article, whose workers have one each.
+    """The same over partitions. Here there is one partition and one thread, as in each worker of the article.
 
     The pipeline is loaded inside the clock, as the article does it for each partition.
     """
@@ -77,7 +77,7 @@ class Dask:
 
 
 class CrossEncoderPredict:
-    """sentence-transformers with its own defaults: batches of 32, texts sorted by their characters, longest first."""
+    """sentence-transformers with its defaults: batches of 32, texts sorted by length in characters, longest first."""
 
     def __init__(self, model: Path) -> None:
         if not importlib.util.find_spec("sentence_transformers"):
@@ -85,7 +85,7 @@ class CrossEncoderPredict:
         from sentence_transformers import CrossEncoder
 
         class OverSingleTexts(CrossEncoder):
-            """Else a list of texts is taken for one pair of them."""
+            """Otherwise a list of texts would count as one pair of texts."""
 
             def is_singular_input(self, inputs: Any) -> bool:  # type: ignore[override]
                 return False
@@ -107,7 +107,7 @@ class CrossEncoderPredict:
 
 
 def dtype_16bit() -> torch.dtype:
-    """What this device multiplies faster than float32."""
+    """The type that this device multiplies faster than float32."""
     device = _device()
     if multiplies_bfloat16(device):
         return torch.bfloat16
@@ -125,7 +125,7 @@ def _device() -> torch.device:
 
 
 def _make_pipe(model: Path, dtype: torch.dtype, sent: "_TokenCount") -> Any:
-    """Different from the article: the type is named, since transformers 5 takes it from the checkpoint otherwise."""
+    """Unlike in the article, the type is explicit, because transformers 5 would take it from the checkpoint."""
     pipe = pipeline("text-classification", model=str(model), device=_device(), dtype=dtype)
     sent.watch(pipe.model)
     return pipe
@@ -143,7 +143,7 @@ def _compute_scores(pipe: Any, texts: "pd.Series[str]") -> "pd.Series[float]":
 
 
 class _TokenCount:
-    """Counts what goes through a model's embeddings, once a batch."""
+    """Counts the tokens that go through a model's embeddings, once per batch."""
 
     def __init__(self) -> None:
         self.tokens = 0

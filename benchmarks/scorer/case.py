@@ -12,7 +12,7 @@ class Model(StrEnum):
     MINILM = "minilm"  # all-MiniLM-L6-v2's shape: 6 layers of 384
     DISTILBERT = "distilbert"  # 6 layers of 768
     BERT_LARGE = "bert-large"  # 24 layers of 1024
-    TINY = "tiny"  # 2 layers of 32: to try the benchmark itself, in no plan
+    TINY = "tiny"  # 2 layers of 32, to test the benchmark itself; not in any plan
 
 
 @dataclass(frozen=True, kw_only=True)

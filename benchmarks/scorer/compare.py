@@ -24,15 +24,15 @@ from worker.tuning.peak import finish, matmul_peak, multiplied_in
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Each contender once."""
+    """A round, in which each contender runs once."""
 
     seconds: dict[Name, float]
-    processor_seconds: dict[Name, float]  # of all threads: other work on the machine does not count
-    peaks: dict[str, float]  # operations a second that a matmul reached before this round, by number format
+    processor_seconds: dict[Name, float]  # of all threads; other work on the machine does not count
+    peaks: dict[str, float]  # operations per second of a matmul before this round, by number format
 
     @property
     def cores(self) -> float:
-        """That the contenders had: fewer than their threads where other work was in the way."""
+        """The cores that the contenders had: fewer than their threads if other work used the machine."""
         return sum(self.processor_seconds.values()) / sum(self.seconds.values())
 
 
@@ -43,7 +43,7 @@ class Entrant:
     dtype: str
     load_seconds: float
     tokens_sent: int  # padding included
-    max_difference: float | None  # of a score from the reference's; None without a reference
+    max_difference: float | None  # between a score and the reference's; None without a reference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +56,17 @@ class OurFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What was measured of a case."""
+    """The measurements of a case."""
 
     case: Case
-    tokens: int  # that the model must see: of all texts, truncated, special tokens included
-    truncated: float  # share of the texts that fill the model
-    operations: float  # floating point, for those tokens
-    score_spread: float  # standard deviation of the scores: what a difference is to be held against
+    tokens: int  # of all texts after truncation, special tokens included
+    truncated: float  # share of texts that reach the model's limit
+    operations: float  # floating-point operations for those tokens
+    score_spread: float  # standard deviation of the scores, to compare differences with
     entrants: dict[Name, Entrant]
     unavailable: dict[Name, str]  # contenders that could not take part, with the reason
     rounds: list[Round]
-    ours: OurFacts | None  # None where ours took no part
+    ours: OurFacts | None  # None if ours did not take part
 
 
 def compare(
@@ -78,7 +78,7 @@ def compare(
     warmup_rows: int,
     say: Callable[[str], None],
 ) -> Comparison:
-    """Warm up, then `case.repeats` rounds. A contender that runs out of memory is noted and drops out."""
+    """Warm up, then run `case.repeats` rounds. A contender that runs out of memory is recorded and drops out."""
     texts = make_texts(case.lengths, case.rows, tokenizer=tokenizer)
     lengths = _token_lengths(texts, tokenizer)
     shape = Shape.of(AutoConfig.from_pretrained(model))
@@ -98,7 +98,7 @@ def compare(
 
 
 class _Contest:
-    """The contenders that still take part, and what each scored last."""
+    """The contenders that still take part, and their latest scores."""
 
     def __init__(
         self, case: Case, lineup: Lineup, texts: list[str], warmup_rows: int, say: Callable[[str], None]
@@ -114,7 +114,7 @@ class _Contest:
                 self.jobs[name] = loaded.contender.prepare(texts)
 
     def round(self, number: int, shape: Shape) -> Round:
-        """In reverse order every other time, so that no contender always runs on a processor that another has heated."""
+        """Reverse the order every other round, so that no contender always runs on a processor that another has heated."""
         names = list(self.jobs) if number % 2 == 0 else list(reversed(self.jobs))
         dtypes = {self._loaded[name].contender.dtype for name in names}
         peaks = {dtype: matmul_peak(shape, multiplied_in(dtype), best_device()) for dtype in sorted(dtypes)}
@@ -162,7 +162,7 @@ def _timed(job: Callable[[], Values]) -> tuple[float, float, Values]:
 
 
 def _token_lengths(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]:
-    """By transformers itself, truncated as the pipeline does."""
+    """Count tokens with transformers itself, truncated as the pipeline does."""
     ids = tokenizer(texts, truncation=True, max_length=MAX_TOKENS, return_attention_mask=False)["input_ids"]
     return np.array([len(row) for row in ids], dtype=np.int64)
 

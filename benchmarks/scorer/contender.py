@@ -17,11 +17,11 @@ class Name(StrEnum):
     CROSS_ENCODER = "cross-encoder"  # sentence_transformers.CrossEncoder.predict
     OURS = "ours"  # texts in, scores out
     OURS_SHARD = "ours-shard"  # a Parquet file in, Parquet files out, as a worker does it
-    OURS_FORWARD = "ours-forward"  # token ids in, scores out: what the tokenizer and the rest cost is the difference
+    OURS_FORWARD = "ours-forward"  # token ids in, scores out; the difference is the cost of tokenizing and the rest
 
 
 class UnavailableError(Exception):
-    """A contender cannot run on this machine; the message says why. The others continue without it."""
+    """A contender cannot run on this machine, for the reason in the message. The others continue without it."""
 
 
 class Contender(Protocol):
@@ -29,10 +29,10 @@ class Contender(Protocol):
 
     @property
     def dtype(self) -> str:
-        """The number format its matrices are multiplied in."""
+        """The number format in which its matrices are multiplied."""
 
     def prepare(self, texts: list[str]) -> Callable[[], Values]:
-        """What is done before the clock starts; the result is what is timed, and may be called again and again."""
+        """Prepare before the clock starts. The result is timed, and may be called repeatedly."""
 
     def tokens_sent(self) -> int:
         """Tokens that went through the model in the last call, padding included."""

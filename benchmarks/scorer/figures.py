@@ -13,19 +13,19 @@ from benchmarks.scorer.texts import Lengths
 
 @dataclass(frozen=True, kw_only=True)
 class ContenderFigures:
-    rows_per_second: float  # by the median of the rounds
-    ratio: float | None  # to the reference, in the same round: the median; None without a reference
-    ratio_range: tuple[float, float] | None  # the lowest and the highest of the rounds
-    processor_ratio: float | None  # as the ratio, by processor time
+    rows_per_second: float  # from the median of the rounds
+    ratio: float | None  # median over the rounds of the ratio to the reference; None without a reference
+    ratio_range: tuple[float, float] | None  # lowest and highest ratio of the rounds
+    processor_ratio: float | None  # the same by processor time
     waste: float  # share of padding among the tokens that went through the model
-    mfu: float  # useful operations ÷ (median time × the peak that a matmul reached in this run)
+    mfu: float  # useful operations ÷ (median time × peak of a matmul in this run)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFigures:
     contenders: dict[Name, ContenderFigures]
-    peaks: dict[str, float]  # operations a second, by number format
-    end_to_end_share: float | None  # ours from a file to files, or else from texts, as a share of ours from token ids
+    peaks: dict[str, float]  # operations per second, by number format
+    end_to_end_share: float | None  # rate of ours from a file (otherwise from texts), relative to ours from token ids
     end_to_end_processor_share: float | None
 
 
@@ -54,7 +54,7 @@ def figures_of(comparison: Comparison, peaks: dict[str, float]) -> CaseFigures:
 
 
 def best_peaks(comparisons: Iterable[Comparison]) -> dict[str, float]:
-    """Of all rounds with one model: other work on the machine only makes a product slower."""
+    """The highest peak of all rounds with one model, because other work on the machine only makes a matmul slower."""
     peaks: dict[str, float] = {}
     for measured in (measured for comparison in comparisons for measured in comparison.rounds):
         for dtype, peak in measured.peaks.items():
@@ -77,7 +77,7 @@ def _contender_figures(comparison: Comparison, name: Name, peaks: dict[str, floa
 
 
 def _ratios(comparison: Comparison, slower: Name, faster: Name) -> tuple[list[float], list[float]]:
-    """How many times as fast the one was, in each round: by time, by processor time. Empty unless both took part."""
+    """The ratios of two contenders' speeds in each round, by time and by processor time. Empty unless both took part."""
     if not {slower, faster} <= comparison.entrants.keys():
         return [], []
     return (
@@ -96,7 +96,7 @@ _END_TO_END_SHARE = 0.95
 
 
 def targets(kind: Kind, measured: list[tuple[Case, CaseFigures]]) -> list[Target]:
-    """Compare the measurements with the project's targets, for texts as long as FineWeb's."""
+    """Compare the measurements with the project's targets, for texts of the same length as FineWeb's."""
     on_fineweb = [(case, figures) for case, figures in measured if case.lengths is Lengths.FINEWEB]
     return [target for case, figures in on_fineweb for target in _targets_of(kind, case, figures)]
 

@@ -18,11 +18,11 @@ from worker.scoring import SequenceClassifier
 class Loaded:
     contender: Contender
     load_seconds: float
-    parallelism: str | None  # TOKENIZERS_PARALLELISM as its loading left it
+    parallelism: str | None  # TOKENIZERS_PARALLELISM after it was loaded
 
     @contextmanager
     def own_environment(self) -> Iterator[None]:
-        """What a process of its own would find: a pipeline turns the tokenizers' threads off for its whole process."""
+        """Restore the environment that it left: a pipeline turns off the tokenizers' threads for the whole process."""
         with _tokenizers_parallelism(self.parallelism):
             yield
 
@@ -31,11 +31,11 @@ class Loaded:
 class Lineup:
     contenders: dict[Name, Loaded] = field(default_factory=dict)
     unavailable: dict[Name, str] = field(default_factory=dict)  # with the reason
-    scorer: SequenceClassifier | None = None  # ours, where it takes part
+    scorer: SequenceClassifier | None = None  # ours, if it takes part
 
 
 def load_lineup(names: Iterable[Name], model: Path, settings: OurSettings) -> Lineup:
-    """In the order of `Name`. One that cannot run here is noted and left out."""
+    """Load the contenders in the order of `Name`. Those that cannot run here are recorded and left out."""
     lineup = Lineup()
     wanted = set(names)
     for name in (name for name in Name if name in wanted):

@@ -1,4 +1,4 @@
-"""Where and when figures were measured. Figures mean nothing without this. Knows nothing of models."""
+"""Describe where and when figures were measured, because figures mean nothing without it. Knows nothing of models."""
 
 import importlib.metadata
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "sentence-transformers", "dask", "pandas", "pyarrow", "numpy")
-_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")  # of a CPU, as far as they matter to matrices
+_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")  # of a CPU, those that matter for matrices
 
 
 class Kind(StrEnum):
@@ -35,7 +35,7 @@ class Machine:
     cores: int  # that this process may use
     threads: int  # of torch, the same for all contenders
     memory_gib: float
-    load: float  # processes that wanted a core in the minute before: other work on the machine
+    load: float  # load average of the last minute: other work on the machine
     gpu: str  # name, memory, driver, power limit; empty without one
 
 
@@ -59,7 +59,7 @@ def provenance() -> Provenance:
 
 
 def device_slug(machine: Machine) -> str:
-    """For a file's name: `nvidia-h200`, `amd-epyc`."""
+    """A short name for file names, such as `nvidia-h200` or `amd-epyc`."""
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", machine.device.lower())).strip("-")
 
 
@@ -80,7 +80,7 @@ def _machine() -> Machine:
 
 
 def _cpu() -> tuple[str, set[str]]:
-    """Name and flags; the name alone where there is no /proc."""
+    """Name and flags of the CPU; only the name if there is no /proc."""
     try:
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -116,7 +116,7 @@ def _command() -> str:
 
 
 def _output(*command: str) -> str:
-    """Empty where the program is missing or fails."""
+    """The program's output; empty if the program is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -19,7 +19,7 @@ MAX_TOKENS = 512
 
 
 def read_tokenizer(folder: str) -> PreTrainedTokenizerBase:
-    """Only the tokenizer's files need be in the folder. What they say of truncation and padding is dropped."""
+    """Read a tokenizer from a folder with its files. Its settings for truncation and padding are dropped."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     tokenizer.model_max_length = MAX_TOKENS
     tokenizer.backend_tokenizer.no_truncation()
@@ -28,7 +28,7 @@ def read_tokenizer(folder: str) -> PreTrainedTokenizerBase:
 
 
 def save_model(model: Model, folder: Path, *, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """In float32, as such models are published; with one output, as FineWeb-Edu's classifier."""
+    """Create a model in float32, as such models are published, with one output, as FineWeb-Edu's classifier."""
     torch.manual_seed(0)
     config = config_of(model, vocabulary=len(tokenizer))
     config.num_labels = 1
@@ -66,7 +66,7 @@ def _bert(*, layers: int, hidden: int, heads: int, vocabulary: int) -> BertConfi
 
 
 def _make_scores_differ(model: PreTrainedModel) -> None:
-    """A freshly initialised model gives every text the same score. Larger weights make the scores differ."""
+    """Enlarge the weights. A newly initialised model gives all texts nearly the same score."""
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if weights.ndim == 2 and "embeddings" not in name:

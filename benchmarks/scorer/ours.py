@@ -15,13 +15,13 @@ from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName
 from worker.shard.pipelining import prefetched
 
-WINDOW_ROWS = 8_192  # as fleet.spec has it; that module needs more than a bare GPU machine may have
-_TOKENIZER_SECONDS = 0.5  # of work at least, for a steady figure
+WINDOW_ROWS = 8_192  # same as in fleet.spec, whose import needs packages that a bare GPU machine may lack
+_TOKENIZER_SECONDS = 0.5  # work at least this long, for a steady figure
 
 
 @dataclass(frozen=True, kw_only=True)
 class OurSettings:
-    """The worker's options, under their names there."""
+    """The worker's options, with the same names."""
 
     dtype: str = "auto"
     backend: BackendName = "auto"
@@ -31,7 +31,7 @@ class OurSettings:
 
 
 def load_ours(model: Path, settings: OurSettings) -> SequenceClassifier:
-    """Without the parity gate: random weights rank texts by chance, and the benchmark compares all scores itself."""
+    """Load without the parity gate: it does not suit random weights, and the benchmark compares all scores itself."""
     return load_scorer(
         str(model),
         settings.dtype,
@@ -44,7 +44,7 @@ def load_ours(model: Path, settings: OurSettings) -> SequenceClassifier:
 
 
 class Ours:
-    """Texts in, scores out, a window at a time; the next one is tokenised meanwhile."""
+    """Texts in, scores out, one window at a time, while the next one is tokenised."""
 
     def __init__(self, scorer: SequenceClassifier) -> None:
         self.dtype = scorer.dtype
@@ -96,7 +96,7 @@ def _values(scorer: SequenceClassifier, windows: Iterable[EncodedRows]) -> Value
 
 
 def tokens_sent(scorer: SequenceClassifier, windows: Iterable[EncodedRows]) -> int:
-    """By the plan of the batches: counting in the model would be in the way of torch.compile."""
+    """Count tokens from the plan of the batches, because a hook in the model would disturb torch.compile."""
     return sum(_tokens_of_window(scorer, window.tokens.lengths) for window in windows)
 
 
@@ -108,7 +108,7 @@ def _tokens_of_window(scorer: SequenceClassifier, lengths: npt.NDArray[np.int64]
 
 
 def tokenizer_rows_per_core_second(scorer: SequenceClassifier, texts: list[str]) -> float:
-    """By the processor time of all threads, so that neither their number nor other work on the machine counts."""
+    """Measure the processor time of all threads, which does not depend on their number or on other work."""
     column = pa.array(texts)
     rows = 0
     start = time.process_time()

@@ -6,7 +6,9 @@ from benchmarks.scorer.case import Case, Model
 from benchmarks.scorer.contender import Name
 from benchmarks.scorer.texts import Lengths
 
-_ALL = tuple(name for name in Name if name is not Name.OURS_SHARD)  # whose opening and closing a few rows do not hide
+_ALL = tuple(
+    name for name in Name if name is not Name.OURS_SHARD
+)  # opening and closing files would dominate with few rows
 _PLAIN = (Name.REFERENCE, Name.REFERENCE_16BIT, Name.OURS, Name.OURS_FORWARD)
 _SHORT_OF_TIME = (Name.REFERENCE, Name.OURS, Name.OURS_FORWARD)
 _OURS_ALONE = (Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
@@ -16,14 +18,14 @@ _OURS_ALONE = (Name.OURS, Name.OURS_SHARD, Name.OURS_FORWARD)
 class Plan:
     cases: tuple[Case, ...]
     warmup_rows: int
-    other_rows: int  # of a combination that is asked for and not in the plan
+    other_rows: int  # for a combination that the user asks for and that is not in the plan
 
 
 def _case(model: Model, lengths: Lengths, rows: int, repeats: int, contenders: tuple[Name, ...]) -> Case:
     return Case(model=model, lengths=lengths, rows=rows, repeats=repeats, contenders=contenders)
 
 
-# Two slow cores do about two rows of BERT-base a second in float32. Fewer than 768 rows are one batch of the reference.
+# Two slow cores do about two rows of BERT-base per second in float32. Fewer than 768 rows are one batch of the reference.
 CPU = Plan(
     cases=(
         _case(Model.BERT_BASE, Lengths.FINEWEB, 32, 3, _ALL),
@@ -38,7 +40,7 @@ CPU = Plan(
     other_rows=8,
 )
 
-# Beside the reference's few batches, ours runs alone over as many rows as let it sort well and run for seconds.
+# Ours also runs alone, over enough rows to sort well and to run for seconds; the reference would need too long for them.
 GPU = Plan(
     cases=(
         _case(Model.BERT_BASE, Lengths.FINEWEB, 3_072, 3, _ALL),
@@ -70,7 +72,7 @@ def chosen_cases(
     repeats: int = 0,
     only: tuple[Name, ...] = (),
 ) -> list[Case]:
-    """The plan's cases, narrowed; a model that is named is run also over lengths for which the plan has no case of it."""
+    """The selected cases of the plan. A model that the user names runs over all selected lengths, even outside the plan."""
     cases = [
         case for case in plan.cases if (not models or case.model in models) and (not lengths or case.lengths in lengths)
     ]

@@ -1,4 +1,4 @@
-"""The results as tables for a terminal and for Markdown, and as JSON with all that was measured. Knows no models."""
+"""The results as tables for a terminal and for Markdown, and as JSON with all measurements. Knows no models."""
 
 import json
 import sys
@@ -45,11 +45,11 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-_WIDTH = 140  # columns, where the output is no terminal
+_WIDTH = 140  # columns, if the output is not a terminal
 
 
 def write_results(report: Report, folder: Path, *, part: str = "") -> tuple[Path, Path]:
-    """`<date>-<device>.json` and `.md`; `part` names what of the plan was run. A run of the same day is overwritten."""
+    """Write `<date>-<device>.json` and `.md`. `part` names the part of the plan. Overwrites a file of the same day."""
     folder.mkdir(parents=True, exist_ok=True)
     day = report.provenance.date.split()[0]
     stem = "-".join(filter(None, (day, device_slug(report.provenance.machine), part)))

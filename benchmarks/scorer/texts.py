@@ -16,32 +16,32 @@ import numpy.typing as npt
 
 
 class Lengths(StrEnum):
-    """How many tokens the texts have, special tokens not counted."""
+    """The distribution of text lengths in tokens, without special tokens."""
 
     FINEWEB = "fineweb"  # log-normal: mean 698, sigma 1.0
-    FULL = "full"  # 512 or a few more: every text fills the model
-    SHORT = "short"  # log-normal: mean 25, sigma 0.5, about the sentences of SST-2
+    FULL = "full"  # 512 or a few more: every text reaches the model's limit
+    SHORT = "short"  # log-normal: mean 25, sigma 0.5, similar to the sentences of SST-2
 
 
-# FineWeb's sample-10BT has 14.9 million rows and about 10.4 billion tokens: 698 a row. Its quantiles are not
-# published; a sigma of 1.0 is an assumption (0.9 to 1.1 fits what is known), by which two rows in five are truncated.
+# FineWeb's sample-10BT has 14.9 million rows and about 10.4 billion tokens: 698 per row. Its quantiles are not
+# published. A sigma of 1.0 is an assumption (0.9 to 1.1 fits what is known); with it, two rows in five are truncated.
 _MEAN_AND_SIGMA = {Lengths.FINEWEB: (698, 1.0), Lengths.SHORT: (25, 0.5)}
 _FULL = 512
 
 
 def make_texts(lengths: Lengths, rows: int, *, tokenizer: Any, seed: int = 0) -> list[str]:
-    """Runs of real prose, each from its own place, with at least the drawn number of tokens: cut after a whole word."""
+    """Parts of real prose from different places, each with at least the drawn number of tokens, cut after a word."""
     words, tokens_before = _prose(tokenizer)
     rng = np.random.default_rng(seed)
     targets = draw_lengths(lengths, rows, rng)
     starts = rng.integers(len(words), size=rows)
-    twice = [*words, *words]  # a text that reaches the end of the prose goes on at its beginning
+    twice = [*words, *words]  # a text that reaches the end of the prose continues at its beginning
     ends = np.searchsorted(tokens_before, tokens_before[starts] + np.minimum(targets, tokens_before[len(words)]))
     return [" ".join(twice[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def draw_lengths(lengths: Lengths, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """One length from each of `rows` equal slices of the distribution, so that few rows already have its shape."""
+    """One length from each of `rows` equal slices of the distribution, so that even a few rows have its shape."""
     if lengths is Lengths.FULL:
         return np.full(rows, _FULL)
     mean, sigma = _MEAN_AND_SIGMA[lengths]
@@ -52,7 +52,7 @@ def draw_lengths(lengths: Lengths, rows: int, rng: np.random.Generator) -> npt.N
 
 
 def _prose(tokenizer: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The words, and how many tokens come before each, twice around. Words are tokenized alone, as WordPiece does."""
+    """The words, and the number of tokens before each, for the prose twice. Words are tokenized one by one."""
     words = _words()
     different = sorted(set(words))
     ids = tokenizer(different, add_special_tokens=False, return_attention_mask=False)["input_ids"]
@@ -63,7 +63,7 @@ def _prose(tokenizer: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 @cache
 def _words() -> list[str]:
-    """Python's own manual: the language reference that help() shows, and the longer docstrings of its modules."""
+    """Python's own documentation: the language reference that help() shows, and long docstrings of its modules."""
     from pydoc_data.topics import topics
 
     reference = [topics[name] for name in sorted(topics)]
@@ -71,10 +71,10 @@ def _words() -> list[str]:
 
 
 def _docstrings() -> Iterator[str]:
-    """Read and not imported: some modules do things at import."""
+    """Parse the modules without importing them, because some have effects at import."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an old escape in somebody's string is not our user's concern
+            warnings.simplefilter("ignore")  # about old escapes in strings, which do not concern the user
             tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -18,7 +18,7 @@ _ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
 
 
 class OursShard:
-    """Read, tokenise, score, filter, write, hash, stage: what overlaps in a worker overlaps here."""
+    """Read, tokenise, score, filter, write, hash and stage a shard. The steps overlap as in a worker."""
 
     def __init__(self, scorer: SequenceClassifier) -> None:
         try:
@@ -80,7 +80,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
 
 
 class _NoLease:
-    """Nobody else wants the shard."""
+    """A progress that never stops the work."""
 
     def on_batch(self, rows_of_window: int) -> bool:
         return True

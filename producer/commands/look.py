@@ -33,7 +33,8 @@ def status(
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from fleet.workers import list_workers
-    from producer.status import run_status, status_table
+    from producer.status import run_status
+    from producer.status_report import status_table
 
     with open_ledger() as (settings, ledger):
         is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)

@@ -26,7 +26,7 @@ def open_ledger() -> "AbstractContextManager[tuple[Settings, Ledger]]":
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
     """Print a run's status and exit with its code."""
-    from producer.status import status_lines, what_next
+    from producer.status_report import status_lines, what_next
 
     if as_json:
         print_json(status.as_json())

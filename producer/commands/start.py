@@ -83,7 +83,7 @@ def refilter(
         typer.Option("--input", metavar="URI", help="Where the input of that run is. Default: where it was."),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Create the dataset on the Hub public, not private.")
+        bool, typer.Option("--public", help="Create the dataset on the Hub as public. Default: private.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per CPU core.")] = None,
     enqueue_only: Annotated[

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from fleet.counted import counted
 
 _LINES = 20
+_CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"
+_CHECKED_WITH_SOURCE = ", every kept and dropped row against the input"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,3 @@ class Verification:
             f"{self.rows_errored:,} errored"
         )
         yield f"checked  {_CHECKED}" + (_CHECKED_WITH_SOURCE if self.compared_with_source else "")
-
-
-_CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"
-_CHECKED_WITH_SOURCE = ", every kept and dropped row against the input"

@@ -17,7 +17,7 @@ import pytest
 
 from hubserver import HubServer
 from support.fleet import Fleet
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.pages import script_of
 from support.processes import BIN
 
@@ -93,7 +93,7 @@ def test_the_commands_of_the_readme_run(
             "export REDIS_URL=redis://:password@10.0.0.5:6379/0 HF_TOKEN=hf_your_token": exports(
                 REDIS_URL=fleet.redis_url, **faults.environment
             ),
-            "    # from any machine\nproducer status": " --wait\nproducer status",
+            "    # from any machine\nproducer status": f" --wait --scorer {STAND_IN}\nproducer status",
         },
     )
 
@@ -122,6 +122,7 @@ def test_the_commands_of_the_tutorial_run(
         instead={
             "export REDIS_URL=redis://127.0.0.1:6379/0 HF_TOKEN=hf_your_token": exports(REDIS_URL=fleet.redis_url),
             "SHARDSIFT_LEASE_SECONDS=10": "SHARDSIFT_LEASE_SECONDS=2",
+            "--model ./demo-output/classifier": f"--model ./demo-output/classifier --scorer {STAND_IN}",
             "hf://datasets/your-name/": "hf://datasets/ada/",
         },
     )

@@ -118,6 +118,7 @@ def test_every_make_target_of_the_docs_exists() -> None:
 
     assert targets >= {"demo", "test"}
     assert all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+    assert re.search(r"^demo: .*\n\t\$\(BIN\)/producer demo$", makefile, flags=re.MULTILINE)  # which a test below runs
 
 
 @pytest.mark.slow  # it loads torch five times

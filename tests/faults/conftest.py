@@ -1,4 +1,4 @@
-"""A fleet of real processes on a real Redis, with faults to order, and a run cut into many small windows."""
+"""A fleet of real processes on a real Redis, with faults on request, and a run cut into many small windows."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def small_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a run without any fault publishes: path → sha256."""
+    """The files that a run without faults publishes: path → sha256."""
     from support.fleet import new_fleet
 
     folder = tmp_path_factory.mktemp("undisturbed")

@@ -1,4 +1,4 @@
-"""A short storm, and what longer ones have found: the most telling of that in `make test`. The long form is `make faults`."""
+"""A short storm, and regression tests for defects that long storms have found. `make faults` runs a long storm."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ SEED, MOST_SECONDS = 7, 120
 ALL_ROWS = 6 * 24
 
 
-@pytest.mark.timeout(600)  # if a run is stuck, the storm itself says so, and why
+@pytest.mark.timeout(600)  # the storm itself reports a stuck run, with the reason
 @pytest.mark.parametrize("kills_of_each_kind", [1, pytest.param(3, marks=pytest.mark.faults)])
 def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills_of_each_kind: int) -> None:
     plan = CampaignPlan(
@@ -63,7 +63,7 @@ def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
 
 
 @pytest.mark.faults
-def test_a_worker_whose_redis_was_away_as_it_became_ready_reports_the_crash_of_its_child(
+def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of_its_child(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.service.parent:Parent.__init__", "before", "fail next ping")

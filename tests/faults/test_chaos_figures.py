@@ -1,4 +1,4 @@
-"""What the figures of a storm are worth: work done twice and times of recovery are told right, and a seed is a schedule."""
+"""The figures of a storm are right: repeated work, recovery times, and one schedule per seed."""
 
 from itertools import islice
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_worker_between_two_shards_has_nothing_to_recover() -> None:
     )
 
 
-def test_no_recovery_is_calm_while_redis_is_away_or_nobody_sweeps() -> None:
+def test_no_recovery_is_calm_while_redis_is_away_or_no_finalizer_sweeps() -> None:
     events = [claim(9.0, "1-a", worker="w1", parent=10, pid=11), claim(13.0, "2-b", worker="w2", parent=20, pid=21)]
     kill = Fault(kind=Kind.GROUP, at=10, victim="w1", pid=10)
     outage = Fault(kind=Kind.REDIS, at=11, victim="redis", over_at=12)
@@ -87,7 +87,7 @@ def test_no_recovery_is_calm_whose_shard_was_damaged_or_taken_back_by_a_power_lo
     assert not taken_back.is_calm
 
 
-def test_rows_scored_again_are_laid_to_the_attempt_that_lost_them(tmp_path: Path) -> None:
+def test_rows_scored_again_are_attributed_to_the_attempt_that_lost_them(tmp_path: Path) -> None:
     log = tmp_path / "work.log"
     log.write_text("9.1 11 2 aa,bb\n9.2 11 2 cc,dd\n13.1 21 2 cc,dd\n13.2 21 2 ee,ff\n")
     events = [claim(9.0, "1-a", worker="w1", parent=10, pid=11), claim(13.0, "2-b", worker="w2", parent=20, pid=21)]

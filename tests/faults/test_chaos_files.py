@@ -1,4 +1,4 @@
-"""What storms do to files is what they say: a fault that changed nothing would prove nothing."""
+"""The faults of files in a storm really change them: a fault that changed nothing would prove nothing."""
 
 import random
 from pathlib import Path
@@ -39,7 +39,7 @@ def open_shards(shards: Path) -> set[str]:
     return {path.stem for path in shards.glob("*.parquet")}
 
 
-def test_an_input_is_another_for_a_while_and_then_byte_for_byte_what_it_was(shards: Path, tmp_path: Path) -> None:
+def test_an_input_is_replaced_for_a_while_and_then_restored_byte_for_byte(shards: Path, tmp_path: Path) -> None:
     victim = victim_of(shards, tmp_path / "out", Kind.INPUT)
     before = contents(shards)
     names = open_shards(shards)
@@ -99,7 +99,7 @@ def test_inputs_are_replaced_one_at_a_time_and_each_once(shards: Path, tmp_path:
     assert contents(shards) == before
 
 
-def test_no_input_is_replaced_while_that_is_not_allowed_though_a_staged_file_is_damaged(
+def test_no_input_is_replaced_while_that_is_not_allowed_even_if_a_staged_file_is_damaged(
     shards: Path, tmp_path: Path
 ) -> None:
     staged = tmp_path / "out/.shardsift/a-run/staged/data/000_00000.parquet/1-a"

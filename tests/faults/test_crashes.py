@@ -1,4 +1,4 @@
-"""What kills a worker's process takes that process alone: its shard goes on, and a shard that kills all of them is set aside."""
+"""A fault that kills a worker's process affects only that process: its shard continues. A shard that kills all is failed."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ WINDOW_ROWS = 8
 
 
 def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
-    """The same shards, but a text of the third does what it says to the process that scores it."""
+    """The same shards, but one text of the third does what it says to the process that scores it."""
     folder.mkdir()
     for number, file in enumerate(sorted(shards.glob("*.parquet"))):
         rows = pq.read_table(file)
@@ -45,7 +45,7 @@ def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
                 ("exit", "exitcode 3"),
                 ("sys.exit", "exitcode 3"),
                 ("device fault", "device-side assert triggered, by order"),
-                ("runtime error", "a fault that nobody foresaw, by order"),
+                ("runtime error", "an unexpected fault, by order"),
                 ("hang", "exitcode 1"),
                 ("hang locked", "exitcode 1"),
             )
@@ -79,7 +79,7 @@ def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_ot
 
 
 @pytest.mark.faults
-def test_a_failed_shard_is_tried_again_when_asked_and_goes_on_where_it_died(
+def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("fleet.storage.folder:FolderOutput.stage", "before", "kill", times=3)
@@ -98,7 +98,7 @@ def test_a_failed_shard_is_tried_again_when_asked_and_goes_on_where_it_died(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.faults)])
-def test_a_killed_process_loses_at_most_a_window_and_its_shard_goes_on_within_five_seconds(
+def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_five_seconds(
     number: signal.Signals, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(rows_a_batch=4, seconds_a_batch=0.1)
@@ -122,7 +122,7 @@ def test_a_killed_process_loses_at_most_a_window_and_its_shard_goes_on_within_fi
 
 
 def process_start_seconds(runs: FaultRuns) -> float:
-    """What a process of a worker takes to load, here and now."""
+    """The seconds that a worker's process needs to load, on this machine."""
     began = time.monotonic()
     with runs.worker("another") as worker:
         child_of(worker)
@@ -131,10 +131,10 @@ def process_start_seconds(runs: FaultRuns) -> float:
 
 
 @pytest.mark.faults
-def test_a_fresh_process_comes_up_however_long_its_model_takes_to_load(
+def test_a_new_process_starts_however_long_its_model_takes_to_load(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    """Celery by itself kills a process that is not up after four seconds, again and again."""
+    """By default, Celery kills a process that is not up after four seconds, again and again."""
     faults.use_stand_in(load_seconds=6)
     run_id = runs.enqueue()
 
@@ -147,7 +147,7 @@ def test_a_fresh_process_comes_up_however_long_its_model_takes_to_load(
 
 
 @pytest.mark.faults
-def test_a_worker_whose_model_does_not_load_leaves_with_the_reason_and_eats_no_shard(
+def test_a_worker_whose_model_does_not_load_exits_with_the_reason_and_takes_no_shard(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.service.child:_load", "before", "device fault")
@@ -165,7 +165,7 @@ def test_a_worker_whose_model_does_not_load_leaves_with_the_reason_and_eats_no_s
 
 
 @pytest.mark.faults
-def test_after_a_fault_of_the_device_another_process_goes_on(
+def test_after_a_fault_of_the_device_another_process_continues(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "device fault")
@@ -182,7 +182,7 @@ def test_after_a_fault_of_the_device_another_process_goes_on(
 
 
 @pytest.mark.faults
-def test_a_lack_of_memory_is_tried_again_later_and_ends_no_process(
+def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "memory error")

@@ -1,4 +1,4 @@
-"""The finalizer may die, freeze or meet another at any point of publishing: a run is published once, with the same bytes."""
+"""A finalizer may die, freeze or compete with another at any point: a run is published once, with the same bytes."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ RECORD = "fleet.ledger.ledger:Ledger.record_publication"
 
 @dataclass
 class DoneRun:
-    """A run whose shards are all done and that no finalizer saw yet, to be had anew for each test."""
+    """A function that makes a run whose shards are all done and which no finalizer has seen yet."""
 
     runs: FaultRuns
     run_id: str
@@ -96,10 +96,10 @@ def test_a_finalizer_may_die_between_any_two_effects_of_publishing(
 
 
 @pytest.mark.faults
-def test_finalizers_that_die_one_after_another_come_to_an_end(
+def test_finalizers_that_die_one_after_another_still_publish(
     runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
-    """Each moves one file more, then each dies before it can put a document into place."""
+    """Each finalizer dies after it has moved one more file, or before it has written a document."""
     for place in (MOVE, WRITE):
         faults.at(place, "after", "kill", times=2, program="producer")
 
@@ -133,7 +133,7 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
     log.unlink(missing_ok=True)
 
     with runs.finalizer() as zombie:
-        wait_until(faults.fired, description="it is frozen in the midst of publishing")
+        wait_until(faults.fired, description="it is frozen in the middle of publishing")
         with runs.finalizer():
             runs.wait_until_published(run_id)
         manifest = (runs.output / "manifest.parquet").read_bytes()
@@ -148,7 +148,7 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(MOVE, "after"), (WRITE, "before"), (REMOVE_STAGED, "before")])
-def test_a_publication_that_died_midway_is_ended_without_scoring_when_redis_is_lost_too(
+def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redis_is_lost_too(
     place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     faults.at(place, moment, "kill", program="producer")
@@ -165,7 +165,7 @@ def test_a_publication_that_died_midway_is_ended_without_scoring_when_redis_is_l
 
 
 @pytest.mark.faults
-def test_a_shard_whose_staged_file_was_lost_is_done_again_by_itself(
+def test_only_the_shard_whose_staged_file_was_lost_is_done_again(
     runs: FaultRuns, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     lost = next(path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file())

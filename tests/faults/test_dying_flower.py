@@ -1,4 +1,4 @@
-"""Flower is a view: whether it dies, hangs or asks for everything all the time, the work goes on."""
+"""Flower only displays: the work continues if Flower dies, hangs or sends many requests."""
 
 import base64
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 ALL_ROWS = 6 * 24
 
 
-def test_work_goes_on_while_flower_floods_hangs_and_dies(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+def test_work_continues_while_flower_floods_hangs_and_dies(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
     runs.faults.use_stand_in(seconds_a_batch=0.3)
     environment = {**runs.fleet.environment, "SHARDSIFT_FLOWER_AUTH": "me:a-password"}
     run_id = runs.enqueue()

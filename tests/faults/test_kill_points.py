@@ -1,4 +1,4 @@
-"""A process of a worker may die between any two effects of a shard's life: nothing is lost, nothing is there twice."""
+"""A worker's process may die between any two effects of scoring a shard: nothing is lost or duplicated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`producer run`, killed so that it can clean up nothing: within a minute no process of it is left, and no folder."""
+"""`producer run` is killed and cannot clean up: within a minute, none of its processes and folders is left."""
 
 import signal
 import tempfile
@@ -21,7 +21,7 @@ MOMENTS = 10
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Where the run makes its temporary folders. Its path is short: a socket's may have 107 characters."""
+    """The folder for the run's temporary folders. Its path is short, because a socket's path may have 107 characters."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         yield Path(folder)
 

@@ -1,4 +1,4 @@
-"""Messages are hints: tripled, lost, taken by the dead, forged or of another release, they cost no row and no worker."""
+"""Messages are hints: if they are tripled, lost, taken by a dead worker, forged or of another release, no row is lost."""
 
 import json
 import os
@@ -25,14 +25,14 @@ LOG_LIMIT_BYTES = 1_000_000
 
 @pytest.fixture
 def app(runs: FaultRuns) -> Iterator[Celery]:
-    """Somebody who may write to the fleet's Redis."""
-    app = make_app("anybody", Settings(redis_url=runs.fleet.redis_url))
+    """A foreign client that can write to the fleet's Redis."""
+    app = make_app("foreign", Settings(redis_url=runs.fleet.redis_url))
     yield app
     app.close()
 
 
 def taken_out(runs: FaultRuns, run_id: str) -> list[tuple[str, str]]:
-    """The messages of a run's queue, with their lists; the queue is empty then."""
+    """Remove and return the messages of a run's queue, with the names of their lists."""
     client, lists = runs.fleet.ledger.redis, queue_lists(runs.fleet.ledger.spec(run_id).queue)
     messages = [(name, str(message)) for name in lists for message in client.lrange(name, 0, -1)]
     client.delete(*lists)
@@ -96,10 +96,10 @@ def test_lost_messages_are_sent_again(runs: FaultRuns, undisturbed: dict[str, st
 
 
 @pytest.mark.faults
-def test_a_message_that_a_frozen_worker_took_to_its_grave_is_sent_again(
+def test_a_message_that_a_frozen_worker_took_before_it_died_is_sent_again(
     runs: FaultRuns, undisturbed: dict[str, str]
 ) -> None:
-    """Redis hands a message to a worker that waits in BRPOP; if that never reads it, plain Celery has lost it."""
+    """Redis hands a message to a worker that waits in BRPOP. If the worker never reads it, plain Celery has lost it."""
     run_id = runs.enqueue()
     client, queue = runs.fleet.ledger.redis, runs.fleet.ledger.spec(run_id).queue
     messages = taken_out(runs, run_id)
@@ -121,7 +121,7 @@ def test_a_message_that_a_frozen_worker_took_to_its_grave_is_sent_again(
 
 
 def frozen_in_brpop(runs: FaultRuns, worker: Child) -> bool:
-    """Redis lets a client wait for a second at a time; between two of them it would take nothing."""
+    """Wait until the worker blocks in BRPOP. It does so for a second at a time, and takes no message in between."""
     os.kill(worker.pid, signal.SIGSTOP)
     waiting = [client for client in runs.fleet.ledger.redis.client_list() if "b" in client["flags"]]
     if waiting and min(int(client["idle"]) for client in waiting) == 0:
@@ -131,7 +131,7 @@ def frozen_in_brpop(runs: FaultRuns, worker: Child) -> bool:
 
 
 def forged(app: Celery, runs: FaultRuns, run_id: str) -> dict[str, dict[str, Any]]:
-    """Arguments of `send_task` for messages that no part of ours would send."""
+    """Arguments of `send_task` for messages that the fleet itself never sends."""
     right = {"version": 1, "run_id": run_id, "shard": "000_00000"}
     return {
         "unknown field": {"kwargs": right | {"path": "/etc/passwd"}},
@@ -189,7 +189,7 @@ def send_forged(runs: FaultRuns, app: Celery, name: str, arguments: dict[str, An
 
 
 @pytest.mark.faults
-def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_goes_on(
+def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues(
     runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()

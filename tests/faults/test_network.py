@@ -1,4 +1,4 @@
-"""The way to Redis may be cut, go silent or be long, for a worker, a producer or the finalizer: the run goes on."""
+"""The connection to Redis may be cut, silent or slow, for a worker, a producer or the finalizer: the run continues."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def fleet(fleet: Fleet, server: RedisServer) -> Fleet:
-    """Without a proxy between."""
+    """The ledger, connected without the proxy."""
     return moved(fleet, server.url)
 
 
@@ -85,7 +85,7 @@ def test_a_finalizer_whose_connections_are_cut_every_second_publishes(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("requests", [0, 6, 12])
-def test_a_producer_that_is_cut_off_says_so_in_a_line_and_does_the_rest_when_it_is_called_again(
+def test_a_producer_that_is_cut_off_says_so_in_one_line_and_finishes_when_it_is_run_again(
     requests: int, runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way
@@ -124,7 +124,7 @@ def test_three_hundred_milliseconds_to_redis_cost_no_lease(
 
 
 @pytest.mark.slow
-def test_a_worker_whose_connections_went_silent_goes_on_and_takes_other_shards_soon(
+def test_a_worker_whose_connections_went_silent_continues_and_takes_other_shards_soon(
     runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way

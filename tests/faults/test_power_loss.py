@@ -1,4 +1,4 @@
-"""The power of Redis fails, and its disk has lost the last writes or is as old as its last copy. Long form: `make power-loss`."""
+"""Redis loses power, and its disk lacks the last writes or is as old as its last copy. `make power-loss` runs many trials."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def client(server: RedisServer) -> Iterator[redis.Redis]:
 
 
 @pytest.mark.faults
-def test_runs_during_which_the_power_of_redis_fails_are_published_whole(tmp_path: Path) -> None:
+def test_runs_in_which_redis_loses_power_are_published_whole(tmp_path: Path) -> None:
     figures = power_losses(tmp_path, seed=SEED, count=TRIALS, arenas=1)
 
     assert figures.broken == []
@@ -39,7 +39,7 @@ def test_runs_during_which_the_power_of_redis_fails_are_published_whole(tmp_path
 
 
 @pytest.mark.parametrize("cut", [1, 40, 1_000_000], ids=["a-byte", "a-command", "all"])
-def test_redis_starts_after_its_log_was_cut_in_the_midst_of_a_transaction_and_has_none_of_it(
+def test_redis_starts_after_its_log_was_cut_inside_a_transaction_and_has_none_of_it(
     cut: int, server: RedisServer, client: redis.Redis
 ) -> None:
     client.set("before", 1)
@@ -60,7 +60,7 @@ def test_redis_starts_after_its_log_was_cut_in_the_midst_of_a_transaction_and_ha
     assert client.get("before") == (None if cut > whole else "1")
 
 
-def test_a_failure_takes_away_what_was_written_last_and_nothing_else(
+def test_a_failure_removes_the_latest_writes_and_nothing_else(
     server: RedisServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     disk = Disk(server, tmp_path / "copies")

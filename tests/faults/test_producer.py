@@ -1,4 +1,4 @@
-"""A producer may die, be called twice or be contradicted while a fleet is at work: nothing partial is ever published."""
+"""A producer may die, run twice or be contradicted while a fleet works: nothing partial is ever published."""
 
 import json
 import os
@@ -71,10 +71,10 @@ def test_a_producer_may_die_between_any_two_effects_of_enqueue(
 
 
 @pytest.mark.faults
-def test_of_a_run_that_was_enqueued_by_half_nothing_is_published_until_the_same_command_ends(
+def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
     faults: Faults, runs: FaultRuns, tmp_path: Path
 ) -> None:
-    """The ledger takes 200 shards at once: of 203, a producer that dies between leaves 3 out."""
+    """The ledger takes 200 shards per call: of 203 shards, a producer that dies between two calls leaves 3 out."""
     runs.shards = tmp_path / "many"
     write_shards(runs.shards, shards=203, rows=1, seed=4)
     faults.use_stand_in(seconds_a_batch=0)
@@ -101,7 +101,7 @@ def test_of_a_run_that_was_enqueued_by_half_nothing_is_published_until_the_same_
 
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
-def test_what_is_done_is_not_scored_again_when_the_producer_that_takes_it_over_dies_or_dawdles(
+def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_dies_or_is_slow(
     fault: str, faults: Faults, runs: FaultRuns, undisturbed: dict[str, str]
 ) -> None:
     sane = faults.environment
@@ -129,7 +129,7 @@ def test_what_is_done_is_not_scored_again_when_the_producer_that_takes_it_over_d
 
 
 def sweeps(runs: FaultRuns, run_id: str) -> int:
-    """When the last one was."""
+    """The time of the last publication."""
     return int(runs.fleet.ledger.redis.hget(f"shardsift:run:{run_id}", "looked_ms") or 0)
 
 
@@ -158,7 +158,7 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("taken_up_by", ["enqueue", "retry"])
-def test_a_run_that_was_cancelled_midway_is_taken_up_where_it_stopped(
+def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
     taken_up_by: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.6)

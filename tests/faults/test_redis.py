@@ -1,4 +1,4 @@
-"""Redis may die, lose everything, fill up, turn read-only, freeze or change its password: the run goes on, or is taken up."""
+"""Redis may die, lose everything, fill up, become read-only, freeze or change its password: the run continues or resumes."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fleet(fleet: Fleet, server: RedisServer) -> Fleet:
 
 @pytest.fixture
 def faults(faults: Faults) -> Faults:
-    """A shard takes longer than it takes to make trouble."""
+    """Scoring is slow, so that a fault always hits a shard in progress."""
     faults.use_stand_in(seconds_a_batch=0.15)
     return faults
 
@@ -39,7 +39,7 @@ def kept_receipts(runs: FaultRuns, run_id: str) -> int:
 
 
 def wait_until_idle(runs: FaultRuns) -> None:
-    """Every task that a worker took has ended."""
+    """Whether every task that a worker took has ended."""
 
     def ended() -> bool:
         text = "".join(runs.fleet.log(name).read_text() for name in ("w1", "w2"))
@@ -50,7 +50,7 @@ def wait_until_idle(runs: FaultRuns) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seconds_down", [0.0, 3.0], ids=["at-once", "longer-than-a-lease"])
-def test_shards_go_on_while_redis_is_killed_and_started_again_and_nothing_is_scored_twice(
+def test_shards_continue_while_redis_is_killed_and_restarted_and_nothing_is_scored_twice(
     seconds_down: float, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
@@ -92,7 +92,7 @@ def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon
 
 
 @pytest.mark.parametrize("loss", ["flushed", pytest.param("no-persistence", marks=pytest.mark.faults)])
-def test_after_a_total_loss_of_redis_the_same_enqueue_scores_nothing_again_whose_receipt_was_kept(
+def test_after_a_total_loss_of_redis_the_same_enqueue_scores_no_shard_again_that_has_a_receipt(
     loss: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
@@ -157,7 +157,7 @@ def test_a_published_run_is_not_published_again_after_a_total_loss(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("trouble", ["full", "replica", "password"])
-def test_a_redis_that_takes_nothing_for_a_while_costs_no_row_and_no_worker(
+def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
     trouble: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
@@ -193,7 +193,7 @@ def test_a_redis_that_takes_nothing_for_a_while_costs_no_row_and_no_worker(
 
 
 @pytest.mark.faults
-def test_nobody_loses_a_shard_to_a_redis_that_was_frozen_for_longer_than_a_lease(
+def test_no_worker_loses_its_shard_if_redis_is_frozen_for_longer_than_a_lease(
     runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     runs.faults.use_stand_in(seconds_a_batch=1.2)
@@ -212,7 +212,7 @@ def test_nobody_loses_a_shard_to_a_redis_that_was_frozen_for_longer_than_a_lease
 
 
 @pytest.mark.faults
-def test_scores_without_room_in_redis_go_beside_the_output_and_save_a_killed_workers_work(
+def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_killed_workers_work(
     runs: FaultRuns, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()

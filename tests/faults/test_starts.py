@@ -1,4 +1,4 @@
-"""The start of a worker: told to leave or killed at any step of it, nothing stays; and no shard is taken before it is over."""
+"""A worker that is stopped or killed at any step of its start leaves nothing behind, and takes no shard before it is ready."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ MOMENTS = 20
 
 
 def the_worker(runs: FaultRuns) -> WorkerState | None:
-    """What the only worker says of itself."""
+    """The announcement of the only worker."""
     return next(iter(list_workers(runs.fleet.ledger.redis)), None)
 
 
@@ -59,7 +59,7 @@ def held_messages(runs: FaultRuns) -> int:
     "step",
     [pytest.param(step, marks=() if step in EVERY_DAY else pytest.mark.faults, id="-".join(step)) for step in STEPS],
 )
-def test_a_worker_told_to_leave_at_a_step_of_its_start_is_gone_in_time_with_its_child(
+def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
     step: tuple[str, str], runs: FaultRuns, faults: Faults
 ) -> None:
     faults.use_stand_in(load_seconds=3 if step[0].startswith("worker.service.child") else 60)
@@ -91,7 +91,7 @@ def test_a_worker_ended_at_any_moment_of_its_start_leaves_no_process(
             wait_until_gone(faults)
 
 
-def test_a_child_that_starts_ends_with_its_killed_parent(runs: FaultRuns, faults: Faults) -> None:
+def test_a_starting_child_ends_with_its_killed_parent(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(load_seconds=60)
     faults.at(*CHILD_SPAWNED, "kill")
 
@@ -119,7 +119,7 @@ def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(runs: Fa
 
 
 def hold_nothing_until_loaded(runs: FaultRuns, *, times: int) -> None:
-    """Look until the log tells of so many loaded models: what is held before that was taken too early."""
+    """Watch until the log reports this many loaded models. A claim before that was made too early."""
     log = runs.fleet.log("w1")
 
     def is_loaded() -> bool:
@@ -131,7 +131,7 @@ def hold_nothing_until_loaded(runs: FaultRuns, *, times: int) -> None:
     wait_until(is_loaded, description="the model is loaded")
 
 
-def test_a_worker_says_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_announces_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(load_seconds=1)
     runs.enqueue()
 
@@ -154,7 +154,7 @@ def test_a_worker_says_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None
     assert busy.queue.startswith("score.stand-in.tiny-bert.")
 
 
-def test_a_worker_that_began_on_a_gpu_leaves_when_it_is_gone(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_that_started_on_a_gpu_exits_when_the_gpu_is_gone(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(seconds_a_batch=0.2)
     faults.set_device("cuda")
     run_id = runs.enqueue()
@@ -172,16 +172,16 @@ def test_a_worker_that_began_on_a_gpu_leaves_when_it_is_gone(runs: FaultRuns, fa
 
 
 @pytest.mark.faults
-def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_other_weights(
+def test_a_worker_whose_model_folder_was_changed_exits_before_it_scores_with_other_weights(
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """The real model: it is loaded a second time after its process was killed."""
+    """Uses the real model, which is loaded a second time after its process was killed."""
     model, log = Path(shutil.copytree(tiny_model, tmp_path / "model")), fleet.log("w1")
     options = ("--input", shards, "--model", model, "--output", tmp_path / "out", "--dtype", "float32", "--keep-all")
 
     with fleet.worker(model, environment={"SHARDSIFT_DTYPE": "float32"}) as worker:
         wait_until(lambda: "is ready" in log.read_text(), description="the model is loaded", seconds=120)
-        worker.send_signal(signal.SIGSTOP)  # its child is idle, and no message reaches it
+        worker.send_signal(signal.SIGSTOP)  # its child is idle and gets no message
         run_id = fleet.producer("enqueue", *options).stdout.strip()
         negate_weights(model)
         child_of(worker).kill()
@@ -198,7 +198,7 @@ def test_a_worker_whose_model_folder_was_changed_leaves_before_it_scores_by_othe
 
 
 @pytest.mark.faults
-def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_leaves(
+def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_exits(
     fleet: Fleet, tiny_model: Path, tmp_path: Path
 ) -> None:
     model, faults = Path(shutil.copytree(tiny_model, tmp_path / "model")), Faults(tmp_path / "faults")
@@ -222,7 +222,7 @@ def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_leaves(
 
 
 def negate_weights(model: Path) -> None:
-    """A model that can be loaded as well as before, with other scores."""
+    """Change the model so that it still loads, but gives other scores."""
     from safetensors.torch import load_file, save_file
 
     weights = model / "model.safetensors"
@@ -241,7 +241,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, 
     assert faults.fired() in (5, 6)
 
 
-def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
+def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
     faults.at("fleet.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
@@ -253,7 +253,7 @@ def test_whatever_goes_wrong_at_the_start_ends_the_worker_with_one_line(runs: Fa
     )
 
 
-def test_a_worker_imports_nothing_from_the_folder_in_which_it_is_started(runs: FaultRuns, tmp_path: Path) -> None:
+def test_a_worker_imports_nothing_from_the_current_folder(runs: FaultRuns, tmp_path: Path) -> None:
     run_id = runs.enqueue()
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -1,8 +1,9 @@
-"""What `producer status` says while workers come, load, die and leave."""
+"""The output of `producer status` while workers start, load, die and exit."""
 
 import pytest
 
-from producer.status import run_status, what_next
+from producer.status import run_status
+from producer.status_report import what_next
 from support.disturbed_runs import FaultRuns, child_of
 from support.orders import Faults
 from support.waiting import wait_until

@@ -1,4 +1,4 @@
-"""A worker that is told to leave is gone in ten seconds, has lost at most a batch, and its attempt counts as nothing."""
+"""A worker that is told to stop exits within ten seconds and loses at most a batch. Its attempt does not count."""
 
 import http.server
 import json
@@ -33,12 +33,12 @@ def terminate_group(worker: Child) -> None:
 
 
 def interrupt_group(worker: Child) -> None:
-    """Ctrl-C in a shell."""
+    """Send the signals of Ctrl-C in a shell."""
     os.killpg(worker.pid, signal.SIGINT)
 
 
 def gone_in_time(worker: Child, end: Callable[[Child], None]) -> float:
-    """Seconds until the worker and all of its children are gone."""
+    """The seconds until the worker and all of its children are gone."""
     children = psutil.Process(worker.pid).children(recursive=True)
     began = time.monotonic()
     end(worker)
@@ -49,13 +49,13 @@ def gone_in_time(worker: Child, end: Callable[[Child], None]) -> float:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """A zombie is dead; who should bury it is the machine's init."""
+    """Whether a process runs. A zombie is dead; reaping it is the task of the machine's init."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 @contextmanager
 def metadata_service(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """A cloud's, on this machine; yields its address."""
+    """A cloud's metadata service, on this machine. Yields its address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -83,12 +83,12 @@ def metadata_service(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
 
 
 def watched(address: str) -> dict[str, str]:
-    """The settings of a worker that asks this metadata service."""
+    """The settings of a worker that polls this metadata service."""
     return {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": address}
 
 
 def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
-    """What it answers when the machine has so many seconds left."""
+    """The answer of the service when the machine stops in this many seconds."""
     end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
     return {"/latest/meta-data/spot/instance-action": (200, json.dumps({"action": "terminate", "time": end}))}
 
@@ -96,7 +96,7 @@ def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
 @pytest.mark.parametrize(
     "end", [terminate_group, *(pytest.param(end, marks=pytest.mark.faults) for end in (terminate, interrupt_group))]
 )
-def test_a_worker_told_to_leave_loses_at_most_a_batch(
+def test_a_worker_told_to_stop_loses_at_most_a_batch(
     end: Callable[[Child], None], runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
@@ -117,10 +117,10 @@ def test_a_worker_told_to_leave_loses_at_most_a_batch(
     assert {line["attempt"] for line in runs.manifest()} == {1}
 
 
-def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_stays(
+def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_keeps_running(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    """A worker that ended would be started again by its supervisor, and would take a shard each time."""
+    """If the worker exited, its supervisor would restart it, and it would take a shard each time."""
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     answers: dict[str, tuple[int, str]] = {}
     run_id = runs.enqueue()
@@ -145,7 +145,7 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_st
 
 
 @pytest.mark.faults
-def test_a_spot_notice_while_the_model_loads_ends_the_loading(runs: FaultRuns, faults: Faults) -> None:
+def test_a_spot_notice_ends_the_loading_of_a_model(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(load_seconds=60)
     run_id = runs.enqueue()
 
@@ -183,7 +183,7 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
 
 
 @pytest.mark.faults
-def test_a_worker_whose_process_cannot_even_listen_is_killed_in_time(
+def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
@@ -200,7 +200,7 @@ def test_a_worker_whose_process_cannot_even_listen_is_killed_in_time(
 
 
 @pytest.mark.faults
-def test_a_worker_told_to_leave_while_its_model_loads_is_gone_at_once(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_told_to_stop_while_its_model_loads_exits_at_once(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(load_seconds=60)
     run_id = runs.enqueue()
 
@@ -233,12 +233,12 @@ def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goe
 @pytest.mark.faults
 @pytest.mark.skipif(
     subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
-    reason="this machine lets nobody make a PID namespace",
+    reason="this machine does not allow PID namespaces",
 )
 def test_a_container_that_is_stopped_gives_its_shard_back(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    """As `docker stop` does it to a container without an init: SIGTERM to its process 1, which is the worker."""
+    """Like `docker stop` with a container without an init: SIGTERM to process 1, which is the worker."""
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     run_id = runs.enqueue()
 

@@ -1,4 +1,4 @@
-"""A worker's log: what a person needs, once."""
+"""A worker's log has what a person needs, once."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.waiting import wait_until
 
 
 @pytest.mark.faults
-def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_no_noise(
+def test_an_unexpected_error_and_a_killed_process_are_logged_once_and_celery_adds_no_noise(
     runs: FaultRuns, faults: Faults
 ) -> None:
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "runtime error")
@@ -42,7 +42,7 @@ def test_an_unforeseen_error_and_a_killed_process_are_told_once_and_celery_adds_
 
 
 @pytest.mark.faults
-def test_loading_a_real_model_adds_no_lines_of_its_libraries(fleet: Fleet, tiny_model: Path) -> None:
+def test_loading_a_real_model_logs_no_lines_of_its_libraries(fleet: Fleet, tiny_model: Path) -> None:
     log = fleet.log("w1")
 
     with fleet.worker(tiny_model):

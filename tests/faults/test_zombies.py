@@ -1,4 +1,4 @@
-"""A worker that was given up for dead and comes back, or whose clock is wrong, does no harm; what the dead left is removed."""
+"""A worker that comes back after its lease expired, or whose clock is wrong, does no harm. Leftovers of killed workers go."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def frozen_shard(runs: FaultRuns, run_id: str) -> str:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (RECEIPT, "after"), (COMPLETE, "before")])
-def test_a_worker_that_comes_back_when_another_has_done_its_shard_drops_what_it_made_and_goes_on(
+def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_and_continues(
     place: str, moment: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
@@ -83,7 +83,7 @@ def test_a_worker_that_comes_back_when_another_has_done_its_shard_drops_what_it_
 
 
 @pytest.mark.faults
-def test_a_frozen_worker_whose_shard_nobody_took_goes_on_with_it(
+def test_a_frozen_worker_continues_with_a_shard_that_no_other_worker_took(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.2)
@@ -102,10 +102,10 @@ def test_a_frozen_worker_whose_shard_nobody_took_goes_on_with_it(
 
 
 @pytest.mark.faults
-def test_a_worker_that_was_frozen_thrice_over_one_shard_does_it_all_the_same(
+def test_a_worker_that_was_frozen_three_times_during_a_shard_still_finishes_it(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
-    """A machine that is paused now and then, and nobody else there: leases that ran out are no crashes then."""
+    """A machine that is paused now and then, without other workers: its expired leases are not crashes."""
     faults.use_stand_in(seconds_a_batch=0.5)
     run_id = runs.enqueue()
 
@@ -122,7 +122,7 @@ def test_a_worker_that_was_frozen_thrice_over_one_shard_does_it_all_the_same(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_nobody(
+def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(
     minutes: int, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.15)
@@ -143,7 +143,7 @@ def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_nobody(
 
 
 @pytest.mark.faults
-def test_what_a_killed_worker_was_writing_is_removed_by_the_next_one(
+def test_files_that_a_killed_worker_was_writing_are_removed_by_the_next_one(
     runs: FaultRuns, faults: Faults, tmp_path: Path
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.3)

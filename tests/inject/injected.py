@@ -1,4 +1,4 @@
-"""Put faults into a process of the product: a kill before or after an effect, a wrong clock."""
+"""Inject faults into a process of the product: a kill before or after an effect, or a wrong clock."""
 
 import ctypes
 import importlib
@@ -37,25 +37,25 @@ def _note_nothing(what: str, **fields: Any) -> None:
 
 
 def _set_clock(offset_seconds: float) -> None:
-    """As if this machine's clock were wrong; monotonic time is right on every machine."""
+    """Make this machine's clock wrong. Monotonic time is right on every machine."""
     real = time.time
     time.time = lambda: real() + offset_seconds  # type: ignore[assignment]
 
 
 def _cut_windows(rows: int) -> None:
-    """In runs that this process enqueues: no option of the command line says it, for it is no user's concern."""
+    """Set the window size of runs that this process enqueues. Users cannot set it, so there is no option for it."""
     from fleet.spec import RunSpec
 
     RunSpec.__init__.__kwdefaults__["window_rows"] = rows
 
 
 def stand_in_orders() -> tuple[dict[str, Any], Action]:
-    """How the stand-in is to score, and what to do when it is loaded."""
+    """Options of the stand-in, and what to do when it is loaded."""
     return _STAND_IN["options"], _STAND_IN["on_load"]
 
 
 def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> None:
-    """`at` is `module:Class.method` or `module:function`; each firing uses up a ticket, over all processes."""
+    """`at` is `module:Class.method` or `module:function`. Each firing uses up a ticket, which all processes share."""
 
     def is_due() -> bool:
         return Path(sys.argv[0]).name == program and _take_ticket(tickets)
@@ -93,23 +93,23 @@ def _kill() -> None:
 
 
 def _kill_worker() -> None:
-    """Parent and child: as if the machine had vanished."""
+    """Kill parent and child, as if the machine were gone."""
     os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _terminate_worker() -> None:
-    """The parent, by itself or by its child."""
+    """Send SIGTERM to the parent, from the parent itself or from its child."""
     os.kill(int(os.environ.get("SHARDSIFT_WORKER_PID", os.getpid())), signal.SIGTERM)
 
 
 def _freeze() -> None:
-    """Until somebody sends SIGCONT."""
+    """Stop this process until it gets SIGCONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _freeze_worker() -> None:
-    """Parent and child, until somebody sends SIGCONT."""
+    """Stop parent and child until they get SIGCONT."""
     os.kill(os.getppid(), signal.SIGSTOP)
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -137,14 +137,14 @@ def _raise_device_fault() -> None:
 
 
 def _lose_answer() -> None:
-    """After a call of the ledger's: Redis did what it was told, and went away before it could say so."""
+    """Use it after a call of the ledger: Redis executed the call, but its answer was lost."""
     import redis
 
     raise redis.ConnectionError("the answer is lost, by order")
 
 
 def _fail_next_ping() -> None:
-    """As if Redis were away when it is asked for the next time."""
+    """Make the next ping fail, as if Redis were away."""
     import redis
 
     real = redis.Redis.ping
@@ -157,11 +157,11 @@ def _fail_next_ping() -> None:
 
 
 def _raise_runtime_error() -> None:
-    raise RuntimeError("a fault that nobody foresaw, by order")
+    raise RuntimeError("an unexpected fault, by order")
 
 
 def _raise_signed_error() -> None:
-    """As the Hub's and the buckets' clients put whole addresses into their errors."""
+    """Raise an error with a signed URL, as clients of the Hub and of buckets do."""
     try:
         raise OSError("403 Forbidden for url: https://b.s3.amazonaws.com/f?X-Amz-Signature=s1gnature-of-an-address")
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Note what a process does to the ledger and to outputs: a line of JSON for each effect, in a file that all share.
+"""Record what a process does to the ledger and to outputs: a line of JSON for each effect, in a file that all share.
 
-A line is written right after its effect: a process that is killed between the two leaves an effect without a line, never a
+A line is written right after its effect. A process that is killed in between leaves an effect without a line, but never a
 line without an effect.
 """
 
@@ -20,7 +20,7 @@ Note = Callable[..., None]
 
 
 def note_events(log: Path) -> Note:
-    """From here on, note claims, their ends, what became due, and publications. Returns what notes something more."""
+    """Start to record claims, their ends, due shards and publications. Returns a function that records another event."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(what: str, **fields: Any) -> None:
@@ -43,7 +43,7 @@ def note_events(log: Path) -> Note:
 
 
 def _before(at: str, method: str, look: Callable[..., None]) -> None:
-    """Have `look` see the arguments of each call."""
+    """Call `look` with the arguments of each call."""
 
     def looked_at(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         look(*args, **kwargs)
@@ -53,7 +53,7 @@ def _before(at: str, method: str, look: Callable[..., None]) -> None:
 
 
 def _after(at: str, method: str, look: Callable[..., None]) -> None:
-    """Have `look` see the result and the arguments of each call that returns."""
+    """Call `look` with the result and the arguments of each call that returns."""
 
     def looked_at(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = real(*args, **kwargs)
@@ -71,7 +71,7 @@ def _put_around(at: str, method: str, wrapper: Callable[..., Any]) -> None:
 
 
 def _note_claim(note: Note, claim: Any, run_id: str, shard: str, owner: str) -> None:
-    if hasattr(claim, "token"):  # a Refusal has none
+    if hasattr(claim, "token"):  # a Refusal has no token
         note("claim", run=run_id, shard=shard, token=claim.token, owner=owner)
 
 

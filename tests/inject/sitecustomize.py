@@ -1,12 +1,12 @@
-"""Python itself runs this at the start of every process whose PYTHONPATH has this folder: faults are put in by order.
+"""Inject faults as ordered. Python runs this file at the start of every process with this folder in its PYTHONPATH.
 
-`support.orders.Faults` writes the orders. Nothing of the product knows of them.
+`support.orders.Faults` writes the orders. The product does not know of them.
 """
 
 import os
 import sys
 
-_IS_A_HELPER = any("semaphore_tracker" in argument for argument in sys.orig_argv)  # of billiard's: nothing of ours
+_IS_A_HELPER = any("semaphore_tracker" in argument for argument in sys.orig_argv)  # a helper process of billiard
 
 if (orders := os.environ.get("SHARDSIFT_TEST_FAULTS")) and not _IS_A_HELPER:
     from injected import install

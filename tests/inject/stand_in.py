@@ -1,7 +1,7 @@
-"""A scorer without a model: the scores of a text are its checksum's, always; each batch takes a set time.
+"""A scorer without a model: the score of a text comes from its checksum, and each batch takes a fixed time.
 
-For runs into which thousands of faults are put. It does all that the real scorer does towards a worker: batches, being
-ended between two of them, going on where it was ended. It also notes each batch, so that work done twice can be counted.
+For runs with thousands of injected faults. Towards a worker it behaves like the real scorer: it scores in batches, can stop
+between two of them, and continues where it stopped. It also records each batch, so that repeated work can be counted.
 """
 
 import os
@@ -18,7 +18,7 @@ from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokens import Tokens
 
-POISON = "POISON:"  # a text that begins so does what it says, with an action of `injected`
+POISON = "POISON:"  # a text with this prefix runs an action of `injected`
 
 
 class StandInScorer:
@@ -29,7 +29,7 @@ class StandInScorer:
         self._seconds_a_batch = seconds_a_batch
 
     def encode(self, texts: Texts, place: Place) -> EncodedRows:
-        """A text's tokens are its bytes."""
+        """Use the bytes of a text as its tokens."""
         column = plain_texts(texts)
         present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         contents = [text.encode() for text in column.drop_null().to_pylist()]
@@ -59,7 +59,7 @@ class StandInScorer:
         return scores if earlier is None else scores.filled_from(earlier)
 
     def _line(self, tokens: Tokens, batch: npt.NDArray[np.int64]) -> bytes:
-        """When, who, how many rows, and the checksum of each text, so that a text that is scored twice shows."""
+        """Record the time, the process, the number of rows and the checksum of each text, to find texts scored twice."""
         checksums = ",".join(f"{zlib.crc32(_content(tokens, text)):x}" for text in batch)
         return f"{time.time():.4f} {os.getpid()} {len(batch)} {checksums}\n".encode()
 

@@ -1,4 +1,4 @@
-"""The stand-in scorer as a kind, `--scorer stand-in`, found as a user's own is: `stand_in-1.0.dist-info` is beside this file."""
+"""The stand-in scorer as a kind, `--scorer stand-in`. It is found like a user's own, by `stand_in-1.0.dist-info` here."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ from fleet.sequence_classifier import resolve_classifier
 
 
 def load_stand_in(_model: Model, settings: Any) -> Any:
-    """By the orders of this process; see `support.orders.Faults.use_stand_in`."""
+    """Load it with the options of this process; see `support.orders.Faults.use_stand_in`."""
     from injected import stand_in_orders
     from stand_in import StandInScorer
 

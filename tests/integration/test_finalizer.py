@@ -39,7 +39,8 @@ from producer.finalizer.sweep import Sweeper
 from producer.local.processes import Child, running
 from producer.local.redis_server import embedded_redis, find_redis_server
 from producer.progress import progress_line
-from producer.status import ExitCode, run_status, what_next
+from producer.status import ExitCode, run_status
+from producer.status_report import what_next
 from support.outputs import Published
 from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec
 from support.waiting import wait_until

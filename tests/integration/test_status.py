@@ -12,7 +12,8 @@ from fleet.storage.folder import FolderOutput
 from fleet.workers import WorkerState, announce
 from producer.finalizer.publish import finalize_run
 from producer.progress import progress_line
-from producer.status import ExitCode, RunStatus, looked_at, run_status, status_lines, what_next
+from producer.status import ExitCode, RunStatus, looked_at, run_status
+from producer.status_report import status_lines, what_next
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")

@@ -1,1 +1,1 @@
-"""What tests share: real Redis, real processes, real small models. No assertion lives here."""
+"""Helpers that tests share: real Redis, real processes, real small models. Tests make their own assertions."""

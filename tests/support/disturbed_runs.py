@@ -1,4 +1,4 @@
-"""A run that faults are put into, and what must hold of it afterwards whatever they were."""
+"""A run with injected faults, and the checks that must pass afterwards, whatever the faults were."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -24,7 +24,7 @@ WINDOW_ROWS = 8
 
 @dataclass
 class FaultRuns:
-    """One run over `shards` into `output`, on `fleet`, whose workers have `faults`."""
+    """One run over `shards` into `output` on `fleet`, whose workers have `faults`."""
 
     fleet: Fleet
     faults: Faults
@@ -34,7 +34,7 @@ class FaultRuns:
     lease_seconds: float = 2.0
 
     def enqueue(self) -> str:
-        """Enqueue the run, or enqueue it again; returns its id."""
+        """Enqueue the run, perhaps again. Returns its id."""
         app = make_app("test", self._settings)
         try:
             return enqueue(self._plan(), self.fleet.ledger, app, resend_seconds=1).run_id
@@ -45,7 +45,7 @@ class FaultRuns:
         return self.fleet.worker(self.model, name=name, environment=self.environment | environment)
 
     def worker_in_a_container(self) -> AbstractContextManager[Child]:
-        """A worker that is process 1 of a PID namespace, with a /proc of its own."""
+        """A worker that is process 1 of a PID namespace, with its own /proc."""
         worker = [BIN / "worker", "start", "--model", self.model, "--threads", "1"]
         return running(
             ["unshare", "--pid", "--fork", "--mount-proc", *map(str, worker)],
@@ -59,7 +59,7 @@ class FaultRuns:
 
     @contextmanager
     def served(self, *, workers: int = 1) -> Iterator[None]:
-        """With a finalizer and so many workers."""
+        """Run a finalizer and this many workers during the block."""
         from contextlib import ExitStack
 
         with ExitStack() as stack:
@@ -84,7 +84,7 @@ class FaultRuns:
         return manifest_lines(self.output)
 
     def check_nothing_lost_nothing_twice(self, run_id: str, undisturbed: dict[str, str]) -> None:
-        """Every shard is done, once; the bytes are the undisturbed run's; nothing is left running, queued or held."""
+        """Check that every shard is done once, that the bytes equal an undisturbed run's, and that nothing is left open."""
         ledger = self.fleet.ledger
         counts = ledger.counts(run_id)
         lines = manifest_lines(self.output)
@@ -117,14 +117,14 @@ class FaultRuns:
             scorer=STAND_IN,
             dtype="float32",
             output_uri=str(self.output),
-            publish_paths=True,  # so that the manifest tells which worker scored a shard
+            publish_paths=True,  # so that the manifest says which worker scored a shard
         )
         plan = plan_run(options)
         return replace(plan, spec=replace(plan.spec, window_rows=WINDOW_ROWS))
 
 
 def child_of(worker: Child) -> psutil.Process:
-    """The process that owns the model: the worker's one child by multiprocessing's spawn."""
+    """The process that owns the model: the only child of the worker that multiprocessing spawned."""
 
     def found() -> list[psutil.Process]:
         children = psutil.Process(worker.pid).children()

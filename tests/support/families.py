@@ -1,4 +1,4 @@
-"""A tiny random classifier of every family that users bring, with a tokenizer of its own kind, saved as transformers would."""
+"""A tiny random classifier of every family that users bring, with its kind of tokenizer, as transformers saves them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A fleet on this machine: its own Redis, and worker and finalizer processes that come and go."""
+"""A fleet on this machine: its own Redis, and worker and finalizer processes that a test starts and stops."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +16,7 @@ from support.processes import call_command, run_command, started
 
 @dataclass
 class Fleet:
-    """`environment` is what every process gets; a test adds to it, for example a Hub's."""
+    """All processes get `environment`. A test may add to it, for example the settings for a Hub."""
 
     folder: Path
     redis_url: str
@@ -30,7 +30,7 @@ class Fleet:
         return run_command("producer", *arguments, environment=self.environment)
 
     def call_producer(self, *arguments: str | Path) -> CompletedProcess[str]:
-        """The same in this process; see `call_command`."""
+        """The same within this process; see `call_command`."""
         return call_command("producer", *arguments, environment=self.environment)
 
     def worker(
@@ -61,7 +61,7 @@ def new_fleet(folder: Path) -> Iterator[Fleet]:
             "SHARDSIFT_STATE_DIR": str(folder / "state"),
             "SHARDSIFT_SWEEP_SECONDS": "0.5",
             "SHARDSIFT_RESEND_SECONDS": "2",
-            "SHARDSIFT_PARITY_ROWS": "0",  # seconds a start; the gate has tests of its own
+            "SHARDSIFT_PARITY_ROWS": "0",  # saves seconds per start; the gate has its own tests
             "HF_HUB_OFFLINE": "1",
         }
         yield Fleet(folder=folder, redis_url=url, environment=environment)

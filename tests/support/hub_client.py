@@ -1,4 +1,4 @@
-"""The Hub's own client against the local Hub: its fixtures and what its tests do with it."""
+"""Fixtures and helpers for tests of the real Hub client against the local Hub."""
 
 import hashlib
 import json
@@ -76,7 +76,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def write_noise(path: Path, size: int) -> Path:
-    """Bytes that do not compress, the same for the same name."""
+    """Incompressible bytes, always the same for a name."""
     return write(path, random.Random(path.name).randbytes(size))
 
 
@@ -116,7 +116,7 @@ def addition_from_receipt(receipt: dict[str, Any]) -> CommitOperationAdd:
 
 
 def run_client(hub: HubServer, home: Path, script: str, token_name: str, *arguments: str) -> Any:
-    """Run a script as a client process, and return what its last line says as JSON."""
+    """Run a script as a client process. Returns its last line, decoded from JSON."""
     command = [sys.executable, "-c", script, REPO, *arguments]
     environment = hub.client_env(home, hub.token(token_name))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

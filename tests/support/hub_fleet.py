@@ -1,7 +1,7 @@
-"""The local Hub with a fleet of clients; its fixtures are for a test module to name.
+"""The local Hub with a fleet of clients, as fixtures that a test module imports.
 
-The clients are processes of their own, each with its token, since the Hub's client reads its environment once. Each test
-runs by LFS and by xet, with a repository and a spec of its own.
+Each client is a separate process with its own token, because the Hub's client reads its environment only once. Each test
+runs with LFS and with xet, and has its own repository and spec.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ _random = random.Random(7)
 
 
 def stage(spec: RunSpec, shard: Shard, files: tuple[Path, Path]) -> Receipt:
-    """What a worker does at the end of a shard."""
+    """Stage a shard and store its receipt, as a worker does."""
     output = HubOutput(spec.output_uri, spec.run_id)
     data, scores = (
         OutputFile(
@@ -73,12 +73,12 @@ def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
 
 
 class Client:
-    """A process of the fleet, with a token of its own."""
+    """A process of the fleet, with its own token."""
 
     def __init__(self, hub: HubServer, home: Path, name: str) -> None:
         self.token = hub.token(name)
         self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        with pytest.MonkeyPatch.context() as patch:  # the child takes the environment of its birth
+        with pytest.MonkeyPatch.context() as patch:  # the child keeps the environment with which it is started
             for variable in list(os.environ):
                 patch.delenv(variable)
             for variable, value in hub.client_env(home).items():

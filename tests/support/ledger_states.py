@@ -53,7 +53,7 @@ def age_messages(client: redis.Redis, run_id: str, *, seconds: float = 100) -> N
     client.zadd(sent, dict.fromkeys(client.zrange(sent, 0, -1), redis_ms(client) - seconds * 1000))
 
 
-def nobody_looked_for(client: redis.Redis, run_id: str, seconds: float) -> None:
+def no_sweep_for(client: redis.Redis, run_id: str, seconds: float) -> None:
     client.hset(f"shardsift:run:{run_id}", "looked_ms", int(redis_ms(client) - seconds * 1000))
 
 

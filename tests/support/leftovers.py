@@ -1,4 +1,4 @@
-"""What a test's processes leave behind on this machine."""
+"""Find what the processes of a test leave behind on this machine."""
 
 import psutil
 
@@ -6,7 +6,7 @@ from support.orders import Faults
 
 
 def processes_with(faults: Faults) -> list[psutil.Process]:
-    """All live processes that got these orders, whoever is their parent by now. A zombie is dead: init buries it."""
+    """All living processes with these orders, even if they have lost their parent. A zombie is dead: init reaps it."""
     return [process for process in psutil.process_iter() if _has(process, str(faults.folder))]
 
 

@@ -1,7 +1,7 @@
-"""Print constraints for the lowest versions that pyproject.toml allows: `make test-lowest`. Needs Python alone.
+"""Print constraints for the lowest versions that pyproject.toml allows, for `make test-lowest`. Needs only Python.
 
-torch stays at the version of constraints.txt, since its older wheels bring gigabytes of CUDA. Packages without a lower bound
-are left to pip, which takes the newest that go with the others.
+torch stays at the version of constraints.txt, because its older wheels bring gigabytes of CUDA. For packages without a lower
+bound, pip takes the newest version that fits the others.
 """
 
 import re
@@ -36,7 +36,7 @@ def pinned(constraints: str) -> dict[str, str]:
 
 
 def _requirements(project: dict[str, object]) -> Iterator[str]:
-    """The bounds of a package stand in one place each; an extra that only names it comes later."""
+    """All requirements. A package has its bounds in one place; extras that only name it come later."""
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict)
     listed = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Real transformers, made by the tests: tiny random ones in seconds, or MiniLM with a random head."""
+"""Real transformers that tests create: tiny random ones within seconds, or MiniLM with a random head."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from worker.training.demo_encoder import verified_demo_encoder
 
 
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
-    """A two-layer BERT of width 32 with MiniLM's tokenizer, whose scores spread on both sides of 3. Fast, not wise."""
+    """A two-layer BERT of width 32 with MiniLM's tokenizer, whose scores lie on both sides of 3. Fast, but not trained."""
     torch.manual_seed(seed)
     config = BertConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=labels
@@ -28,7 +28,7 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
 
 
 def minilm_classifier(folder: Path) -> Path:
-    """The real MiniLM encoder under a random head whose scores spread on both sides of 3."""
+    """The real MiniLM encoder with a random head, whose scores lie on both sides of 3."""
     torch.manual_seed(0)
     encoder = verified_demo_encoder()
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1)
@@ -39,7 +39,7 @@ def minilm_classifier(folder: Path) -> Path:
 
 
 def overflowing_classifier(folder: Path, model: Path) -> Path:
-    """The same scores as `model`, but by activations of some 100,000, which float16 cannot hold."""
+    """A model with the same scores as `model`, but with activations around 100,000, which float16 cannot represent."""
     overflowing = BertForSequenceClassification.from_pretrained(model)
     with torch.no_grad():
         overflowing.bert.encoder.layer[0].intermediate.dense.weight.mul_(1e5)
@@ -50,7 +50,7 @@ def overflowing_classifier(folder: Path, model: Path) -> Path:
 
 
 def with_lively_scores(model: PreTrainedModel, *, std: float = 0.3) -> PreTrainedModel:
-    """A freshly made model gives every text the same score; larger weights tell texts apart."""
+    """Enlarge the weights. A newly initialised model gives all texts nearly the same score."""
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if weights.ndim == 2 and "embeddings" not in name:
@@ -59,7 +59,7 @@ def with_lively_scores(model: PreTrainedModel, *, std: float = 0.3) -> PreTraine
 
 
 def _spread_scores(model: BertForSequenceClassification, *, bias: float) -> None:
-    """With this seed and this bias the demo's texts score on both sides of 3."""
+    """Create the head. With this seed and bias, the scores of the demo's texts lie on both sides of 3."""
     with torch.no_grad():
         model.classifier.weight.normal_(std=1.0)
         model.classifier.bias.fill_(bias)

@@ -1,4 +1,4 @@
-"""Orders for `tests/inject`: which faults the processes that get this environment are to have."""
+"""Orders for `tests/inject`: the faults of all processes that get this environment."""
 
 import importlib
 import json
@@ -18,13 +18,13 @@ class Faults:
 
     folder: Path
     clock_offset_seconds: float = 0.0
-    window_rows: int | None = None  # of runs that processes with these orders enqueue
+    window_rows: int | None = None  # of runs that these processes enqueue
     notes_events: bool = False
     _scorer: dict[str, object] | None = None
     _points: list[dict[str, str]] = field(default_factory=list)
 
     def use_stand_in(self, *, rows_a_batch: int = 4, seconds_a_batch: float = 0.02, load_seconds: float = 0.0) -> None:
-        """Workers score by `tests/inject/stand_in.py`, without torch, as if on the CPU."""
+        """Make workers score with `tests/inject/stand_in.py`, without torch, as if on the CPU."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.set_device("cpu")
         self._scorer = {
@@ -36,16 +36,16 @@ class Faults:
         }
 
     def set_device(self, kind: str) -> None:
-        """What scorers that are loaded from now on find to score on, say `cuda`."""
+        """Set the device of scorers that are loaded from now on, such as `cuda`."""
         self._device.write_text(kind)
 
     def at(self, place: str, moment: str, action: str, *, times: int = 1, program: str = "worker") -> Path:
-        """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, so many times.
+        """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, this many times.
 
-        Only in processes of `program`: "worker", parent and child alike, or "producer", the finalizer among them.
+        Applies only to processes of `program`: "worker" (parent and child) or "producer" (with the finalizer).
 
-        Returns the folder of its tickets: `used-*` are those that were fired. Raises AttributeError if there is no such
-        place: a process that cannot find it would end as it starts, for a reason that no test asked for.
+        Returns the folder of its tickets; `used-*` are those that were fired. Raises AttributeError if the place does not
+        exist, because a process that cannot find it would fail at its start.
         """
         module, _, path = place.partition(":")
         attrgetter(path)(importlib.import_module(module))
@@ -59,12 +59,12 @@ class Faults:
         return tickets
 
     def fired(self) -> int:
-        """How many of the ordered faults have happened, over all points."""
+        """The number of ordered faults that have happened so far."""
         return len(list(self.folder.glob("point-*/used-*")))
 
     @property
     def event_log(self) -> Path:
-        """With `notes_events`, what was done to the ledger and to outputs; see `tests/inject/noted.py`."""
+        """The log of changes to the ledger and outputs, if `notes_events` is set; see `tests/inject/noted.py`."""
         return self.folder / "events.jsonl"
 
     @property
@@ -76,7 +76,7 @@ class Faults:
         return self.folder / "device"
 
     def rows_scored(self) -> int:
-        """Rows that went through the stand-in, those done twice counted twice."""
+        """The number of rows that went through the stand-in. Rows that were scored twice count twice."""
         if not self.work_log.exists():
             return 0
         return sum(int(line.split()[2]) for line in self.work_log.read_text().splitlines())

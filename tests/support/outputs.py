@@ -1,4 +1,4 @@
-"""Look at a published output as its user would."""
+"""Read a published output as its user would."""
 
 import hashlib
 from pathlib import Path
@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 
 
 def published_rows(output: Path, kind: str = "data") -> pa.Table:
-    """All rows of `data/` or `scores/`, in the order of the files' names."""
+    """All rows of `data/` or `scores/`, in the order of the file names."""
     return pa.concat_tables([pq.read_table(file) for file in sorted((output / kind).rglob("*.parquet"))])
 
 
 def data_digests(output: Path) -> dict[str, str]:
-    """path → sha256 of every published Parquet file but the manifest."""
+    """Path → sha256 of every published Parquet file except the manifest."""
     files = [file for kind in ("data", "scores") for file in (output / kind).rglob("*.parquet")]
     return {str(file.relative_to(output)): file_sha256(file) for file in files}
 
@@ -28,7 +28,7 @@ def manifest_lines(output: Path) -> list[dict[str, object]]:
 
 
 class Published:
-    """The files of an output in a folder or a bucket, and what may happen to them behind our back."""
+    """The files of an output in a folder or a bucket, and ways to damage them."""
 
     def __init__(self, uri: str) -> None:
         self._files, self._root = fsspec.url_to_fs(uri)
@@ -41,7 +41,7 @@ class Published:
         self._files.pipe_file(self._at(path), content)
 
     def paths(self) -> set[str]:
-        """All that a reader of the dataset sees."""
+        """All files that a reader of the dataset sees."""
         found = {path.removeprefix(self._root).lstrip("/") for path in self._files.find(self._root)}
         return {path for path in found if not path.startswith(".shardsift/")}
 
@@ -63,11 +63,11 @@ class Published:
         self.write(path, b"")
 
     def zero(self, path: str) -> None:
-        """What is left of a file whose blocks never reached the disk."""
+        """Fill a file with zeros, as when its blocks never reached the disk."""
         self.write(path, bytes(len(self.read(path))))
 
     def flip(self, path: str) -> None:
-        """Change one bit in the midst of a file."""
+        """Change one bit in the middle of a file."""
         content = bytearray(self.read(path))
         content[len(content) // 2] ^= 1
         self.write(path, bytes(content))

@@ -1,15 +1,15 @@
-"""A TCP port for a server that cannot choose one itself and say which."""
+"""A TCP port for a server that cannot choose and report one itself."""
 
 import random
 import socket
 
-_RANGE = range(20_000, 32_000)  # below those that the kernel gives to outgoing connections, which come and go meanwhile
+_RANGE = range(20_000, 32_000)  # below the range that the kernel uses for outgoing connections
 
 
 def unused_port() -> int:
-    """Nobody listens there, and it is unlikely that anybody will by the time that it is used."""
+    """A port on which no process listens. Another process is unlikely to take it before it is used."""
     while True:
-        port = random.SystemRandom().choice(_RANGE)  # not the tests' own, whose seed is the same in every process
+        port = random.SystemRandom().choice(_RANGE)  # not `random`, whose seed is the same in every test process
         with socket.socket() as listener:
             try:
                 listener.bind(("127.0.0.1", port))

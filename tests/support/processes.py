@@ -1,4 +1,4 @@
-"""The commands of the product, as processes or within this one. Processes are stopped at the end of their block."""
+"""Run the commands of the product, as processes or within this one. Processes are stopped at the end of their block."""
 
 import io
 import os
@@ -22,7 +22,7 @@ _MAIN: dict[str, Callable[[], None]] = {"producer": producer.cli.main, "worker":
 def run_command(
     *command: str | Path, environment: Mapping[str, str], seconds: float = 240, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """A command of .venv/bin, to its end; in `folder`, if the test says one."""
+    """Run a command of .venv/bin to its end, in `folder` if given."""
     name, *arguments = map(str, command)
     return subprocess.run(
         [str(BIN / name), *arguments],
@@ -38,14 +38,14 @@ def run_command(
 def call_command(
     *command: str | Path, environment: Mapping[str, str], folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """`producer` or `worker` in this process, without the second that its start takes.
+    """Run `producer` or `worker` within this process, which saves the second that a start takes.
 
-    For tests of what a command says and does. Commands that load a model, run until they are stopped or ask the Hub, whose
-    client reads its environment once, need a process.
+    For tests of a command's output and effects. A command needs its own process if it loads a model, runs until it is
+    stopped, or uses the Hub, whose client reads its environment only once.
     """
     name, *arguments = map(str, command)
     stdout, stderr = io.StringIO(), io.StringIO()
-    before = dict(os.environ)  # the command puts its options into it
+    before = dict(os.environ)  # the command stores its options there
     with redirect_stdout(stdout), redirect_stderr(stderr), chdir(folder or "."):
         os.environ.update(environment)
         try:
@@ -68,9 +68,9 @@ def _exit_code(name: str, arguments: list[str]) -> int:
 
 @contextmanager
 def started(*command: str | Path, environment: Mapping[str, str], log: Path) -> Iterator[Child]:
-    """A command of .venv/bin in the background for the block, its output in `log`. It is killed at the end, with its group.
+    """Run a command of .venv/bin in the background during the block, with its output in `log`. Then kill its group.
 
-    A stop by SIGTERM takes Celery up to two seconds, and has tests of its own.
+    Other tests stop it with SIGTERM, which takes Celery up to two seconds.
     """
     name, *arguments = map(str, command)
     with running([str(BIN / name), *arguments], log=log, stop_seconds=0, environment=environment) as child:

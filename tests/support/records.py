@@ -1,4 +1,4 @@
-"""Specs, shards and receipts as a run would make them: right in every field, and small."""
+"""Small specs, shards and receipts, with all fields as in a real run."""
 
 import hashlib
 from dataclasses import replace
@@ -32,7 +32,7 @@ _SPEC = RunSpec(
 
 
 def a_spec(**changes: Any) -> RunSpec:
-    """A spec with one scoring; `changes` name fields of either."""
+    """A spec with one scoring. `changes` are fields of either."""
     of_scoring = {name: changes.pop(name) for name in _SCORING.__dict__ if name in changes}
     return replace(_SPEC, **{"scorings": (replace(_SCORING, **of_scoring),), **changes})
 
@@ -88,7 +88,7 @@ def an_output_file(path: str, **changes: Any) -> OutputFile:
 
 
 def stage_shard(output: Output, run_id: str, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
-    """What a worker does at the end of a shard; the files' content names path and attempt."""
+    """Stage a shard and store its receipt, as a worker does. The content of the files names path and attempt."""
     data, scores = (
         stage_file(output, path, f"{path} of {attempt}".encode(), folder, attempt=attempt)
         for path in (shard.data_path, shard.scores_path)

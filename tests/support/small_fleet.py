@@ -14,29 +14,30 @@ from fleet.storage.opening import open_output
 from producer.enqueue import enqueue
 from producer.finalizer.publish import finalize_run
 from producer.plan import Plan
-from producer.status import looked_at, run_status, what_next
+from producer.status import looked_at, run_status
+from producer.status_report import what_next
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
 
-_ROUNDS = 4  # of scoring and publishing; a run that is not published then never is
+_ROUNDS = 4  # of scoring and publishing, after which a run must be published
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a user of `producer enqueue --wait` sees, and what it cost."""
+    """The output that a user of `producer enqueue --wait` sees, and its cost."""
 
-    said: list[str]  # of the output, before anything was put right
+    said: list[str]  # of the output, before anything was repaired
     then: list[str]  # below the table, at the end
-    shards: list[str]  # that were done
+    shards: list[str]  # that were scored
     rows_scored: int
     state: str
     exit_code: int
 
 
 def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = False) -> Outcome:
-    """What the command does with a worker and a finalizer at hand, to its end."""
+    """Run the command to its end, with a worker and a finalizer."""
     settings = Settings(redis_url=redis_url)
     ledger = Ledger.connect(settings)
     with make_app("test", settings) as app:
@@ -60,7 +61,7 @@ def enqueue_and_wait(redis_url: str, plan: Plan, folder: Path, verify: bool = Fa
 
 
 def work(ledger: Ledger, plan: Plan, scorer: StandInScorer, folder: Path) -> list[str]:
-    """Do every shard that can be claimed; returns their names."""
+    """Score every shard that can be claimed. Returns their names."""
     done = []
     for shard in plan.shards:
         claim = ledger.claim(plan.spec.run_id, shard.name, "w1@test/1")

@@ -1,4 +1,4 @@
-"""A whole run in this process: real ledger, real classifier, real files; no Celery and no worker processes."""
+"""A whole run within this process: real ledger, real classifier, real files, without Celery and worker processes."""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -22,7 +22,7 @@ from worker.shard.score_shard import score_shard
 
 
 def publish(ledger: Ledger, scorer: Scorer, options: RunOptions, *, scratch: Path) -> RunSpec:
-    """Enqueue, score and publish; returns the run's spec."""
+    """Enqueue, score and publish a run. Returns its spec."""
     plan = plan_run(options)
     publish_plan(ledger, scorer, plan, scratch=scratch)
     return plan.spec

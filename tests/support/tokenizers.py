@@ -1,6 +1,6 @@
-"""Small tokenizers of the families that classifiers use, each saved as transformers would. Knows nothing of models.
+"""Small tokenizers of the families that classifiers use, as transformers saves them. Knows nothing of models.
 
-Except for BERT's they are trained on the demo's texts, so words are cut in more pieces than by the real ones.
+All but BERT's are trained on the demo's texts, so they cut words into more pieces than the real ones.
 """
 
 import io
@@ -47,14 +47,14 @@ def save_cased_bert_tokenizer(folder: Path) -> None:
 
 
 def save_roberta_tokenizer(folder: Path) -> None:
-    """BART's too. `<mask>` takes the spaces before it."""
+    """Also that of BART. `<mask>` includes the spaces before it."""
     vocab, merges = _byte_level_bpe()
     mask = AddedToken("<mask>", lstrip=True, special=True)
     RobertaTokenizer(vocab=vocab, merges=merges, mask_token=mask, model_max_length=MAX_TOKENS).save_pretrained(folder)
 
 
 def save_gpt2_tokenizer(folder: Path) -> None:
-    """Puts no special tokens around a text, and has none to pad with."""
+    """Adds no special tokens to a text, and has no padding token."""
     vocab, merges = _byte_level_bpe()
     GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=MAX_TOKENS).save_pretrained(folder)
 
@@ -78,7 +78,7 @@ def save_llama3_tokenizer(folder: Path) -> None:
 
 
 def save_modernbert_tokenizer(folder: Path) -> None:
-    """Runs of spaces are tokens of their own, as in GPT-NeoX's, from which ModernBERT's comes."""
+    """Runs of spaces are separate tokens, as in the tokenizer of GPT-NeoX, from which ModernBERT's comes."""
     vocab, merges = _byte_level_bpe()
     tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges))
     tokenizer.normalizer = normalizers.NFC()
@@ -123,7 +123,7 @@ def save_albert_tokenizer(folder: Path) -> None:
 
 
 def save_converted_sentencepiece_tokenizer(folder: Path) -> None:
-    """As transformers 4 made one out of a SentencePiece model: the spaces are put together by the normalizer."""
+    """As transformers 4 converted a SentencePiece model: the normalizer joins spaces."""
     charsmap, pieces = _sentencepiece()
     tokenizer = Tokenizer(Unigram([("<pad>", 0.0), ("<unk>", 0.0), ("</s>", 0.0), *pieces], unk_id=1))
     tokenizer.normalizer = normalizers.Sequence(
@@ -147,7 +147,7 @@ def save_converted_sentencepiece_tokenizer(folder: Path) -> None:
 
 
 def save_llama2_tokenizer(folder: Path) -> None:
-    """Its pieces are merged across words, as Gemma's are."""
+    """Its pieces are merged across words, as in Gemma's tokenizer."""
     vocab, merges = _bpe_across_words()
     LlamaTokenizer(
         vocab=vocab, merges=merges, add_bos_token=True, pad_token="<unk>", model_max_length=MAX_TOKENS
@@ -162,7 +162,7 @@ def _template(tokenizer: Tokenizer, *, single: str, special: list[str]) -> Any:
 
 @cache
 def _byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """RoBERTa's special tokens are the first ids: its model counts positions from its padding id."""
+    """RoBERTa's special tokens have the first ids, because its model counts positions from the padding id."""
     tokenizer = ByteLevelBPETokenizer()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokenizer.train_from_iterator(_corpus(), vocab_size=2000, special_tokens=special, show_progress=False)
@@ -198,7 +198,7 @@ def _sentencepiece() -> tuple[bytes, list[tuple[str, float]]]:
 
 
 def compiled_character_map(rules: dict[str, str], folder: Path) -> bytes:
-    """What SentencePiece makes of rules of one's own, for normalizers.Precompiled."""
+    """The character map that SentencePiece compiles from custom rules, for normalizers.Precompiled."""
     lines = ["\t".join(" ".join(f"{ord(c):X}" for c in side) for side in rule) for rule in rules.items()]
     (folder / "rules.tsv").write_text("\n".join(lines))
     return _character_map(_trained_sentencepiece(normalization_rule_tsv=str(folder / "rules.tsv")))
@@ -224,7 +224,7 @@ def _character_map(model: bytes) -> bytes:
 
 
 def _protobuf_field(message: bytes, *, number: int) -> bytes:
-    """The first length-delimited field of that number."""
+    """The first length-delimited field with this number."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
@@ -240,7 +240,7 @@ def _protobuf_field(message: bytes, *, number: int) -> bytes:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """A number in seven bits a byte, the lowest first, and the place behind it."""
+    """A varint (seven bits per byte, the lowest first), and the position after it."""
     value = shift = 0
     while message[place] & 0x80:
         value |= (message[place] & 0x7F) << shift

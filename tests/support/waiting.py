@@ -1,4 +1,4 @@
-"""Wait for what a user could see, instead of sleeping."""
+"""Wait for something that a user could see, instead of sleeping."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def wait_until(predicate: Callable[[], T], *, description: str, seconds: float = 60.0) -> T:
-    """The first true value of `predicate`; fails with the description when it does not come."""
+    """The first true value of `predicate`. Fails with the description if there is none in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := predicate():

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages that the code really says."""
+"""docs/troubleshooting.md and docs/reliability.md quote messages that the code really says."""
 
 import ast
 import re
@@ -11,10 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text()
 QUOTED = re.findall(r"^\| `([^`]+)` \|", PAGE, flags=re.MULTILINE)
+SEEN = re.findall(r"^\| .+? \| (.+?) \| .+ \| .+ \|$", (ROOT / "docs/reliability.md").read_text(), flags=re.MULTILINE)
+SENTENCES = [said for cell in SEEN for said in re.findall(r"`([^`]+)`", cell) if " " in said]
 
 
-@pytest.mark.parametrize("message", QUOTED)
-def test_every_message_of_the_page_is_in_the_code(message: str) -> None:
+@pytest.mark.parametrize("message", [*QUOTED, *SENTENCES])
+def test_every_message_of_the_pages_is_in_the_code(message: str) -> None:
     fixed_parts = [part.strip(" ") for part in message.split("…")]
     wanted = re.compile(".*".join(map(re.escape, fixed_parts)), flags=re.DOTALL)
 

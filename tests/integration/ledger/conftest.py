@@ -1,4 +1,4 @@
-"""A ledger on a real server that tests share, and a run of three shards for each test."""
+"""A ledger on a real server, which the tests share, and a run of three shards for each test."""
 
 import time
 from collections.abc import Iterator

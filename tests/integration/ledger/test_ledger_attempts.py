@@ -1,4 +1,4 @@
-"""How an attempt ends: completion, stop, error or crash, and what each counts as."""
+"""The ends of an attempt: completion, stop, error or crash, and what each counts as."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from support.records import a_receipt
 
 
 class TestCompletion:
-    def test_it_tells_how_many_shards_are_open(self, ledger: Ledger, run: str) -> None:
+    def test_it_returns_the_number_of_open_shards(self, ledger: Ledger, run: str) -> None:
         fresh(ledger, run)
 
         assert [ledger.complete(claimed(ledger, run, s), a_receipt(run, s)) for s in (A, B, C)] == [2, 1, 0]
@@ -65,7 +65,7 @@ class TestCompletion:
 
 
 class TestStops:
-    def test_a_released_shard_is_free_at_once_and_its_attempt_not_counted(self, ledger: Ledger, run: str) -> None:
+    def test_a_released_shard_is_free_at_once_and_its_attempt_does_not_count(self, ledger: Ledger, run: str) -> None:
         for owner in ("w1", "w2", "w3", "w4", "w5"):
             claim = claimed(ledger, run, owner=owner)
             assert claim.attempt == 1
@@ -92,7 +92,7 @@ class TestStops:
 
         assert claimed(ledger, run).attempt == 3
 
-    def test_whoever_ends_all_workers_at_once_makes_no_shard_fail(self, ledger: Ledger, run: str) -> None:
+    def test_ending_all_workers_at_once_fails_no_shard(self, ledger: Ledger, run: str) -> None:
         for _ in range(5):
             claimed(ledger, run)
             ledger.forget_messages(run)
@@ -103,9 +103,9 @@ class TestStops:
 
 
 class TestErrors:
-    """Network, disk or service: it may pass by itself."""
+    """Errors of the network, a disk or a service, which may go away by themselves."""
 
-    def test_an_error_is_waited_out(self, ledger: Ledger, run: str) -> None:
+    def test_a_shard_waits_after_an_error(self, ledger: Ledger, run: str) -> None:
         ledger.retry_later(claimed(ledger, run), "network", "")
 
         assert ledger.claim(run, A.name, "w2") is Refusal.WAITING
@@ -200,7 +200,7 @@ class TestCrashes:
 
         assert ledger.counts(run).failed == 1
 
-    def test_a_crash_told_by_exception_waits_like_an_error(self, ledger: Ledger, run: str) -> None:
+    def test_a_crash_by_an_exception_waits_like_an_error(self, ledger: Ledger, run: str) -> None:
         ledger.record_crash(claimed(ledger, run), "KeyError: 7", "trace")
 
         assert ledger.claim(run, A.name, "w2") is Refusal.WAITING
@@ -225,7 +225,7 @@ class TestCrashes:
         assert ledger.counts(run).failed == 0
         assert claimed(ledger, run).attempt == 2
 
-    def test_fewer_crashes_are_enough_where_a_setting_says_so(self, client: redis.Redis, run: str) -> None:
+    def test_the_setting_limits_the_number_of_crashes(self, client: redis.Redis, run: str) -> None:
         strict = Ledger(client, max_attempts=1)
 
         crash_by_report(strict, client, run)

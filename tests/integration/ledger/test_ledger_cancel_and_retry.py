@@ -1,4 +1,4 @@
-"""A cancelled run stops and can be taken up again; failed shards can be retried."""
+"""A cancelled run stops and can be resumed. Failed shards can be retried."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +43,7 @@ class TestCancelAndRetry:
         assert ledger.counts(run).done == 1
 
     @pytest.mark.parametrize("how", ["retry", "create_run"])
-    def test_a_cancelled_run_is_taken_up_again(self, ledger: Ledger, spec: RunSpec, run: str, how: str) -> None:
+    def test_a_cancelled_run_is_resumed(self, ledger: Ledger, spec: RunSpec, run: str, how: str) -> None:
         ledger.cancel(run)
 
         if how == "retry":
@@ -119,7 +119,7 @@ class TestCancelAndRetry:
         assert (counts.rows_in, counts.rows_errored) == (10 * counts.done, counts.done)
         assert counts.done + counts.queued == 500
 
-    def test_done_shards_are_scored_again_only_where_that_is_asked(self, ledger: Ledger, run: str) -> None:
+    def test_done_shards_are_scored_again_only_if_asked(self, ledger: Ledger, run: str) -> None:
         ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
         ledger.fail(claimed(ledger, run, B), "corrupt", "")
         ledger.record_publication(run, Publication(uri="x", commit="", shards=1))

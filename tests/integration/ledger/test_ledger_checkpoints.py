@@ -1,4 +1,4 @@
-"""Scores of finished windows are kept until their shard is done, within the limit of the run."""
+"""Scores of finished windows are stored until their shard is done, up to the limit of the run."""
 
 import redis
 
@@ -25,7 +25,7 @@ class TestCheckpoints:
         assert ledger.saved_scores(claim) == {0: b"123"}
         assert checkpoint_bytes(client, run) == 3
 
-    def test_a_run_keeps_so_many_bytes_and_no_more(self, client: redis.Redis, run: str) -> None:
+    def test_a_run_stores_no_more_bytes_than_its_limit(self, client: redis.Redis, run: str) -> None:
         small = Ledger(client, checkpoint_bytes=100)
         first, second = claimed(small, run, A), claimed(small, run, B)
 
@@ -74,7 +74,7 @@ class TestCheckpoints:
         assert found == [{0: self.BYTES}] * 5
         assert ledger.saved_scores(claimed(ledger, run)) == {0: self.BYTES}
 
-    def test_scores_of_no_rows_do_not_hinder_completion(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_scores_without_rows_do_not_prevent_completion(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claim = claimed(ledger, run)
         ledger.save_scores(claim, 0, b"")
 

@@ -1,4 +1,4 @@
-"""One worker at a time holds a shard, also when an answer of Redis is lost."""
+"""Only one worker at a time holds a shard, even if an answer of Redis is lost."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +27,7 @@ class TestClaims:
 
         assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
 
-    def test_of_many_threads_one_gets_each_shard(self, redis_url: str, spec: RunSpec) -> None:
+    def test_of_many_threads_one_claims_each_shard(self, redis_url: str, spec: RunSpec) -> None:
         shards = [a_shard(f"{number}") for number in range(40)]
         ledger = Ledger.connect(Settings(redis_url=redis_url))
         ledger.create_run(spec, shards, now=1.0)
@@ -42,7 +42,9 @@ class TestClaims:
         assert sorted(claim.shard.name for claim in claims) == sorted(shard.name for shard in shards)
         assert len({claim.token for claim in claims}) == len(shards)
 
-    def test_a_shard_whose_lease_ran_out_is_anybodys(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_any_worker_may_claim_a_shard_whose_lease_expired(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
         first = claimed(ledger, run)
         end_lease(client, run)
 
@@ -83,7 +85,7 @@ class TestClaims:
 
 
 class LossyConnection(redis.UnixDomainSocketConnection):
-    """Loses as many answers as it is told to, after Redis did what it was asked."""
+    """Loses a given number of answers, after Redis has executed the commands."""
 
     answers_to_lose = 0
 
@@ -96,11 +98,11 @@ class LossyConnection(redis.UnixDomainSocketConnection):
 
 
 class TestLostAnswers:
-    """The client asks again, and does not know that it was heard the first time."""
+    """The client repeats a call without knowing that the first call was executed."""
 
     @pytest.fixture
     def lossy(self, redis_url: str, run: str) -> Iterator[Ledger]:
-        """A ledger on a bad line; `run` is written and its scripts are loaded before."""
+        """A ledger on a lossy connection. `run` is written and the scripts are loaded before answers are lost."""
         retry = Retry(NoBackoff(), 1)
         with redis.Redis.from_url(
             redis_url, decode_responses=True, connection_class=LossyConnection, retry=retry
@@ -120,7 +122,7 @@ class TestLostAnswers:
         ledger.release(claim)
         assert claimed(ledger, run).attempt == 1
 
-    def test_an_error_told_twice_is_one_error(
+    def test_an_error_reported_twice_is_one_error(
         self, ledger: Ledger, client: redis.Redis, lossy: Ledger, run: str
     ) -> None:
         claim = claimed(ledger, run)
@@ -141,7 +143,7 @@ class TestLostAnswers:
 
 
 def warm_up(ledger: Ledger, run_id: str) -> None:
-    """A first call opens the connection, and each script's first call may load it."""
+    """Open the connection and load the scripts, which the first calls do."""
     stale = claimed(ledger, run_id, B, owner="warm-up")
     ledger.retry_later(stale, "", "")
     with pytest.raises(LeaseLost):

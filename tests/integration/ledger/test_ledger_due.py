@@ -1,4 +1,4 @@
-"""Which shards need a message, and which leases have run out."""
+"""Which shards need a message, and which leases have expired."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,7 +21,7 @@ from support.ledger_states import (
     end_back_off,
     end_lease,
     fresh,
-    nobody_looked_for,
+    no_sweep_for,
     redis_ms,
     resent,
 )
@@ -35,7 +35,7 @@ class TestDue:
         assert fresh(ledger, run) == [C.name]
         assert fresh(ledger, run) == []
 
-    def test_shards_that_were_begun_are_due_whatever_room_there_is(
+    def test_started_shards_are_due_even_if_there_is_no_room(
         self, ledger: Ledger, client: redis.Redis, run: str
     ) -> None:
         ledger.release(claimed(ledger, run, A))
@@ -122,12 +122,12 @@ class TestDue:
 
 
 class TestOutages:
-    """No finalizer swept for longer than three sweeps: Redis was away, and no worker could renew."""
+    """No finalizer has swept for longer than three sweeps: Redis was away, and no worker could renew its lease."""
 
-    def test_leases_that_ran_out_meanwhile_get_one_more(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_leases_that_expired_meanwhile_get_one_more(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claim = claimed(ledger, run)
         end_lease(client, run, seconds_ago=10)
-        nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+        no_sweep_for(client, run, OUTAGE_SECONDS + 5)
 
         assert again(ledger, run) == []
 
@@ -136,35 +136,35 @@ class TestOutages:
         assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
         ledger.renew(claim, rows=1)
 
-    def test_but_only_one_however_seldom_anybody_looks(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_but_only_one_however_rare_the_sweeps_are(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claimed(ledger, run)
         outcomes = []
         for _ in (1, 2):
             end_lease(client, run, seconds_ago=10)
-            nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+            no_sweep_for(client, run, OUTAGE_SECONDS + 5)
             outcomes.append(again(ledger, run))
 
         assert outcomes == [[], [A.name]]
 
-    def test_whoever_renewed_since_is_spared_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_a_worker_that_renewed_since_is_spared_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claim = claimed(ledger, run)
         for _ in (1, 2):
             end_lease(client, run, seconds_ago=10)
-            nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+            no_sweep_for(client, run, OUTAGE_SECONDS + 5)
             assert again(ledger, run) == []
             ledger.renew(claim, rows=1)
 
-    def test_leases_that_had_run_out_before_are_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_leases_that_had_expired_before_are_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claimed(ledger, run)
         end_lease(client, run, seconds_ago=OUTAGE_SECONDS + 10)
-        nobody_looked_for(client, run, OUTAGE_SECONDS + 5)
+        no_sweep_for(client, run, OUTAGE_SECONDS + 5)
 
         assert again(ledger, run) == [A.name]
 
     def test_a_pause_between_sweeps_is_no_outage(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claimed(ledger, run)
         end_lease(client, run, seconds_ago=10)
-        nobody_looked_for(client, run, OUTAGE_SECONDS - 5)
+        no_sweep_for(client, run, OUTAGE_SECONDS - 5)
 
         assert again(ledger, run) == [A.name]
 
@@ -176,7 +176,7 @@ class TestOutages:
         for shard in shards:
             claimed(ledger, spec.run_id, shard, owner=f"w{shard.name}")
             end_lease(client, spec.run_id, shard, seconds_ago=10)
-        nobody_looked_for(client, spec.run_id, OUTAGE_SECONDS + 5)
+        no_sweep_for(client, spec.run_id, OUTAGE_SECONDS + 5)
 
         assert [again(ledger, spec.run_id), again(ledger, spec.run_id)] == [[], []]
         assert ledger.counts(spec.run_id).running == 1_100

@@ -1,4 +1,4 @@
-"""A worker whose lease ran out goes on if no other took the shard; else it is refused."""
+"""A worker whose lease expired continues if no other worker took its shard. Otherwise it is refused."""
 
 from dataclasses import replace
 
@@ -12,30 +12,32 @@ from support.records import a_receipt
 
 
 class TestZombies:
-    """Workers that were silent for longer than their lease, and come back."""
+    """Workers that come back after they were silent for longer than their lease."""
 
     @pytest.fixture
     def zombie(self, ledger: Ledger, client: redis.Redis, run: str) -> Claim:
-        """Its lease ran out, a sweep found that, and no worker has claimed the shard yet."""
+        """Its lease expired, a sweep noticed, and no other worker has claimed the shard yet."""
         claim = claimed(ledger, run)
         end_lease(client, run)
         assert again(ledger, run) == [A.name]
         return claim
 
-    def test_it_takes_back_a_shard_that_nobody_took(self, ledger: Ledger, run: str, zombie: Claim) -> None:
+    def test_it_takes_back_a_shard_that_no_other_worker_took(self, ledger: Ledger, run: str, zombie: Claim) -> None:
         ledger.renew(zombie, rows=3)
 
         assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
         assert ledger.complete(zombie, a_receipt(run, A)) == 2
         assert ledger.counts(run).done == 1
 
-    def test_its_receipt_counts_while_nobody_took_the_shard(self, ledger: Ledger, run: str, zombie: Claim) -> None:
+    def test_its_receipt_counts_if_no_other_worker_took_the_shard(
+        self, ledger: Ledger, run: str, zombie: Claim
+    ) -> None:
         ledger.complete(zombie, a_receipt(run, A))
 
         counts = ledger.counts(run)
         assert (counts.queued, counts.running, counts.done, counts.rows_in) == (2, 0, 1, 10)
 
-    def test_a_lease_that_ran_out_unnoticed_still_completes(
+    def test_a_lease_that_expired_unnoticed_still_completes(
         self, ledger: Ledger, client: redis.Redis, run: str
     ) -> None:
         claim = claimed(ledger, run)
@@ -61,7 +63,7 @@ class TestZombies:
 
 
 class TestLateWriters:
-    """Zombies whose shard another worker took."""
+    """Zombies whose shard another worker has claimed."""
 
     @pytest.fixture
     def stale(self, ledger: Ledger, client: redis.Redis, run: str) -> Claim:
@@ -114,7 +116,7 @@ class TestLateWriters:
         with pytest.raises(LeaseLost):
             ledger.complete(stale, a_receipt(run, A))
 
-    def test_a_forged_token_opens_only_what_nobody_holds_and_the_ledger_may_have_forgotten(
+    def test_a_forged_token_is_accepted_only_for_a_free_shard_that_the_ledger_may_have_forgotten(
         self, ledger: Ledger, run: str
     ) -> None:
         held = claimed(ledger, run, A)

@@ -1,4 +1,4 @@
-"""Redis comes back empty or with an older state while workers go on."""
+"""Redis comes back empty or with an older state, while workers continue."""
 
 import time
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from support.records import a_receipt
 
 
 class TestLossOfRedis:
-    """Redis came back from an older state or from none, while workers went on."""
+    """Redis restarted empty or with an older state, while workers continued."""
 
     @pytest.fixture
     def lose_all(self, client: redis.Redis, ledger: Ledger, spec: RunSpec) -> Callable[[], None]:
-        """Redis comes back empty, and the run is enqueued again."""
+        """Redis restarts empty, and the run is enqueued again."""
 
         def lose_all() -> None:
             client.flushall()
@@ -36,7 +36,7 @@ class TestLossOfRedis:
 
         return lose_all
 
-    def test_a_run_that_is_gone_is_told_as_such(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+    def test_a_lost_run_is_reported_as_such(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         claim = claimed(ledger, run)
 
         client.flushall()
@@ -62,7 +62,7 @@ class TestLossOfRedis:
         ledger.create_run(spec, [A, B, C], now=time.time())
         ledger.renew(claim, rows=1)
 
-    def test_all_workers_go_on_when_the_run_is_there_again(
+    def test_all_workers_continue_when_the_run_is_back(
         self, ledger: Ledger, run: str, lose_all: Callable[[], None]
     ) -> None:
         claims = [claimed(ledger, run, shard, owner=f"w-{shard.name}") for shard in (A, B, C)]
@@ -84,7 +84,9 @@ class TestLossOfRedis:
 
         assert ledger.complete(claim, a_receipt(run, A)) == 2
 
-    def test_whoever_claims_first_has_it(self, ledger: Ledger, run: str, lose_all: Callable[[], None]) -> None:
+    def test_the_first_worker_that_claims_a_shard_has_it(
+        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
+    ) -> None:
         before = claimed(ledger, run, owner="w1")
 
         lose_all()
@@ -96,7 +98,7 @@ class TestLossOfRedis:
                 refused()
         ledger.renew(after, rows=1)
 
-    def test_tokens_are_unique_though_their_numbers_begin_anew(
+    def test_tokens_are_unique_though_their_numbers_start_again(
         self, ledger: Ledger, run: str, lose_all: Callable[[], None]
     ) -> None:
         tokens = []
@@ -132,7 +134,7 @@ class TestLossOfRedis:
         with pytest.raises(LeaseLost):
             ledger.renew(claim, rows=1)
 
-    def test_from_an_older_state_a_worker_goes_on_too(
+    def test_a_worker_continues_with_an_older_state_too(
         self, ledger: Ledger, client: redis.Redis, redis_url: str, run: str
     ) -> None:
         ledger.retry_later(claimed(ledger, run, owner="w0"), "network", "")

@@ -1,4 +1,4 @@
-"""Records of publications, and counts of what was refused."""
+"""Records of publications, and counts of refusals."""
 
 import time
 from collections.abc import Iterator

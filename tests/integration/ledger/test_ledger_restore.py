@@ -1,4 +1,4 @@
-"""Receipts beside the outputs rebuild a lost ledger."""
+"""Receipts that are stored with the output rebuild a lost ledger."""
 
 import redis
 
@@ -9,7 +9,7 @@ from support.records import a_receipt, a_shard
 
 
 class TestRestore:
-    """Receipts lie beside the outputs; a Redis that lost all takes them back."""
+    """Receipts that are stored with the output restore the shards of a Redis that lost everything."""
 
     def test_shards_with_a_receipt_are_done(self, ledger: Ledger, run: str) -> None:
         assert ledger.restore(run, [a_receipt(run, A), a_receipt(run, C)]) == 2
@@ -27,7 +27,7 @@ class TestRestore:
         assert again == [1, 0]
         assert ledger.counts(run).rows_in == 10
 
-    def test_shards_that_are_held_done_failed_or_unheard_of_are_left_alone(self, ledger: Ledger, run: str) -> None:
+    def test_shards_that_are_held_done_failed_or_unknown_stay_as_they_are(self, ledger: Ledger, run: str) -> None:
         claim = claimed(ledger, run, A)
         ledger.complete(claimed(ledger, run, B, owner="w2"), a_receipt(run, B))
         ledger.fail(claimed(ledger, run, C, owner="w3"), "corrupt", "")
@@ -57,7 +57,7 @@ class TestRestore:
         assert client.keys(f"shardsift:run:{run}:*:{A.name}") == []
         assert checkpoint_bytes(client, run) == 0
 
-    def test_a_worker_that_recorded_the_same_receipt_hears_that_it_counts(self, ledger: Ledger, run: str) -> None:
+    def test_a_worker_that_recorded_the_same_receipt_learns_that_it_counts(self, ledger: Ledger, run: str) -> None:
         claim = claimed(ledger, run)
         ledger.release(claim)
         ledger.restore(run, [a_receipt(run, A)])

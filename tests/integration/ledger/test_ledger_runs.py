@@ -1,4 +1,4 @@
-"""Writing a run, listing runs, and counting shards and rows."""
+"""Write a run, list runs, and count shards and rows."""
 
 import time
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class TestRuns:
         assert [len(names) for names in taken] == [1000, 1000, 345, 0]
         assert sorted(name for names in taken for name in names) == [shard.name for shard in shards]
 
-    def test_a_run_whose_producer_died_midway_is_not_complete_until_written_again(
+    def test_a_run_whose_producer_died_midway_is_not_enqueued_until_it_is_written_again(
         self, ledger: Ledger, spec: RunSpec
     ) -> None:
         def listing_that_breaks_off() -> Iterator[Shard]:
@@ -55,13 +55,13 @@ class TestRuns:
         assert not was_complete
         assert (ledger.counts(spec.run_id).shards, ledger.is_enqueued(spec.run_id)) == (1_600, True)
 
-    def test_no_run_is_not_a_complete_one(self, ledger: Ledger) -> None:
+    def test_an_unknown_run_is_not_enqueued(self, ledger: Ledger) -> None:
         assert not ledger.is_enqueued("nope")
 
     def test_the_spec_comes_back_as_it_was(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
         assert ledger.spec(run) == spec
 
-    def test_an_unknown_run_is_told_with_those_there_are(self, ledger: Ledger, run: str) -> None:
+    def test_the_error_for_an_unknown_run_lists_the_known_ones(self, ledger: Ledger, run: str) -> None:
         with pytest.raises(UsageError, match=f"no run 'nope'.*{run}"):
             ledger.spec("nope")
 
@@ -108,7 +108,7 @@ class TestCounts:
 
         assert ledger.counts(run).rows_running == 0
 
-    def test_time_stands_still_when_nothing_is_open(self, ledger: Ledger, run: str) -> None:
+    def test_the_time_stops_when_no_shard_is_open(self, ledger: Ledger, run: str) -> None:
         for shard in (A, B, C):
             ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
         seconds, now = ledger.counts(run).seconds, time.monotonic()

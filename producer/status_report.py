@@ -1,0 +1,151 @@
+"""The status of a run for people: a table of runs, the lines about one, and what to do next."""
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from fleet.counted import counted
+from fleet.storage.inspection import lines_of
+from producer.status import Checked, RunStatus
+
+_CHECKED = {
+    Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
+    Checked.SHA256: "Checked just now: every file is there and has its sha256.",
+}
+
+
+def status_table(statuses: list[RunStatus]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for name in ("queued", "running", "done", "failed", "rows in", "kept", "errored", "rows/s"):
+        table.add_column(name, justify="right")
+    for status in statuses:
+        counts = status.counts
+        numbers = (counts.queued, counts.running, counts.done, counts.failed, counts.rows_in, counts.rows_kept)
+        table.add_row(
+            status.run_id,
+            status.word,
+            *(f"{number:,}" for number in (*numbers, counts.rows_errored)),
+            f"{status.rows_per_second:,.0f}",
+        )
+    return table
+
+
+def status_lines(status: RunStatus) -> list[str]:
+    counts = status.counts
+    return [
+        f"run      {status.run_id}",
+        f"state    {status.word}",
+        f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
+        f"{counts.failed:,} failed",
+        f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
+        f"{counts.rows_errored:,} errored",
+        *_errored(status),
+        f"speed    {_speed(status)}",
+        f"workers  {_workers(status)}",
+        f"output   {status.output_uri}",
+    ]
+
+
+def _errored(status: RunStatus) -> Iterator[str]:
+    if status.error_reasons:
+        yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
+
+
+def _speed(status: RunStatus) -> str:
+    pace = status.pace
+    if status.word == "running":
+        return f"{status.rows_per_second:,.0f} rows/s over the last {_duration(pace.seconds_lately)}"
+    return f"{status.rows_per_second:,.0f} rows/s over {_duration(pace.seconds)} of work"
+
+
+def _workers(status: RunStatus) -> str:
+    doing = [worker.activity for worker in status.workers]
+    told = ", ".join(
+        f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
+    )
+    return told or "none"
+
+
+def loading_line(status: RunStatus) -> str:
+    """For example `Loading the model (1 worker, 35 s)`."""
+    longest = max(worker.activity_seconds for worker in status.loading)
+    return f"Loading the model ({counted(len(status.loading), 'worker')}, {_duration(longest)})"
+
+
+def what_next(status: RunStatus) -> list[str]:
+    """The lines below the table: what is wrong, and the command that fixes it."""
+    return [*_on_failures(status), *_on_publishing(status), *_on_state(status), *_on_refused(status)]
+
+
+def _on_failures(status: RunStatus) -> Iterator[str]:
+    for failure in status.failures:
+        yield f"Shard {failure.shard} failed on {failure.worker} (attempt {failure.attempts}): {failure.error}"
+    if status.failures and not status.is_published:
+        yield f"Try them again: producer retry {status.run_id}"
+        if status.counts.done:
+            yield f"Or publish the others without them: producer finalize {status.run_id}"
+
+
+def _on_publishing(status: RunStatus) -> Iterator[str]:
+    if status.is_published and status.findings:
+        yield f"The output {status.output_uri} is not as it was published:"
+        yield from (f"  {line}" for line in lines_of(status.findings))
+        if any(finding.is_mendable for finding in status.findings):
+            yield (
+                "The command that started the run, with --verify, repairs this: it scores again what is lost, and "
+                "nothing else."
+            )
+        if not all(finding.is_mendable for finding in status.findings):
+            yield "Files that are not of this run are left alone. Remove them yourself."
+    elif status.is_published and status.publication:
+        yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
+        if status.checked:
+            yield _CHECKED[status.checked]
+    elif status.publish_error and status.publish_failed:
+        yield f"It cannot be published: {status.publish_error}"
+        yield f"When that is mended: producer finalize {status.run_id}"
+    elif status.publish_error:
+        yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
+
+
+def _on_state(status: RunStatus) -> Iterator[str]:
+    match status.word:
+        case "cancelled":
+            yield f"Take it up again: producer retry {status.run_id}"
+        case "half enqueued":
+            yield "Enqueueing was interrupted. Run the same command again to finish it."
+        case "loading":
+            yield f"{loading_line(status)}."
+        case "stopped":
+            yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
+        case "stalled" if status.serving:
+            count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
+            yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
+        case "stalled" | "queued" if not status.workers:
+            yield f"No worker serves this run. Start one: {status.worker_command}"
+        case "queued":
+            yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+
+
+def _idle(status: RunStatus) -> str:
+    idle = status.pace.idle_seconds
+    return "none has scored a row" if idle is None else f"no row was scored for {_duration(idle)}"
+
+
+def _names(status: RunStatus) -> str:
+    return ", ".join(worker.name for worker in status.serving[:5])
+
+
+def _on_refused(status: RunStatus) -> Iterator[str]:
+    if status.refused:
+        refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
+        yield f"Refused or repaired so far, in all runs: {refused}."
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:,.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:,.0f} h"
