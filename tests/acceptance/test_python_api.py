@@ -25,6 +25,7 @@ import shardsift
 from support.fleet import Fleet, new_fleet
 from support.outputs import published_rows
 from support.processes import call_command
+from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -189,6 +190,34 @@ def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(
     assert repr(first) == f"<Enqueued {first.run_id}: 2 shards, 2 new, 0 done; {notebook / 'sent'}>"
     assert (state.run_id, state.word, state.is_over) == (first.run_id, "queued", False)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("notebook")
+def test_a_redis_that_goes_away_is_a_transient_error(tmp_path: Path, tiny_model: Path) -> None:
+    raised: list[shardsift.ShardsiftError] = []
+
+    def watch(run_id: str, redis_url: str) -> None:
+        try:
+            shardsift.status(run_id, wait=True, progress=False, redis_url=redis_url)
+        except shardsift.ShardsiftError as error:
+            raised.append(error)
+
+    with new_fleet(tmp_path) as fleet:
+        sent = shardsift.enqueue(input="shards", output=tmp_path / "out", model=tiny_model, redis_url=fleet.redis_url)
+        own = fleet.ledger.redis
+        watching = threading.Thread(target=watch, args=(sent.run_id, fleet.redis_url))
+        watching.start()
+        connecting = {"client|list", "client|setinfo", "hello", "info", "ping"}
+        wait_until(
+            lambda: {client["cmd"] for client in own.client_list()} - connecting,
+            description="the other thread has asked about the run",
+        )
+        own.close()
+    watching.join()
+
+    (error,) = raised
+    assert isinstance(error, shardsift.TransientError)
+    assert re.match(r"The connection to Redis was lost \(.*\)\. Call again when Redis is back\.", str(error))
 
 
 @pytest.mark.usefixtures("notebook")
