@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from chaos.events import Event
 from chaos.promises import Broken, Promise
 from chaos.runs import Run
-from fleet.broker import queue_lists
 from fleet.ledger.keys import Keys
 from fleet.message import FINALIZE_QUEUE
+from fleet.queues import queue_lists
 from hubserver import HubServer
 
 if TYPE_CHECKING:

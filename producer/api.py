@@ -1,29 +1,28 @@
 """Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too."""
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Unpack
 
 import redis
 from kombu.exceptions import OperationalError
 
 from fleet.broker import make_app
-from fleet.errors import TransientError
+from fleet.errors import TransientError, UsageError
 from fleet.keywords import keywords_told
 from fleet.ledger import Ledger
 from fleet.settings import read_settings
-from producer import enqueue as enqueueing
 from producer.enqueue import Enqueued
+from producer.enqueue import enqueue as enqueue_plan
 from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
 from producer.local.run import run_locally
-from producer.opening import newest_run, open_ledger, open_ledger_of, output_of
+from producer.opening import open_ledger_of, output_of
 from producer.plan import plan_run
 from producer.progress import watch
 from producer.status import RunStatus, looked_at, run_status
-from producer.target import is_place
-from producer.verify import verify as verifying
 from producer.verify.report import Verification
+from producer.verify.verify import verify as verify_output
 
 
 @with_run_keywords
@@ -52,6 +51,8 @@ def run(
     raise: see `failures` and `word` of the returned status.
     """
     with _errors_told():
+        if workers is not None and workers < 1:
+            raise UsageError(f"workers={workers!r} is wrong: the least is 1.")
         settings = read_settings(redis_url=redis_url)
         plan = plan_run(run_options(options))
         return run_locally(plan, settings, workers=workers, verify=verify, progress=progress)
@@ -74,7 +75,7 @@ def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Un
         ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
-            return enqueueing.enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+            return enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
 
 
 def status(
@@ -100,15 +101,11 @@ def status(
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
-    with _errors_told(), ExitStack() as stack:
-        settings = read_settings(redis_url=redis_url)
-        opened = open_ledger_of(run_id, settings) if run_id else open_ledger(settings)
-        found, ledger = stack.enter_context(opened)
-        run_id = run_id or newest_run(ledger)
+    with _errors_told(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
         if wait:
-            watch(ledger, run_id, on_look=lambda: None, progress=progress)
-        state = run_status(ledger, run_id, is_of_this_machine=found.redis_is_embedded)
-        return looked_at(ledger, state, hashes=verify)
+            watch(ledger, run, on_look=lambda: None, progress=progress)
+        found = run_status(ledger, run, is_of_this_machine=settings.redis_is_embedded)
+        return looked_at(ledger, found, hashes=verify)
 
 
 def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: str | None = None) -> Verification:
@@ -125,11 +122,12 @@ def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: st
 
     Raises UsageError if shardsift has published nothing there, TransientError if the network fails.
     """
-    place, published_run = os.fspath(target), None
+    named = (
+        target if isinstance(target, str) else str(Path(target).absolute())
+    )  # "kept" may be a run, Path("kept") is none
     with _errors_told():
-        if isinstance(target, str) and not is_place(target):
-            place, published_run = output_of(target, read_settings(redis_url=redis_url))
-        return verifying.verify(place, source=places("source", source), published_run=published_run)
+        uri, published_run = output_of(named, read_settings(redis_url=redis_url))
+        return verify_output(uri, source=places("source", source), published_run=published_run)
 
 
 @contextmanager

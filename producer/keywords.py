@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.choices import Dtype, Function
 from fleet.errors import UsageError
-from fleet.keywords import with_keywords
+from fleet.keywords import showing, with_keywords
 from producer.options import RunOptions
 
 Place = str | PathLike[str]  # a path or a URI
@@ -79,8 +79,6 @@ def places(name: str, given: Place | Sequence[Place]) -> tuple[str, ...]:
 
 def with_run_keywords(function: _Function) -> _Function:
     """Show the options of a run in a function's signature and help, where it says `**options`."""
-    signature = inspect.signature(function)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     types = get_type_hints(RunKeywords)
     options = [
         inspect.Parameter(
@@ -91,9 +89,8 @@ def with_run_keywords(function: _Function) -> _Function:
         )
         for field in fields(RunOptions)
     ]
-    function.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nThe options of a run:\n\n{_help()}"
-    return function
+    return showing(function, options)
 
 
 def _help() -> str:

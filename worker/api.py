@@ -17,7 +17,7 @@ from fleet.columns import ERROR
 from fleet.counted import counted
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
-from fleet.keywords import keywords_told
+from fleet.keywords import keywords_told, with_keywords_of
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.scoring import Scoring
 from fleet.settings import read_settings
@@ -28,7 +28,7 @@ from worker.scoring import ModelError, Scorer, ScorerInfo, Scores
 from worker.scoring.activation import apply
 from worker.scoring.quiet import quiet_imports
 from worker.shard.checkpoint import Checkpoint
-from worker.shard.pipelining import prefetched
+from worker.shard.pipelining import mapped_ahead
 from worker.shard.reader import Window
 from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import score_columns
@@ -51,41 +51,6 @@ class LoadOptions(TypedDict, total=False):
     compile: bool | None
     threads: int | None
     parity_rows: int | None
-
-
-def score(
-    texts: Iterable[str | None],
-    model: "str | PathLike[str] | LoadedScorer" = DEFAULT_MODEL,
-    *,
-    function_to_apply: Function = "none",
-    score_blank: bool = False,
-    **load_options: Unpack[LoadOptions],
-) -> Floats:
-    """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned.
-
-    >>> scores = shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
-    >>> frame["score"] = shardsift.score(frame["text"])
-
-    Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows, labels), with
-    the labels in the order of `load_scorer(model).labels`. They are the scores that a run with the same options publishes.
-
-    texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
-        is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
-    model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
-    function_to_apply: turns logits into scores, as in a transformers pipeline. The default keeps the raw logits.
-    score_blank: also score texts of white space only. As in a run, they are not scored by default.
-    load_options: any keyword argument of `load_scorer`.
-
-    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token.
-    `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, and UsageError for a model that
-    cannot be loaded.
-    """
-    check_is_one_column(texts)  # before a model is loaded
-    if not isinstance(model, LoadedScorer):
-        model = load_scorer(model, **load_options)
-    elif load_options:
-        raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
-    return model.score(texts, function_to_apply=function_to_apply, score_blank=score_blank)
 
 
 def load_scorer(
@@ -134,6 +99,42 @@ def load_scorer(
         pinned = {"scorer": scorer, "model": found.name, "model_revision": found.revision}
         loaded = scorers.load_scorer(found, settings.model_copy(update=pinned))
     return LoadedScorer(model=found, scorer=loaded)
+
+
+@with_keywords_of(load_scorer)
+def score(
+    texts: Iterable[str | None],
+    model: "str | PathLike[str] | LoadedScorer" = DEFAULT_MODEL,
+    *,
+    function_to_apply: Function = "none",
+    score_blank: bool = False,
+    **load_options: Unpack[LoadOptions],
+) -> Floats:
+    """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned.
+
+    >>> scores = shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
+    >>> frame["score"] = shardsift.score(frame["text"])
+
+    Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows, labels), with
+    the labels in the order of `load_scorer(model).labels`. A run with the same options publishes the same scores, up to rounding.
+
+    texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
+        is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
+    model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
+    function_to_apply: turns logits into scores, as in a transformers pipeline. The default keeps the raw logits.
+    score_blank: also score texts of white space only. As in a run, they are not scored by default.
+    load_options: any keyword argument of `load_scorer`.
+
+    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token.
+    `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, and UsageError for a model that
+    cannot be loaded.
+    """
+    check_is_one_column(texts)  # before a model is loaded
+    if not isinstance(model, LoadedScorer):
+        model = load_scorer(model, **load_options)
+    elif load_options:
+        raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
+    return model.score(texts, function_to_apply=function_to_apply, score_blank=score_blank)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -198,7 +199,9 @@ class LoadedScorer:
     def _scores(self, texts: Iterable[str | None], scoring: Scoring) -> Iterator[Scores]:
         """The logits of each window, computed as those of a shard are: the same code, windows and batches."""
         work = WindowScoring(_NO_SHARD, (scoring,), (self.scorer,), Checkpoint({}, lambda first_row, content: None))
-        with prefetched(work.prepared(_as_rows(texts)), "tokenizer") as prepared_windows:
+        with mapped_ahead(
+            lambda window: next(work.prepared([window])), _as_rows(texts), "tokenizer"
+        ) as prepared_windows:
             for prepared in prepared_windows:
                 (scores,) = work.scores(prepared, _Uninterrupted())
                 yield scores

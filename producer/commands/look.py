@@ -20,9 +20,13 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
-    from producer.api import status as find_status
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger_of
+    from producer.status import looked_at, run_status
 
-    report(find_status(run_id, verify=verify), as_json=as_json)
+    with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
+        found = run_status(ledger, run, is_of_this_machine=settings.redis_is_embedded)
+        report(looked_at(ledger, found, hashes=verify), as_json=as_json)
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
@@ -62,10 +66,13 @@ def verify(
     Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
     is lost, and 2 if shardsift has published nothing there.
     """
-    from producer.api import verify as verify_output
+    from fleet.settings import read_settings
+    from producer.opening import output_of
     from producer.status import ExitCode
+    from producer.verify.verify import verify as verify_output
 
-    found = verify_output(target, source=tuple(source or ()))
+    uri, published_run = output_of(target, read_settings())
+    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
     if as_json:
         print_json(found.as_json())
     else:

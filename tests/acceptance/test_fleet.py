@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.dispatch import queue_length
+from fleet.queues import queue_length
 from fleet.workers import list_workers
 from producer.local.processes import Child
 from support.disturbed_runs import child_of

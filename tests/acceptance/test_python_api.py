@@ -24,6 +24,8 @@ from celery import Celery
 import shardsift
 from support.fleet import Fleet, new_fleet
 from support.outputs import published_rows
+from support.processes import call_command
+from support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -149,6 +151,20 @@ def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> N
 
 
 @pytest.mark.usefixtures("kept")
+def test_python_and_the_command_each_name_options_in_their_own_way() -> None:
+    Path("elsewhere").mkdir(exist_ok=True)
+    shutil.copy("shards/000_00000.parquet", "elsewhere/other.parquet")
+
+    with pytest.raises(shardsift.UsageError) as raised:
+        shardsift.verify("./kept", source="elsewhere")
+    command = call_command("producer", "verify", "./kept", "--source", "elsewhere", environment={})
+
+    assert "Name the input of the run with source." in str(raised.value)
+    assert (command.returncode, command.stdout) == (2, "")
+    assert "Name the --input of the run with --source." in command.stderr
+
+
+@pytest.mark.usefixtures("kept")
 def test_a_damaged_dataset_is_told_in_a_line() -> None:
     shutil.copytree("kept", "damaged")
     next(Path("damaged/data").glob("*.parquet")).unlink()
@@ -177,11 +193,40 @@ def test_a_run_is_enqueued_once_and_a_users_own_celery_stays_current(
 
 
 @pytest.mark.usefixtures("notebook")
+def test_a_redis_that_goes_away_is_a_transient_error(tmp_path: Path, tiny_model: Path) -> None:
+    raised: list[shardsift.ShardsiftError] = []
+
+    def watch(run_id: str, redis_url: str) -> None:
+        try:
+            shardsift.status(run_id, wait=True, progress=False, redis_url=redis_url)
+        except shardsift.ShardsiftError as error:
+            raised.append(error)
+
+    with new_fleet(tmp_path) as fleet:
+        sent = shardsift.enqueue(input="shards", output=tmp_path / "out", model=tiny_model, redis_url=fleet.redis_url)
+        own = fleet.ledger.redis
+        watching = threading.Thread(target=watch, args=(sent.run_id, fleet.redis_url))
+        watching.start()
+        connecting = {"client|list", "client|setinfo", "hello", "info", "ping"}
+        wait_until(
+            lambda: {client["cmd"] for client in own.client_list()} - connecting,
+            description="the other thread has asked about the run",
+        )
+        own.close()
+    watching.join()
+
+    (error,) = raised
+    assert isinstance(error, shardsift.TransientError)
+    assert re.match(r"The connection to Redis was lost \(.*\)\. Call again when Redis is back\.", str(error))
+
+
+@pytest.mark.usefixtures("notebook")
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: shardsift.run(output="o"), "either crawl CC-MAIN-2024-10 or input PATH"),
         (lambda: shardsift.run(input="shards", output="o", dtype="bf16"), "^dtype='bf16' is wrong: "),
+        (lambda: shardsift.run(input="shards", output="o", workers=0), "^workers=0 is wrong: the least is 1"),
         (lambda: shardsift.enqueue(input="shards", output="o"), "No Redis is named. Set REDIS_URL"),
         (lambda: shardsift.status(redis_url="redis://localhost:1/0"), "No Redis answers at localhost:1"),
         (lambda: shardsift.status("./shards"), "is a folder. To check it, run: producer verify"),

@@ -12,11 +12,12 @@ import kombu
 import pytest
 from celery import Celery, signals
 
-from fleet.broker import make_app, queue_lists
-from fleet.dispatch import queue_length, queue_lost_shards, send_due_shards, send_finalize
+from fleet.broker import make_app
+from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from support.records import a_receipt, a_shard, a_spec

@@ -14,9 +14,9 @@ import pytest
 from celery import Celery
 
 from fleet.disclosure import disclosed_spec
-from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger
+from fleet.queues import queue_length
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.manifest import manifest

@@ -16,15 +16,15 @@ import redis
 import yaml
 from celery import Celery
 
-from fleet.broker import make_app, queue_lists
+from fleet.broker import make_app
 from fleet.columns import kept_schema, scores_schema
 from fleet.disclosure import disclosed_spec
-from fleet.dispatch import queue_length
 from fleet.errors import UsageError
 from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
 from fleet.model import Model
+from fleet.queues import queue_length, queue_lists
 from fleet.receipt import OutputFile, Parity, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard

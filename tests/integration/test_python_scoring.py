@@ -2,7 +2,9 @@
 
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,17 @@ def test_texts_beyond_a_window_keep_their_places(scorer: shardsift.LoadedScorer)
     assert np.array_equal(scores[8192:], scorer.score(texts[8192:]))
 
 
+def test_an_iterator_is_read_in_the_thread_that_asks(scorer: shardsift.LoadedScorer) -> None:
+    """The rows of a SQLite cursor cannot be read in another."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("create table pages (text)")
+        database.executemany("insert into pages values (?)", [(text,) for text in TEXTS])
+
+        scores = scorer.score(text for (text,) in database.execute("select text from pages order by rowid"))
+
+    assert np.array_equal(scores, scorer.score(TEXTS), equal_nan=True)
+
+
 def test_a_loaded_scorer_says_in_one_line_what_it_is(
     scorer: shardsift.LoadedScorer, three_labels: shardsift.LoadedScorer
 ) -> None:
@@ -181,7 +194,7 @@ def test_a_wrong_option_is_a_usage_error_in_the_words_of_python(
 
 
 def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(shardsift.UsageError, match="has no config.json, so it is no model"):
+    with pytest.raises(shardsift.UsageError, match="has no config.json, so it is not a model"):
         shardsift.load_scorer(tmp_path)
 
 

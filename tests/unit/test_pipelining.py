@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.waiting import wait_until
-from worker.shard.pipelining import in_background, prefetched
+from worker.shard.pipelining import in_background, mapped_ahead, prefetched
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +108,45 @@ def test_an_error_of_the_context_itself_is_the_one_that_shows() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         work()
+
+
+def test_mapped_items_are_read_in_the_callers_thread_and_made_one_ahead_in_another() -> None:
+    read_by: set[str] = set()
+    made_by: set[str] = set()
+    made: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(5):
+            read_by.add(threading.current_thread().name)
+            yield number
+
+    def square(number: int) -> int:
+        made_by.add(threading.current_thread().name)
+        made.append(number)
+        return number * number
+
+    with mapped_ahead(square, numbers(), "squares") as squares:
+        first = next(squares)
+        wait_until(lambda: made == [0, 1], description="the second is made though nobody asked for it")
+        assert [first, *squares] == [0, 1, 4, 9, 16]
+
+    assert read_by == {threading.current_thread().name}
+    assert made_by == {"squares_0"}
+
+
+def test_an_error_of_a_mapped_item_comes_after_the_items_before_it() -> None:
+    def fails_at_two(number: int) -> int:
+        if number == 2:
+            raise ValueError("two")
+        return number
+
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="two"), mapped_ahead(fails_at_two, range(5), "numbers") as numbers:
+        seen.extend(numbers)
+
+    assert seen == [0, 1]
+
+
+def test_no_items_are_mapped_to_none() -> None:
+    with mapped_ahead(str, [], "nothing") as mapped:
+        assert list(mapped) == []

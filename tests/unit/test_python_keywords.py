@@ -56,6 +56,8 @@ def accepts(annotation: Any, kind: Any) -> bool:
 def test_type_checkers_see_the_same_keywords() -> None:
     assert set(RunKeywords.__annotations__) == {keyword(name) for name in inspect.signature(RunOptions).parameters}
     loading = list(inspect.signature(shardsift.load_scorer).parameters.values())[1:]
+    shown = inspect.signature(shardsift.score).parameters.values()
+    assert [one for one in shown if one in loading] == loading
     assert get_type_hints(LoadOptions) == {parameter.name: parameter.annotation for parameter in loading}
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 Item = TypeVar("Item")
+Made = TypeVar("Made")
 Args = ParamSpec("Args")
 
 
@@ -21,6 +22,27 @@ def prefetched(items: Iterable[Item], name: str) -> Iterator[Iterator[Item]]:
             while (item := pending.result()) is not end:
                 pending = thread.submit(next, source, end)
                 yield item  # type: ignore[misc]  # not the end
+
+        yield made()
+
+
+@contextmanager
+def mapped_ahead(action: Callable[[Item], Made], items: Iterable[Item], name: str) -> Iterator[Iterator[Made]]:
+    """What `action` makes of each item, in order. A thread makes the next one while the one before is used.
+
+    The items are read in the caller's thread: some, such as the rows of a database cursor, cannot be read in another.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix=name) as thread:
+
+        def made() -> Iterator[Made]:
+            ahead: Future[Made] | None = None
+            for item in items:
+                following = thread.submit(action, item)
+                if ahead is not None:
+                    yield ahead.result()
+                ahead = following
+            if ahead is not None:
+                yield ahead.result()
 
         yield made()
 
