@@ -58,6 +58,12 @@ def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
     return fleet
 
 
+def options(fleet: Fleet) -> tuple[str, ...]:
+    """Of the run, for `enqueue`."""
+    scorer = fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier")
+    return ("--crawl", CRAWL, "--scorer", scorer, "--output", f"hf://datasets/{OUTPUT}")
+
+
 def _copied(shards: Path, folder: Path) -> Path:
     """Copy the shards into the layout of FineWeb. Returns the root of the repository."""
     folder.mkdir(parents=True)
@@ -77,9 +83,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     as_producer = hub.client_env(tmp_path / "producer-home", hub.token("producer", write=True))
     producer = {**fleet.environment, **as_producer}
 
-    sent = run_command(
-        "producer", "enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", environment=producer
-    )
+    sent = run_command("producer", "enqueue", *options(fleet), environment=producer)
     assert sent.returncode == 0, sent.stderr
     run_id = sent.stdout.strip()
     with fleet.finalizer(environment=as_finalizer), fleet.worker(MODEL, environment=as_worker):
@@ -98,15 +102,11 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert f"data/{CRAWL}/000_00007.parquet" in files
     assert f"scores/{CRAWL}/000_00007.parquet" in files
 
-    again = run_command(
-        "producer", "enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--wait", environment=producer
-    )
+    again = run_command("producer", "enqueue", *options(fleet), "--wait", environment=producer)
     assert again.returncode == 0, again.stderr
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
     fleet.ledger.redis.flushall()
-    rebuilt = run_command(
-        "producer", "enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", environment=producer
-    )
+    rebuilt = run_command("producer", "enqueue", *options(fleet), environment=producer)
     assert "8 shards: 8 new, 8 taken over from receipts, 8 done, 0 to do." in rebuilt.stderr
     with fleet.finalizer(environment=as_finalizer):
         wait_until(lambda: fleet.ledger.publication(run_id), description="the publication is found")
@@ -131,7 +131,7 @@ def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
 ) -> None:
     fleet = quick_fleet
     fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
-    sent = fleet.producer("enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--limit-shards", "2")
+    sent = fleet.producer("enqueue", *options(fleet), "--limit-shards", "2")
     run_id = sent.stdout.strip()
     with fleet.worker(MODEL):
         wait_until(lambda: fleet.ledger.counts(run_id).done == 2, description="both shards are done", seconds=120)
@@ -155,7 +155,7 @@ def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
     hub.add_folder(
         DATASET, _corrupt(tmp_path / "corrupt" / "data" / CRAWL / "000_00003.parquet"), message="a bad shard"
     )
-    sent = fleet.producer("enqueue", "--crawl", CRAWL, "--output", f"hf://datasets/{OUTPUT}", "--limit-shards", "4")
+    sent = fleet.producer("enqueue", *options(fleet), "--limit-shards", "4")
     run_id = sent.stdout.strip()
 
     with fleet.finalizer(), fleet.worker(MODEL):
