@@ -15,7 +15,7 @@ import pytest
 
 from hubserver import HubServer
 from support.fleet import Fleet
-from support.orders import Faults
+from support.orders import STAND_IN, Faults
 from support.processes import BIN, call_command, run_command
 
 
@@ -311,7 +311,8 @@ class TestFilesOfTheUser:
     ) -> None:
         done = self.in_folder(
             folder,
-            *(BIN / "producer", "run", "--input", shards, "--model", tiny_model, "--output", folder / "out"),
+            *(BIN / "producer", "run", "--input", shards, "--model", tiny_model),
+            *("--scorer", STAND_IN, "--output", folder / "out"),
             SHARDSIFT_STATE_DIR=str(folder / "state"),
             REDIS_URL="",
             **faults.environment,
