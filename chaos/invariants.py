@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from chaos.events import Event
 from chaos.promises import Broken, Promise
 from chaos.runs import Run
-from fleet.broker import queue_lists
 from fleet.ledger.keys import Keys
 from fleet.message import FINALIZE_QUEUE
+from fleet.queues import queue_lists
 from hubserver import HubServer
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _of_publication(run: Run, hub: HubServer, events: Iterable[Event]) -> Iterat
     ends = [event.at for event in events if event.what == "publish"]
     begins = [event.at for event in events if event.what == "publishing" and not run.is_put_back]
     if late := [at for at in begins if ends and at > ends[0] + _RACE_SECONDS]:
-        yield Broken(Promise.COMMITTED_TWICE, f"it was published anew at {late}, after it was at {ends[0]}")
+        yield Broken(Promise.COMMITTED_TWICE, f"it was published again at {late}, after its publication at {ends[0]}")
 
 
 def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:

@@ -13,12 +13,51 @@ from celery.events import EventDispatcher
 from celery.loaders.app import AppLoader
 
 from fleet.log_format import FleetFormatter
+from fleet.queues import FIRST, LATER
 from fleet.redact import all_redacted
 from fleet.settings import Settings
 
-FIRST, LATER = 0, 5  # message priorities: shards that were started before go ahead of new ones
-_PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
+_CONFIGURATION: dict[str, Any] = {
+    "broker_transport_options": {
+        "visibility_timeout": _VISIBILITY_SECONDS,
+        "priority_steps": [FIRST, LATER],
+        "socket_timeout": 10,  # a dead network costs this for each connection, one after another
+        "socket_connect_timeout": 10,
+        "socket_keepalive": True,
+        "health_check_interval": 15,
+    },
+    "broker_connection_retry_on_startup": True,
+    "broker_connection_max_retries": None,
+    "broker_channel_error_retry": True,  # survive a Redis that is full, or a replica during a failover
+    # JSON only: a message can name a task and its arguments, never carry code.
+    "accept_content": ["json"],
+    "task_serializer": "json",
+    # The ledger holds results; Celery stores none.
+    "result_backend": None,
+    "task_ignore_result": True,
+    # A message stays with the broker until its task ends. If a child dies, the ledger decides whether to send the
+    # shard again, because it counts crashes. Celery would send it again without limit.
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": False,
+    "task_acks_on_failure": True,
+    # Take one message at a time, limited by running tasks. A limit on unacknowledged messages would block a worker
+    # whose acknowledgement was lost with its connection.
+    "worker_prefetch_multiplier": 0,
+    "worker_disable_prefetch": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,  # a running shard outlives a restart of Redis
+    # What Flower shows.
+    "worker_send_task_events": True,
+    "task_send_sent_event": True,
+    "task_track_started": True,
+    "event_queue_ttl": 30,
+    "control_queue_ttl": 300,
+    "control_queue_expires": 300,
+    "worker_hijack_root_logger": True,
+    "worker_log_format": "%(asctime)s %(levelname)s %(message)s",
+    "worker_task_log_format": "%(asctime)s %(levelname)s %(message)s",
+    "task_create_missing_queues": True,
+}
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
@@ -39,54 +78,8 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
         is_set_up.connect(_set_log_format)
-    app.conf.update(
-        broker_transport_options={
-            "visibility_timeout": _VISIBILITY_SECONDS,
-            "priority_steps": [FIRST, LATER],
-            "socket_timeout": 10,  # a dead network costs this for each connection, one after another
-            "socket_connect_timeout": 10,
-            "socket_keepalive": True,
-            "health_check_interval": 15,
-        },
-        broker_use_ssl=_tls(settings.broker_url),
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,
-        broker_channel_error_retry=True,  # survive a Redis that is full, or a replica during a failover
-        # JSON only: a message can name a task and its arguments, never carry code.
-        accept_content=["json"],
-        task_serializer="json",
-        # The ledger holds results; Celery stores none.
-        result_backend=None,
-        task_ignore_result=True,
-        # A message stays with the broker until its task ends. If a child dies, the ledger decides whether to send the
-        # shard again, because it counts crashes. Celery would send it again without limit.
-        task_acks_late=True,
-        task_reject_on_worker_lost=False,
-        task_acks_on_failure=True,
-        # Take one message at a time, limited by running tasks. A limit on unacknowledged messages would block a worker
-        # whose acknowledgement was lost with its connection.
-        worker_prefetch_multiplier=0,
-        worker_disable_prefetch=True,
-        worker_cancel_long_running_tasks_on_connection_loss=False,  # a running shard outlives a restart of Redis
-        # What Flower shows.
-        worker_send_task_events=True,
-        task_send_sent_event=True,
-        task_track_started=True,
-        event_queue_ttl=30,
-        control_queue_ttl=300,
-        control_queue_expires=300,
-        worker_hijack_root_logger=True,
-        worker_log_format="%(asctime)s %(levelname)s %(message)s",
-        worker_task_log_format="%(asctime)s %(levelname)s %(message)s",
-        task_create_missing_queues=True,
-        **overrides,
-    )
+    app.conf.update(_CONFIGURATION | {"broker_use_ssl": _tls(settings.broker_url)} | overrides)
     return app
-
-
-def queue_lists(queue: str) -> list[str]:
-    """The Redis lists that hold a queue's messages, one per priority."""
-    return [queue, f"{queue}{_PRIORITY_SEPARATOR}{LATER}"]
 
 
 class _RedactingDispatcher(EventDispatcher):  # type: ignore[misc]

@@ -5,17 +5,14 @@ the finalizer's sweep. A process that dies between ledger and broker loses a mes
 the shard again.
 """
 
-import json
-from collections.abc import Iterator
 from uuid import uuid4
 
-import redis
 from celery import Celery
 from kombu.messaging import Producer
 
-from fleet.broker import FIRST, LATER, queue_lists
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD, FinalizeRun, ScoreShard
+from fleet.queues import FIRST, LATER, queue_length, shards_in_queue
 
 _MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis
 
@@ -48,28 +45,8 @@ def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> 
     overdue = ledger.sent_before(run_id, seconds=resend_seconds)
     if not overdue:
         return 0
-    waiting = set(_shards_in(ledger.redis, ledger.spec(run_id).queue, run_id))
+    waiting = set(shards_in_queue(ledger.redis, ledger.spec(run_id).queue, run_id))
     return ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
-
-
-def _shards_in(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
-    """The shards of a run that have a message in the queue, from the ids of the messages."""
-    for name in queue_lists(queue):
-        for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
-            try:
-                task_id = str(json.loads(message)["headers"]["id"])
-            except (ValueError, KeyError, TypeError):  # not one of our messages
-                continue
-            if task_id.startswith(f"{run_id}:"):
-                yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
-
-
-def queue_length(client: redis.Redis, queue: str) -> int:
-    """The number of messages in a queue that no worker has taken."""
-    pipeline = client.pipeline()
-    for name in queue_lists(queue):
-        pipeline.llen(name)
-    return sum(pipeline.execute())
 
 
 def send_finalize(app: Celery, run_id: str) -> None:

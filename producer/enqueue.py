@@ -49,8 +49,8 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
         output.reserve(spec, public=plan.public)
-    # Read and recorded before the run is complete: a producer that dies here, or cannot read them, reads them the next
-    # time, and meanwhile nobody scores what is done.
+    # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
+    # worker scores finished shards, and the next call reads the receipts.
     recovered = Recovered() if ledger.is_enqueued(spec.run_id) else output.recovered()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     restored = ledger.restore(spec.run_id, recovered.whole)

@@ -1,4 +1,4 @@
-"""Fixtures that several folders share. Only those that need torch import it: `make test-light` has none."""
+"""Fixtures that several folders share. Only those that need torch import it, because `make test-light` has no torch."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,9 @@ from support.fleet import Fleet, new_fleet
 from support.orders import Faults
 from support.redis_servers import version_found
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads of two test processes wait longer than they work
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # set before torch is imported: the threads of two test processes would mostly wait
 
 
 def pytest_report_header() -> str:
@@ -24,13 +26,13 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that two processes end at about the same time; within that, the order stays random."""
+    """Run the longest files first, so that two processes end at about the same time. The rest of the order stays random."""
     items.sort(key=lambda item: "acceptance" not in item.nodeid)
 
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """On a busy machine torch's threads wait for each other longer than they work."""
+    """Use one thread, because torch's threads mostly wait for each other on a busy machine."""
     import torch
 
     threads = torch.get_num_threads()
@@ -41,7 +43,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer BERT classifier: right in every respect but wisdom."""
+    """A random, untrained BERT classifier with two layers."""
     from support.models import tiny_classifier
 
     return tiny_classifier(tmp_path_factory.mktemp("models") / "tiny-bert")
@@ -65,7 +67,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet with an empty Redis of its own."""
+    """A fleet with its own empty Redis."""
     with new_fleet(tmp_path) as fleet:
         yield fleet
 

@@ -66,7 +66,7 @@ class FolderOutput:
                 for path in (self._receipt_path(receipt), *staged):
                     self._files.remove(path)
         except (ShardError, TransientError) as error:
-            logger.warning("%s It goes when the run is published.", error)
+            logger.warning("%s Publishing the run removes it.", error)
 
     def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):
@@ -76,7 +76,7 @@ class FolderOutput:
         return []
 
     def save(self, receipts: Sequence[Receipt]) -> None:
-        """Staged files stay."""
+        """Does nothing: staged files stay."""
 
     def store_checkpoint(self, shard: str, name: str, content: bytes) -> bool:
         with translated(f"Storing a checkpoint of {shard} in {self.uri}"):
@@ -171,13 +171,13 @@ class FolderOutput:
             )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
-        """Two runs that reserve at the same moment do not see each other before, but at least one sees the other now."""
+        """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""
         if others := self._other_runs():
             self._files.remove(f"{self._workplace}/spec.json")
             raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
 
     def _reserved_by(self, run_id: str) -> RunSpec | None:
-        """The spec of a run, as far as it is disclosed; None for one of an earlier release."""
+        """The disclosed part of a run's spec; None if an earlier release wrote it."""
         with suppress(ValueError):
             return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None
@@ -189,10 +189,7 @@ class FolderOutput:
     # --- publishing -------------------------------------------------------------------------------------------------
 
     def _checked(self, receipts: Sequence[Receipt]) -> list[tuple[Receipt, OutputFile]]:
-        """The staged files that are to be moved, once every file is read and found to be as its receipt says.
-
-        Raises OutputDamaged.
-        """
+        """Read all files, and return the staged ones, which have to be moved. Raises OutputDamaged if a file is damaged."""
         pairs = [(receipt, file) for receipt in receipts for file in output_files(receipt)]
         damaged: dict[str, str] = {}
         moves = []
@@ -209,7 +206,7 @@ class FolderOutput:
         return moves
 
     def _look(self, file: OutputFile) -> tuple[bool, Finding | None]:
-        """Whether the file is staged as it should be, and what is wrong if it is so neither there nor in its place."""
+        """Whether an intact copy of the file is staged. If none is staged or published, also what is wrong."""
         staged = self._files.problem(file, file.staged_path, hashes=True) if self._is_staged(file) else Problem.MISSING
         if staged is None:
             return True, None
@@ -228,16 +225,16 @@ class FolderOutput:
                 raise OutputDamaged({receipt.shard: str(Finding(path=file.path, problem=problem))}) from error
 
     def _remove_staged(self, receipts: Sequence[Receipt]) -> None:
-        """All attempts at the published shards, and no other: a shard that is retried may be staged just now."""
+        """Remove all attempts at the published shards, but not at others: a shard that is retried may be staged now."""
         for receipt in receipts:
             for file in output_files(receipt):
-                self._files.remove(f"{self._workplace}/staged/{file.path}")  # another finalizer may remove it, too
+                self._files.remove(f"{self._workplace}/staged/{file.path}")  # another finalizer may remove it as well
 
     def _write(self, path: str, content: bytes) -> None:
-        """Aside first, under a name of its own, then into place."""
+        """Write to a temporary name, then move into place."""
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
     def _listed_receipts(self) -> list[Receipt]:
-        """What the manifest of this run lists, if it is published and the manifest is intact."""
+        """The receipts in the manifest of this run, if the run is published and the manifest is intact."""
         manifest = self._files.content(MANIFEST_PATH)
         return receipts_listed(manifest, self._run_id) if manifest is not None else []

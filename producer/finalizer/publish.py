@@ -19,7 +19,7 @@ from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Publishing
 from producer.finalizer.card import dataset_card
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
-_TIDY_TRIES = 3  # after this many, a person must clean up; the data are published all the same
+_TIDY_TRIES = 3  # after this many, a person must clean up; the data are published anyway
 logger = logging.getLogger(__name__)
 
 
@@ -173,7 +173,7 @@ def _tidy(ledger: Ledger, run_id: str, output: Publishing, receipts: Sequence[Re
     """Runs before the publication is recorded, so that after a crash here another finalizer tidies again."""
     try:
         output.tidy(receipts)
-    except ShardError as error:  # the data are published all the same
+    except ShardError as error:  # the data are published anyway
         logger.warning("%s Remove it by hand.", error)
     except TransientError as error:
         if ledger.count_tidy_try(run_id) < _TIDY_TRIES:

@@ -14,6 +14,7 @@ from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, NOT_OURS
+from fleet.queues import queue_length
 from fleet.settings import Settings
 from fleet.storage.opening import output_class
 from producer.finalizer.waves import WaveRule, WaveWatch
@@ -81,7 +82,7 @@ class Sweeper:
         if not self._ledger.may_publish(run_id):
             return
         just_asked = time.monotonic() - self._asked.get(run_id, -_PUBLISH_AGAIN_SECONDS) < _PUBLISH_AGAIN_SECONDS
-        if not just_asked and self._ledger.redis.llen(FINALIZE_QUEUE) == 0:
+        if not just_asked and queue_length(self._ledger.redis, FINALIZE_QUEUE) == 0:
             self._asked[run_id] = time.monotonic()
             send_finalize(self._app, run_id)
 

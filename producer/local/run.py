@@ -13,10 +13,11 @@ from pathlib import Path
 
 from celery import Celery
 
-from fleet.broker import make_app, queue_lists
+from fleet.broker import make_app
 from fleet.command_line import own_command
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.queues import drop_messages
 from fleet.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
@@ -138,7 +139,7 @@ def _embedded(settings: Settings, url: str) -> Settings:
 
 def _forget_the_dead(ledger: Ledger, spec: RunSpec) -> None:
     """Remove stale messages and leases. This Redis is private and no worker is running yet, so no process owns them."""
-    ledger.redis.delete(*queue_lists(spec.queue), "unacked", "unacked_index")
+    drop_messages(ledger.redis, spec.queue)
     ledger.forget_messages(spec.run_id)
 
 

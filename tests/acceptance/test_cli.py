@@ -1,4 +1,4 @@
-"""The commands as a user meets them: help at once, one-line errors, and a control side that needs no torch."""
+"""The commands show help at once and errors in one line, and the control side needs no torch."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_help_comes_in_under_a_second_without_torch(command: tuple[str, ...], li
 
 
 def cpu_seconds_of_children() -> float:
-    """On a busy machine the time on the clock says nothing of a command."""
+    """The CPU seconds of a command. On a busy machine, wall-clock time says nothing about it."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

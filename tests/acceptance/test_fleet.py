@@ -1,6 +1,6 @@
-"""A fleet of separate processes on one Redis: workers and a finalizer come, go and die, and the run is finished.
+"""A fleet of separate processes on one Redis: workers and a finalizer start, stop and die, and the run is finished.
 
-What does not depend on the model is shown with the stand-in scorer, since torch takes seconds to load.
+Tests that do not depend on the model use the stand-in scorer, because torch takes seconds to load.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.dispatch import queue_length
+from fleet.queues import queue_length
 from fleet.workers import list_workers
 from producer.local.processes import Child
 from support.disturbed_runs import child_of
@@ -27,7 +27,7 @@ from worker.service.ipc import EXIT_NO_MODEL
 
 @pytest.fixture
 def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
-    """Its workers load no model; a shard of 12 rows takes them about a second."""
+    """A fleet whose workers load no model. A shard of 12 rows takes them about a second."""
     faults.use_stand_in(seconds_a_batch=0.3)
     fleet.environment |= {**faults.environment, "SHARDSIFT_DTYPE": "float32"}
     return fleet
@@ -52,7 +52,7 @@ def wait_until_published(fleet: Fleet, run_id: str) -> None:
 
 @contextmanager
 def frozen_at_work(fleet: Fleet, run_id: str, worker: Child) -> Iterator[psutil.Process]:
-    """The worker's child, which stands still for the block, at a moment when it has claimed a shard."""
+    """The worker's child, frozen during the block while it holds a claim."""
 
     def caught() -> bool:
         child.suspend()

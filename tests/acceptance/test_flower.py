@@ -1,4 +1,4 @@
-"""Flower during a real run: a password, the worker online while a shard runs, progress, failures with their traceback."""
+"""Flower during a real run asks for a password, and shows workers, progress, and failures with their traceback."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def flower(fleet: Fleet, faults: Faults) -> Iterator[Fleet]:
 
 
 def get(path: str, *, auth: str | None = AUTH) -> Any:
-    """The answer's JSON or text; None while nobody listens."""
+    """The answer's JSON or text; None while the port is closed."""
     request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}")
     if auth:
         request.add_header("Authorization", "Basic " + base64.b64encode(auth.encode()).decode())
@@ -47,7 +47,7 @@ def get(path: str, *, auth: str | None = AUTH) -> Any:
 
 
 def worker_name() -> str | None:
-    """None as long as Flower has not heard the worker's answer."""
+    """None until Flower has the worker's answer."""
     return next((name for name in get("/api/workers?refresh=1") if name.startswith("w1@")), None)
 
 

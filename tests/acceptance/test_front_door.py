@@ -1,4 +1,4 @@
-"""The first minutes of a user: versions and help, choices that are checked at once, and mistakes that end in one sentence."""
+"""The first minutes of a user: versions, help, choices that are checked at once, and one-line errors."""
 
 import json
 import os
@@ -86,7 +86,7 @@ class TestChoices:
     def test_a_wrong_one_is_refused_before_anything_is_loaded(
         self, command: tuple[str, ...], said: str, fleet: Fleet, tiny_model: Path
     ) -> None:
-        """Nothing else is wrong: there are a Redis and a model."""
+        """An environment with a Redis and a model, so that nothing else is wrong."""
         environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model), "COLUMNS": "200"}
 
         started = time.monotonic()
@@ -137,7 +137,7 @@ class TestACrawlWithoutAnOutput:
         assert hub.is_private(self.OUTPUT)
         assert fleet.ledger.spec(sent.stdout.strip()).output_uri == f"hf://datasets/{self.OUTPUT}"
         assert json.loads(again.stdout) == {**json.loads(again.stdout), "run_id": sent.stdout.strip(), "added": 0}
-        assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once a command
+        assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once per command
 
     def test_it_is_public_if_asked_for_and_the_same_run(self, hub: HubServer, fleet: Fleet) -> None:
         fleet.environment["HF_TOKEN"] = hub.token("bob")
@@ -269,7 +269,7 @@ class TestFlowersPort:
 
 
 class TestFilesOfTheUser:
-    """A user's own modules in the current folder, called like our packages."""
+    """A user's own modules in the current folder, with the names of our packages."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:

@@ -1,6 +1,6 @@
 """The main job over the Hub: input, model and output in repositories of the local Hub server, by LFS and by xet.
 
-Only the run by xet loads the model; the others have the stand-in scorer.
+Only the run with xet loads the model; the others use the stand-in scorer.
 """
 
 from collections.abc import Iterator
@@ -52,14 +52,14 @@ def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path
 
 @pytest.fixture
 def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
-    """Its workers may ask the Hub, and load no model."""
+    """A fleet whose workers may use the Hub, and load no model."""
     fleet.environment.pop("HF_HUB_OFFLINE")
     fleet.environment |= faults.environment
     return fleet
 
 
 def _copied(shards: Path, folder: Path) -> Path:
-    """The shards laid out as in FineWeb; returns the repository's root."""
+    """Copy the shards into the layout of FineWeb. Returns the root of the repository."""
     folder.mkdir(parents=True)
     for shard in shards.glob("*.parquet"):
         (folder / shard.name).write_bytes(shard.read_bytes())
@@ -91,7 +91,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     data_bytes = sum(size for path, size in files.items() if path.startswith(("data/", "scores/")))
     sent_by = {name: sum(r.bytes_in for r in hub.requests if r.token_name == name) for name in ("worker", "finalizer")}
     committed = [request for request in hub.requests if "/commit/" in request.path and request.status == 200]
-    assert sent_by["worker"] > data_bytes / 2 > 2 * COMMIT_BYTES  # xet sends what several files share once
+    assert sent_by["worker"] > data_bytes / 2 > 2 * COMMIT_BYTES  # xet sends data that several files share only once
     assert sent_by["finalizer"] < 2 * COMMIT_BYTES  # the commit, the manifest and the card
     small = [(request.token_name, request.bytes_in < COMMIT_BYTES) for request in committed]
     assert small == [("producer", True), ("finalizer", True)]  # the producer's reserves the output, on a branch
@@ -175,7 +175,7 @@ def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
 
 
 def _corrupt(shard: Path) -> Path:
-    """A shard that nobody can read, in a repository's layout; returns the repository's root."""
+    """Write an unreadable shard in the layout of a repository. Returns the root of the repository."""
     shard.parent.mkdir(parents=True)
     shard.write_bytes(b"PAR1 and no more")
     return shard.parents[2]

@@ -1,6 +1,6 @@
-"""The control side by itself, as on a machine without torch: CLI, embedded Redis, enqueue, finalizer.
+"""The control side alone, as on a machine without torch: CLI, embedded Redis, enqueue, finalizer.
 
-Part of `make test-light` too, on other Pythons. The worker's part is played by the test: it claims, stages and completes.
+Also part of `make test-light`, with other Pythons. The test itself acts as the worker: it claims, stages and completes.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from support.waiting import wait_until
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """As much of a model as the control side looks at."""
+    """The files of a model that the control side reads."""
     folder = tmp_path / "classifier"
     folder.mkdir()
     (folder / "config.json").write_text(
@@ -52,7 +52,7 @@ def test_a_run_is_enqueued_published_and_reported_without_torch(fleet: Fleet, sh
 
 
 def score_by_hand(fleet: Fleet, run_id: str, shard: str) -> None:
-    """What a worker does with a shard, of which it keeps one row."""
+    """Do a shard as a worker does, and keep one row of it."""
     claim = fleet.ledger.claim(run_id, shard, owner="by-hand@test/1")
     assert isinstance(claim, Claim)
     receipt = a_receipt(run_id, claim.shard)

@@ -1,6 +1,6 @@
-"""`producer run`: the main job on one machine, as a user starts it, stops it and starts it again.
+"""`producer run`: the main job on one machine, which a user starts, stops and starts again.
 
-What does not depend on the model is shown with the stand-in scorer, since torch takes seconds to load.
+Tests that do not depend on the model use the stand-in scorer, because torch takes seconds to load.
 """
 
 import json
@@ -26,14 +26,14 @@ TOLERANCE = 1e-4  # of a float32 logit
 
 @pytest.fixture
 def machine(tmp_path: Path) -> dict[str, str]:
-    """A machine with no REDIS_URL and a state folder of its own."""
+    """A machine without REDIS_URL, with its own state folder."""
     return new_machine(tmp_path / "state")
 
 
 def new_machine(state: Path) -> dict[str, str]:
     return {
         "SHARDSIFT_STATE_DIR": str(state),
-        "SHARDSIFT_PARITY_ROWS": "0",  # seconds a start; the gate has tests of its own
+        "SHARDSIFT_PARITY_ROWS": "0",  # saves seconds per start; the gate has its own tests
         "HF_HUB_OFFLINE": "1",
         "REDIS_URL": "",
     }
@@ -41,13 +41,13 @@ def new_machine(state: Path) -> dict[str, str]:
 
 @pytest.fixture
 def quick_machine(machine: dict[str, str], faults: Faults) -> dict[str, str]:
-    """The same, and its workers load no model."""
+    """The same machine, whose workers load no model."""
     return machine | faults.environment
 
 
 @pytest.fixture(scope="module")
 def undisturbed(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the stand-in scorer has published of a run that nobody stopped: path → sha256."""
+    """The files of an undisturbed run with the stand-in scorer: path → sha256."""
     folder = tmp_path_factory.mktemp("undisturbed")
     faults = Faults(folder / "faults")
     faults.use_stand_in()
@@ -148,7 +148,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     tmp_path: Path,
 ) -> None:
     machine = quick_machine
-    faults.use_stand_in(seconds_a_batch=1)  # so that the run is under way for ten seconds more
+    faults.use_stand_in(seconds_a_batch=1)  # so that the run continues for ten more seconds
     slow = {**os.environ, **machine, **faults.environment}
     command = [str(BIN / "producer"), "run", "--input", str(shards), "--model", str(tiny_model)]
     command += ["--output", str(tmp_path / "out"), "--dtype", "float32", "--workers", "2", "--scorer", STAND_IN]

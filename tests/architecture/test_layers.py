@@ -1,4 +1,4 @@
-"""The shape of the code: who may know whom. The contracts themselves stand in pyproject.toml, for `lint-imports`."""
+"""The structure of the code: which package may import which. `lint-imports` checks the contracts in pyproject.toml."""
 
 import ast
 import pkgutil
@@ -62,7 +62,7 @@ def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
 
 
 def test_unit_tests_need_no_torch() -> None:
-    """What they must not start is refused by `tests/unit/conftest.py`."""
+    """`tests/unit/conftest.py` refuses processes and torch in them."""
     code = (
         "import sys, pytest; code = pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider', 'tests/unit']); "
         "sys.exit(code or ', '.join(sorted({'torch', 'transformers'} & set(sys.modules))) or 0)"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from fleet.broker import make_app, queue_lists
-from fleet.dispatch import queue_length
+from fleet.broker import make_app
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from producer.demo.shards import write_shards
 from producer.local.processes import Child

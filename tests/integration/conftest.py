@@ -1,4 +1,4 @@
-"""One service each: a Redis for a module, empty for every test, and what speaks to it. A module may have its own."""
+"""A Redis for each module, empty for every test, with its clients. A module may have its own instead."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: its texts, its operations, its turns, its arithmetic, its results file."""
+"""The benchmark measures what it claims: texts, operations, rounds, arithmetic and results file."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def lineup(tiny: Path) -> Lineup:
 
 @pytest.fixture(scope="module")
 def measured(lineup: Lineup, tiny: Path, tokenizer: PreTrainedTokenizerBase) -> Comparison:
-    """Every contender on a handful of rows."""
+    """Every contender on a few rows."""
     return run(a_case(), lineup, tiny, tokenizer)
 
 
@@ -88,7 +88,7 @@ def test_a_models_products_are_nearly_all_of_its_operations() -> None:
 
     products = shape.layers * sum(2 * rows * columns * count for rows, columns, count in shape.matrices)
 
-    assert products == 169_869_312  # a token, whatever the length
+    assert products == 169_869_312  # per token, independent of the length
     assert 0.85 < 512 * products / flops(shape, np.array([512]))[0] < 1
 
 
@@ -210,7 +210,7 @@ def test_a_contender_without_memory_drops_out_and_is_named(
 
 
 class OutOfMemoryAfter:
-    """A contender that survives its warm-up only."""
+    """A contender that survives only its warm-up."""
 
     dtype = "float32"
 
@@ -232,7 +232,11 @@ class OutOfMemoryAfter:
 SECONDS = [
     {Name.REFERENCE: 10.0, Name.OURS: 2.0, Name.OURS_FORWARD: 1.9},
     {Name.REFERENCE: 12.0, Name.OURS: 3.0, Name.OURS_FORWARD: 2.7},
-    {Name.REFERENCE: 30.0, Name.OURS: 3.0, Name.OURS_FORWARD: 3.0},  # a neighbour woke up, during the reference only
+    {
+        Name.REFERENCE: 30.0,
+        Name.OURS: 3.0,
+        Name.OURS_FORWARD: 3.0,
+    },  # other work on the machine slows down the reference only
 ]
 PEAKS = {"float32": 4e12}
 
@@ -253,7 +257,7 @@ def by_hand() -> Comparison:
     )
 
 
-def test_ratios_are_of_one_round_and_their_median_shrugs_off_a_disturbed_one(by_hand: Comparison) -> None:
+def test_ratios_are_of_one_round_and_their_median_ignores_a_disturbed_one(by_hand: Comparison) -> None:
     figures = figures_of(by_hand, PEAKS)
 
     ours = figures.contenders[Name.OURS]

@@ -1,4 +1,4 @@
-"""torch.compile: the same scores, or a warning and the same scores. In processes of their own, since it is for good."""
+"""torch.compile gives the same scores, or a warning and the same scores. Each test uses a process, which stays compiled."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from worker.scoring.sample import sample_texts
 
 torch.set_num_threads(1)
 scorer = load_scorer(sys.argv[1], "float32", compile=sys.argv[2] == "compiled", parity_rows=0, max_batch_tokens=4096)
-values = scorer.score([*sample_texts(8), "", "x"]).values  # one batch, padded: each other shape is compiled anew
+values = scorer.score([*sample_texts(8), "", "x"]).values  # one padded batch: each other shape would be compiled again
 print(json.dumps({"backend": scorer.backend.name, "scores": values[:, 0].tolist()}))
 """
 
@@ -46,7 +46,7 @@ def test_a_compiled_model_gives_its_own_scores_and_leaves_its_code_for_the_next_
     assert any((tmp_path / "code").rglob("*.so"))
 
 
-def test_without_a_compiler_the_model_runs_as_it_is_and_a_warning_says_so(tiny_model: Path, tmp_path: Path) -> None:
+def test_without_a_compiler_the_model_runs_uncompiled_with_a_warning(tiny_model: Path, tmp_path: Path) -> None:
     found, said = scored(
         tiny_model, "compiled", CXX="/no/such/compiler", TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "code")
     )

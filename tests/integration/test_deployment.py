@@ -1,6 +1,6 @@
 """The deployment files, read by the tools that users run: Compose, hadolint, systemd and a shell.
 
-There is no Docker engine in these tests: what is promised here is what the files say, not that an image builds.
+There is no Docker engine in these tests. They check what the files say, not that an image builds.
 """
 
 import json
@@ -33,19 +33,19 @@ PRIVATE_NETWORK = ROOT / "ops/compose.private-network.yml"
 DOCKERFILE = ROOT / "ops/images/Dockerfile"
 UNIT = ROOT / "ops/systemd/shardsift-worker@.service"
 
-PASSWORD = r"""pass"word's \ $HOME 100%"""  # what shells, URLs and configuration files stumble on
+PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
 OURS = ("finalizer", "flower", "worker", "worker-gpu")
 SERVICES = ("redis", *OURS)
 WORKERS = ("worker", "worker-gpu")
 CLIENT = """import os, sys, redis
 with redis.Redis(unix_socket_path=sys.argv[1], password=os.environ["REDISCLI_AUTH"]) as client:
     print("PONG" if client.ping() else "")
-"""  # in place of valkey-cli, which the server's wheel does not carry
+"""  # replaces valkey-cli, which the server's wheel does not contain
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as a user has it after secrets/README.md."""
+    """A folder as a user has it after following secrets/README.md."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "docker-compose.yml").write_text(COMPOSE.read_text())
     (folder / "secrets").mkdir()
@@ -56,12 +56,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def services(project: Path) -> dict[str, dict[str, Any]]:
-    """Every service of every profile, as Compose understands them."""
+    """All services of all profiles, as Compose understands them."""
     return services_of(project)
 
 
 def compose(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the real Compose, with nothing of this machine's environment but what is given."""
+    """Run the real Compose, with only the given environment."""
     return subprocess.run(
         [BIN / "docker-compose", "--project-directory", project, "--env-file", os.devnull, *arguments],
         cwd=project,
@@ -184,7 +184,7 @@ def test_a_worker_is_asked_to_stop_and_given_the_time_for_it(services: dict[str,
 
     assert service["stop_signal"] == "SIGTERM"
     assert service["init"] is True
-    assert _seconds(service["stop_grace_period"]) >= 20  # twice what a worker takes at most
+    assert _seconds(service["stop_grace_period"]) >= 20  # twice the longest time that a worker needs
 
 
 @pytest.mark.parametrize(("environment", "device"), [({}, "0"), ({"GPU_ID": "3"}, "3")])
@@ -237,7 +237,7 @@ def fleet_redis(services: dict[str, dict[str, Any]], tmp_path: Path) -> Iterator
         server.wait(10)
 
 
-def test_redis_lets_in_who_has_the_password_and_nobody_else(fleet_redis: tuple[psutil.Process, Path]) -> None:
+def test_redis_accepts_only_clients_with_the_password(fleet_redis: tuple[psutil.Process, Path]) -> None:
     _, socket = fleet_redis
 
     with redis.Redis(unix_socket_path=str(socket), password=PASSWORD) as client:
@@ -317,7 +317,7 @@ def _in_folder(script: str, folder: Path) -> str:
 # ---- Images --------------------------------------------------------------------------------------------------------
 
 
-def test_hadolint_has_nothing_to_say_of_the_dockerfile() -> None:
+def test_hadolint_has_no_complaint_about_the_dockerfile() -> None:
     answer = subprocess.run([BIN / "hadolint", DOCKERFILE], capture_output=True, text=True, timeout=30)
 
     assert (answer.returncode, answer.stdout) == (0, "")
@@ -382,7 +382,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 
 def _complaints(unit: Path) -> list[str]:
-    """What systemd says of a unit, but for programs that are installed on GPU machines only."""
+    """The messages of systemd about a unit, except those about programs that only GPU machines have."""
     answer = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=30)
     return [line for line in answer.stderr.splitlines() if "is not executable: No such file" not in line]
 
@@ -392,7 +392,7 @@ def test_the_unit_finds_what_was_tuned_and_may_write_an_output_folder() -> None:
     guide = (ROOT / "ops/README.md").read_text()
 
     assert {"ProtectSystem=strict", "ProtectHome=yes", "ReadWritePaths=-/srv/shardsift"} <= set(lines)
-    assert "StateDirectory=shardsift" in lines  # /var/lib/shardsift, which systemd makes and hands to the user
+    assert "StateDirectory=shardsift" in lines  # /var/lib/shardsift, which systemd creates for the user
     assert "Environment=SHARDSIFT_STATE_DIR=/var/lib/shardsift" in lines
     assert "-p StateDirectory=shardsift" in guide
     assert "-E SHARDSIFT_STATE_DIR=/var/lib/shardsift" in guide

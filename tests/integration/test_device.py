@@ -1,4 +1,4 @@
-"""The device to score on: the one that was asked for, or none."""
+"""The device for scoring is the requested one, or the worker refuses."""
 
 import logging
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_a_gpu_that_is_not_here_is_not_replaced_by_the_cpu(name: str) -> None:
         choose_device(name)
 
 
-def test_the_cpu_is_taken_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_is_used_if_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
     assert choose_device("cpu").type == "cpu"

@@ -1,6 +1,6 @@
-"""Messages are hints: each names a run and a shard, a lost one is sent again, and one too many does no harm.
+"""Messages are hints: each names a run and a shard, lost ones are sent again, and duplicates do no harm.
 
-A queue holds few of them however long the run is, and shards that were begun before come first.
+A queue holds few of them however long the run is, and shards that were started before come first.
 """
 
 import base64
@@ -12,11 +12,12 @@ import kombu
 import pytest
 from celery import Celery, signals
 
-from fleet.broker import make_app, queue_lists
-from fleet.dispatch import queue_length, queue_lost_shards, send_due_shards, send_finalize
+from fleet.broker import make_app
+from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from support.records import a_receipt, a_shard, a_spec
@@ -33,13 +34,13 @@ def spec(ledger: Ledger) -> RunSpec:
 
 
 def send(app: Celery, ledger: Ledger, spec: RunSpec) -> int:
-    """As a sweep does it."""
+    """Send due shards as a sweep does."""
     queue_lost_shards(ledger, spec.run_id, resend_seconds=60)
     return send_due_shards(app, ledger, spec.run_id)
 
 
 def messages(ledger: Ledger, queue: str) -> list[dict[str, Any]]:
-    """In the order in which workers take them."""
+    """The messages in the order in which workers take them."""
     return [
         json.loads(message)
         for priority in queue_lists(queue)
@@ -52,7 +53,7 @@ def lose_messages(ledger: Ledger, queue: str) -> None:
 
 
 def age_messages(ledger: Ledger, spec: RunSpec) -> None:
-    """All were sent long ago."""
+    """Make all messages look as if they were sent long ago."""
     sent = f"shardsift:run:{spec.run_id}:sent"
     ledger.redis.zadd(sent, dict.fromkeys(ledger.redis.zrange(sent, 0, -1), 1))
 
@@ -67,7 +68,7 @@ def taken(app: Celery, queue: str) -> Iterator[str]:
 
 
 def put_back(ledger: Ledger, spec: RunSpec, name: str) -> None:
-    """Somebody began the shard and gave it back."""
+    """A worker started the shard and gave it back."""
     claim = ledger.claim(spec.run_id, name, "w1")
     assert isinstance(claim, Claim)
     ledger.release(claim)
@@ -119,7 +120,7 @@ def long_run(ledger: Ledger) -> RunSpec:
     return spec
 
 
-def test_a_queue_holds_so_many_fresh_messages_and_is_filled_up_as_it_empties(
+def test_a_queue_holds_a_limited_number_of_fresh_messages_and_is_refilled_as_it_empties(
     app: Celery, ledger: Ledger, long_run: RunSpec
 ) -> None:
     sent = [send(app, ledger, long_run), send(app, ledger, long_run)]
@@ -133,7 +134,7 @@ def test_a_queue_holds_so_many_fresh_messages_and_is_filled_up_as_it_empties(
     assert queue_length(ledger.redis, long_run.queue) == MESSAGES_AHEAD
 
 
-def test_whoever_fills_the_queue_up_is_not_kept_by_those_who_empty_it(
+def test_refilling_a_queue_ends_even_if_workers_keep_emptying_it(
     app: Celery, ledger: Ledger, long_run: RunSpec
 ) -> None:
     send(app, ledger, long_run)
@@ -164,7 +165,7 @@ def test_all_shards_of_a_long_run_get_their_message_as_workers_take_them(
     assert longest == MESSAGES_AHEAD
 
 
-def test_shards_that_were_begun_overtake_fresh_ones(app: Celery, ledger: Ledger, long_run: RunSpec) -> None:
+def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledger, long_run: RunSpec) -> None:
     send(app, ledger, long_run)
     put_back(ledger, long_run, "0042")
     put_back(ledger, long_run, "4999")
@@ -232,7 +233,7 @@ def test_the_finalizer_is_asked_in_its_own_queue(app: Celery, ledger: Ledger, sp
     assert body(message)[:2] == [[], {"version": 1, "run_id": spec.run_id}]
 
 
-def test_without_a_redis_there_is_no_broker_and_that_is_told() -> None:
+def test_without_a_redis_there_is_no_broker_and_the_error_says_so() -> None:
     settings = Settings(redis_url=None)
 
     make_app("test", settings).close()

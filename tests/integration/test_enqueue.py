@@ -1,4 +1,4 @@
-"""Enqueueing: what a user asked for becomes one run with one task a shard, or one clear line and nothing at all."""
+"""Enqueueing creates one run with one task per shard, or fails with one clear line and no effect."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ import pytest
 from celery import Celery
 
 from fleet.disclosure import disclosed_spec
-from fleet.dispatch import queue_length
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger
+from fleet.queues import queue_length
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.manifest import manifest
@@ -183,7 +183,7 @@ class TestEnqueueing:
 
 
 class TestChangedInput:
-    """What is done when the same command meets other bytes."""
+    """The same command, after input files have changed."""
 
     def test_a_file_that_was_touched_changes_nothing(
         self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
@@ -208,7 +208,7 @@ class TestChangedInput:
         assert str(refusal.value).endswith(f"producer retry {first.run_id}")
         assert ledger.run_ids() == [first.run_id]
 
-    def test_the_same_command_goes_on_with_a_run_whose_replaced_files_were_retried(
+    def test_the_same_command_continues_a_run_whose_replaced_files_were_retried(
         self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
     ) -> None:
         first = do(options, ledger, app)
@@ -236,7 +236,7 @@ class TestChangedInput:
 
 
 class TestTakingOver:
-    """After a loss of Redis, what is done already is found beside the outputs."""
+    """After a loss of Redis, finished shards are found by the receipts that are stored with the output."""
 
     def test_shards_whose_output_is_there_are_not_scored_again(
         self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
@@ -270,7 +270,7 @@ class TestTakingOver:
         assert finalize_run(ledger, again.run_id, without_failed=False) == first
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
-    def test_a_producer_that_died_while_it_wrote_the_run_is_followed_by_one_that_looks(
+    def test_after_a_producer_died_while_writing_the_run_the_next_one_finds_finished_shards(
         self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
     ) -> None:
         plan = plan_run(options)
@@ -306,7 +306,7 @@ class TestTakingOver:
 
 
 def stage(plan: Plan, shard: Shard, folder: Path) -> Receipt:
-    """What a worker leaves at the end of a shard, before the ledger knows."""
+    """Stage a shard and store its receipt, as a worker does before it records the shard in the ledger."""
     output = open_output(plan.spec.output_uri, plan.spec.run_id)
     (folder / "scratch").write_bytes(shard.name.encode())
     data, scores = (
@@ -324,7 +324,7 @@ def stage(plan: Plan, shard: Shard, folder: Path) -> Receipt:
 
 
 class TestRefusals:
-    """Each is one line that names the mistake, and neither ledger nor output is touched."""
+    """Each error is one line that names the mistake. Neither the ledger nor the output changes."""
 
     @pytest.fixture(autouse=True)
     def _nothing_is_touched(self, ledger: Ledger, out: Path) -> Iterator[None]:
@@ -368,13 +368,13 @@ class TestRefusals:
         ],
         ids=str,
     )
-    def test_a_wrong_option_is_told(self, options: RunOptions, changes: dict[str, Any], says: str) -> None:
+    def test_a_wrong_option_is_an_error(self, options: RunOptions, changes: dict[str, Any], says: str) -> None:
         refused(replace(options, **changes), says)
 
-    def test_a_model_that_is_nowhere_is_told(self, options: RunOptions, tmp_path: Path) -> None:
+    def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
         refused(replace(options, model=str(tmp_path / "absent")), "There is no model '.*absent': neither a folder here")
 
-    def test_a_folder_that_is_no_model_is_told(self, options: RunOptions, source: Path) -> None:
+    def test_a_folder_that_is_not_a_model_is_an_error(self, options: RunOptions, source: Path) -> None:
         refused(replace(options, model=str(source)), "has no config.json, so it is not a model")
 
     @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ class TestRefusals:
             ("", "config.json .*cannot be read"),
         ],
     )
-    def test_a_model_that_is_no_classifier_is_told(
+    def test_a_model_that_is_not_a_classifier_is_an_error(
         self, options: RunOptions, tmp_path: Path, config: str, says: str
     ) -> None:
         model = tmp_path / "model"
@@ -395,7 +395,7 @@ class TestRefusals:
 
         refused(replace(options, model=str(model)), says)
 
-    def test_rounding_the_scores_of_a_model_with_many_is_told(
+    def test_rounding_the_scores_of_a_model_with_many_outputs_is_an_error(
         self, options: RunOptions, tiny_model: Path, tmp_path: Path
     ) -> None:
         model = copied_model(tiny_model, tmp_path, id2label={"0": "good", "1": "bad"})
@@ -404,14 +404,14 @@ class TestRefusals:
 
     @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}, {"limit_shards": 1}])
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])
-    def test_a_broken_first_shard_is_told(
+    def test_a_broken_first_shard_is_an_error(
         self, options: RunOptions, source: Path, content: bytes, limits: dict[str, int]
     ) -> None:
         (source / "a.parquet").write_bytes(content)
 
         refused(replace(options, **limits), "a.parquet.*not a readable Parquet file")
 
-    def test_an_input_without_shards_is_told(self, options: RunOptions, tmp_path: Path) -> None:
+    def test_an_input_without_shards_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
 
         refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
@@ -432,7 +432,7 @@ class TestRefusals:
         refused(replace(options, input_uris=(f"{linked_input}/**/*.parquet",), output_uri=f"{source}/out"), says)
         assert plan_run(replace(options, input_uris=(f"{source}/*.parquet",), output_uri=f"{source}/out")).shards
 
-    def test_an_input_with_two_columns_of_one_name_is_told(self, options: RunOptions, source: Path) -> None:
+    def test_an_input_with_two_columns_of_one_name_is_an_error(self, options: RunOptions, source: Path) -> None:
         twice = pa.table([["a"], ["b"], ["c"]], names=["text", "id", "id"])
         pq.write_table(twice, source / "a.parquet")
 
@@ -447,7 +447,7 @@ class TestRefusals:
             (b"PAR1" + bytes(50), "truncated"),
         ],
     )
-    def test_a_file_that_is_no_parquet_is_told_with_what_it_looks_like(
+    def test_a_file_that_is_not_parquet_is_an_error_that_names_its_likely_format(
         self, options: RunOptions, tmp_path: Path, content: bytes, looks_like: str
     ) -> None:
         file = tmp_path / "data.csv"
@@ -455,7 +455,7 @@ class TestRefusals:
 
         refused(replace(options, input_uris=(str(file),)), f"data.csv: not a readable Parquet file.*{looks_like}")
 
-    def test_a_score_column_that_differs_from_another_only_in_case_is_told(
+    def test_a_score_column_that_differs_from_another_only_in_case_is_an_error(
         self, options: RunOptions, source: Path
     ) -> None:
         for name in "abc":
@@ -471,7 +471,7 @@ def refused(options: RunOptions, says: str) -> None:
 
 
 def copied_model(model: Path, folder: Path, **config: Any) -> Path:
-    """A model's files in a folder of the test, with changes to its config."""
+    """A copy of a model folder, with changes to its config."""
     copy = folder / "model"
     copy.mkdir()
     for file in model.iterdir():
@@ -482,7 +482,7 @@ def copied_model(model: Path, folder: Path, **config: Any) -> Path:
 
 
 class TestOutputsThatAreRefused:
-    """What only enqueueing shows leaves no run behind."""
+    """Errors that only enqueueing finds leave no run behind."""
 
     def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
@@ -544,7 +544,9 @@ class TestOutputsThatAreRefused:
         assert list((tmp_path / "data").iterdir()) == [tmp_path / "data/data"]
 
     @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "hf://datasets/only-a-name", "hf://datasets/a/b/c"])
-    def test_an_output_that_is_no_address(self, options: RunOptions, ledger: Ledger, app: Celery, uri: str) -> None:
+    def test_an_output_that_is_not_a_valid_address(
+        self, options: RunOptions, ledger: Ledger, app: Celery, uri: str
+    ) -> None:
         with pytest.raises(UsageError, match=uri):
             do(replace(options, output_uri=uri), ledger, app)
 

@@ -1,4 +1,4 @@
-"""The pipeline's scores from every family of classifier and every kind of head, whatever fits the family best."""
+"""Every family of classifiers and every kind of head gets the same scores as from the pipeline."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -18,7 +18,7 @@ from worker.scoring.precision import TOLERANCES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline takes their texts one at a time
+WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline scores their texts one at a time
 
 
 def real_texts(count: int) -> list[str]:
@@ -44,7 +44,7 @@ def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str],
 
     batch_size = 1 if family in WITHOUT_PADDING_TOKEN else 16
     expected = np.array(reference_scores(texts, model, batch_size=batch_size))
-    assert expected.std() > 0.1  # constants would prove nothing
+    assert expected.std() > 0.1  # equal scores would prove nothing
     assert np.abs(scores.values[:, 0] - expected).max() < 1e-4
     assert scores.errors == {}
 
@@ -120,7 +120,7 @@ def test_extreme_logits_overflow_in_no_function() -> None:
 
 
 def test_a_text_without_tokens_is_an_errored_row(models: Callable[[str], Path]) -> None:
-    """GPT-2 puts no special tokens around a text, so an empty one has none at all."""
+    """GPT-2 adds no special tokens to a text, so an empty text has no tokens."""
     texts = ["", *real_texts(3)]
 
     scores = load_scorer(str(models("GPT-2")), "float32").score(texts)
@@ -130,7 +130,7 @@ def test_a_text_without_tokens_is_an_errored_row(models: Callable[[str], Path]) 
 
 
 def test_a_text_with_bart_s_own_end_marks_has_the_score_it_has_alone(models: Callable[[str], Path]) -> None:
-    """BART refuses a batch whose texts have unequal numbers of them."""
+    """BART refuses a batch whose texts have different numbers of end marks."""
     text = real_texts(1)[0][:200]
     texts = [text, "one </s> two </s> three", text + " more", "</s>"]
 

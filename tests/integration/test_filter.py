@@ -1,4 +1,4 @@
-"""The filter keeps the rows that SQL says, and refuses every condition that looks at more than one row."""
+"""The filter keeps the rows that SQL selects, and refuses conditions that use more than one row."""
 
 import re
 import subprocess
@@ -138,7 +138,7 @@ class TestConditions:
     @given(scores=st.lists(st.floats(-10, 10, width=32) | st.none(), max_size=40), hundredths=st.integers(-1200, 1200))
     def test_a_threshold_keeps_what_numpy_keeps(self, scores: list[float | None], hundredths: int) -> None:
         threshold = hundredths / 100
-        nearest = np.float32(threshold)  # above or below the threshold itself, by less than a float32 can say
+        nearest = np.float32(threshold)  # differs from the threshold by less than a float32 can represent
         numbers = np.array(
             [
                 *(np.nan if score is None else score for score in scores),
@@ -327,7 +327,7 @@ time.sleep(60)
 
 
 class TestBounds:
-    """A condition costs a bounded time and memory, whatever it calls; the message names it and what it exceeded."""
+    """Time and memory of a condition are limited. The error names the condition and the limit that it exceeded."""
 
     @pytest.mark.parametrize(
         "where",
@@ -350,7 +350,7 @@ class TestBounds:
         with pytest.raises(UsageError, match=r"it needs more than 5\d\d MiB of memory for 8,000 rows"):
             condition.keep(rows)
 
-    def test_what_takes_too_long_is_ended_by_the_kernel_in_the_midst_of_a_call(self) -> None:
+    def test_a_call_that_takes_too_long_is_ended_by_the_kernel(self) -> None:
         process = SqlProcess(Bounds(cpu_seconds=0.3))
         rows = pa.table({"text": ["abcdefgh" * 5000]})
 

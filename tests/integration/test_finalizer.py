@@ -1,4 +1,4 @@
-"""A run is published when it is done, once and whole; the sweep sends what was lost and asks for the publishing."""
+"""A finished run is published once and whole. The sweep sends lost messages and requests publishing."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ import redis
 import yaml
 from celery import Celery
 
-from fleet.broker import make_app, queue_lists
+from fleet.broker import make_app
 from fleet.columns import kept_schema, scores_schema
 from fleet.disclosure import disclosed_spec
-from fleet.dispatch import queue_length
 from fleet.errors import UsageError
 from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
 from fleet.model import Model
+from fleet.queues import queue_length, queue_lists
 from fleet.receipt import OutputFile, Parity, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
@@ -81,7 +81,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spec(ledger: Ledger, out: Path) -> RunSpec:
-    """A run of three shards that is written and not begun."""
+    """A run of three shards that is enqueued and not started."""
     spec = a_spec(output_uri=str(out))
     open_output(spec.output_uri, spec.run_id).reserve(spec)
     ledger.create_run(spec, [A, B, C], now=1.0)
@@ -89,7 +89,7 @@ def spec(ledger: Ledger, out: Path) -> RunSpec:
 
 
 def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
-    """What a worker does: claim, stage both files, complete."""
+    """Do a shard as a worker does: claim it, stage both files and complete it."""
     output = open_output(spec.output_uri, spec.run_id)
     for shard in shards:
         claim = claimed(ledger, spec, shard)
@@ -354,7 +354,7 @@ class TestFinalizing:
 class TestPublishingThatCannotSucceed:
     @pytest.fixture
     def asked(self, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-        """What a finalizer answers that is asked to publish a run."""
+        """The answer of a finalizer that is asked to publish a run."""
         monkeypatch.setenv("REDIS_URL", redis_url)
         return lambda run_id: str(finalize_run_task.run(run_id=run_id))
 
@@ -420,7 +420,7 @@ def publish_as_other_run(out: Path) -> None:
 
 
 class Meanwhile(Ledger):
-    """A ledger that has something happen between a publication and its record."""
+    """A ledger that calls a function between a publication and its record."""
 
     def __init__(self, ledger: Ledger, *happenings: Callable[[], object]) -> None:
         super().__init__(ledger.redis)
@@ -761,7 +761,7 @@ class TestSweeping:
             2,
             2,
             3,
-        ]  # the first look, in case that earlier ones were forgotten; then every second
+        ]  # the first check, because earlier ones may be forgotten; then every second
 
     @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
     def test_a_look_for_waves_is_asked_for_as_time_passes(

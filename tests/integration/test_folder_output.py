@@ -1,4 +1,4 @@
-"""An output in a folder or a bucket: nothing is seen before it is published, and then all of it, however often it is tried."""
+"""Outputs in a folder or a bucket: readers see nothing before the publication, and everything after it."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +48,7 @@ def output(uri: str) -> FolderOutput:
 
 
 def stage(output: FolderOutput, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
-    """What a worker does at the end of a shard."""
+    """Stage a shard and store its receipt, as a worker does."""
     data, scores = (
         stage_file(output, path, f"{path} of {attempt}".encode(), folder, attempt=attempt)
         for path in (shard.data_path, shard.scores_path)
@@ -74,7 +74,7 @@ def publish(output: FolderOutput, receipts: list[Receipt]) -> None:
 
 
 def visible(uri: str) -> dict[str, bytes]:
-    """Content by path of all that a reader of the dataset sees."""
+    """Path → content of all files that a reader of the dataset sees."""
     files, root = fsspec.url_to_fs(uri)
     paths = (path.removeprefix(root).lstrip("/") for path in files.find(root))
     return {path: files.cat_file(f"{root}/{path}") for path in paths if not path.startswith(".shardsift/")}
@@ -311,7 +311,7 @@ class TestReceipts:
     ) -> None:
         published, later = (stage(output, A, tmp_path, attempt=attempt) for attempt in order)
         publish(output, [published])
-        for path in (A.data_path, A.scores_path):  # an attempt that was frozen since
+        for path in (A.data_path, A.scores_path):  # an attempt that was frozen for a while
             stage_file(output, path, f"{path} of {order[1]}".encode(), tmp_path, attempt=order[1])
         output.store_receipt(later)
 
@@ -331,7 +331,7 @@ class TestReceipts:
         files.rm(f"{root}/{other.data.staged_path}")
         files.rm(f"{root}/{other.scores.staged_path}")
 
-        assert list(output.recovered().whole) == [begun]  # of the same sizes: only the content tells
+        assert list(output.recovered().whole) == [begun]  # with the same size, so only the content differs
 
     @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", a_receipt("other-run", A).to_json()])
     def test_what_is_no_receipt_of_this_run_is_skipped(

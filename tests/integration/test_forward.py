@@ -1,4 +1,4 @@
-"""All batches of a window, whatever fails: memory lacks, a row cannot be scored, the device is broken."""
+"""All batches of a window are scored or fail properly: without memory, with a bad row, or on a broken device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ OUTPUTS = 2
 
 @dataclass
 class MeanOfIds:
-    """Logits that tell which text they are of; fails as `failing` says, and remembers the sizes it was given."""
+    """A backend whose logits identify their text. It fails as `failing` says, and records the sizes of its batches."""
 
     failing: Callable[[Tokens], Exception | None] = lambda batch: None
     tried: list[list[int]] = field(default_factory=list)  # the lengths of each batch
@@ -30,7 +30,7 @@ class MeanOfIds:
 
 
 def window(lengths: list[int]) -> Tokens:
-    """Text i consists of the id i."""
+    """Token ids in which text i consists of the id i."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return Tokens(ids=np.repeat(np.arange(len(lengths)), lengths).astype(np.int32), offsets=offsets)
 
@@ -177,7 +177,7 @@ def test_only_batches_that_lack_a_score_are_computed_and_always_whole() -> None:
     backend, undisturbed = MeanOfIds(), MeanOfIds()
     first = forward(MeanOfIds(), window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, go_on=lambda rows: rows < 6)
     known = first.known
-    known[np.flatnonzero(known)[-1]] = False  # as if another worker's batches had ended elsewhere
+    known[np.flatnonzero(known)[-1]] = False  # as if the batches of another worker had ended elsewhere
 
     forward(undisturbed, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128)
     rest = forward(backend, window(LENGTHS), outputs=OUTPUTS, max_batch_tokens=128, known=known)

@@ -1,4 +1,4 @@
-"""An output on the Hub: workers send the bytes, the finalizer makes one commit of them, and no accident makes two."""
+"""Outputs on the Hub: workers upload the bytes, and the finalizer publishes them in one commit, never in two."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Pub
 
 @pytest.fixture
 def staged(worker: Client, ledger: Ledger, spec: RunSpec, tmp_path: Path) -> dict[str, bytes]:
-    """A run whose shards are all done and staged; its files' content by path."""
+    """A run whose shards are all done and staged, and path → content of its files."""
     content = {}
     ledger.create_run(spec, SHARDS, now=1.0)
     for shard in SHARDS:
@@ -101,7 +101,7 @@ class TestPublishing:
     def test_finalizers_that_race_make_one_commit(
         self, hub: HubServer, repo: str, spec: RunSpec, staged: dict[str, bytes], finalizer: Client, redis_url: str
     ) -> None:
-        hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit lands
+        hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)  # all have looked before the first commit
 
         publications = finalizer.call(finalize_from_threads, redis_url, spec.run_id, 3)
 
@@ -306,7 +306,7 @@ class TestReserving:
 
         reserving = [worker.start(reserve, spec), finalizer.start(reserve, other)]
         ended = [future.exception() for future in reserving]
-        hub.forget_faults()  # one that came late saw the other's branch, and made none
+        hub.forget_faults()  # a late one saw the other's branch and did not create one
 
         went_on = [ending is None for ending in ended]
         assert sum(went_on) <= 1
@@ -348,7 +348,7 @@ class TestReserving:
             worker.call(reserve, spec)
 
     @pytest.mark.parametrize("path", ["data/a.parquet", "scores/a.parquet", MANIFEST_PATH])
-    def test_data_of_nobody_we_know_is_refused(
+    def test_foreign_data_is_refused(
         self, hub: HubServer, repo: str, spec: RunSpec, worker: Client, tmp_path: Path, path: str
     ) -> None:
         file = tmp_path / "theirs" / path

@@ -1,6 +1,6 @@
-"""A run that takes longer than the Hub keeps blobs: finished shards are saved on a branch, and found there again.
+"""A run that takes longer than the Hub keeps blobs saves its finished shards on a branch, and finds them there again.
 
-The shards are small here, and a wave is one or two of them.
+The shards are small here, and a wave has one or two of them.
 """
 
 import os
@@ -44,7 +44,7 @@ SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in "abcd")
 
 
 def look(redis_url: str, run_id: str, wave_shards: int, wave_seconds: float = 3600) -> str:
-    """What the finalizer does when it is asked to look at a run."""
+    """Check a run, as the finalizer does on request."""
     os.environ["REDIS_URL"] = redis_url
     os.environ["SHARDSIFT_WAVE_SHARDS"] = str(wave_shards)
     os.environ["SHARDSIFT_WAVE_SECONDS"] = str(wave_seconds)
@@ -83,7 +83,7 @@ def write_to(repo: str, branch: str, path: str, content: bytes) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HubRun:
-    """What may happen to a run, and what a user could see of it."""
+    """A run, with ways to disturb it and to see what a user sees."""
 
     hub: HubServer
     repo: str
@@ -103,7 +103,7 @@ class HubRun:
         return f"shardsift/{self.run_id}"
 
     def score(self, *shards: Shard) -> dict[str, bytes]:
-        """Have shards staged and recorded as done; their files' content by path."""
+        """Stage shards and record them as done. Returns path → content of their files."""
         content = {}
         for shard in shards:
             files = (noise(self.folder / "data", 3_000), noise(self.folder / "scores", 1_000))
@@ -129,7 +129,7 @@ class HubRun:
         return self.finalizer.call(saved, self.spec)
 
     def waves(self) -> list[set[str]]:
-        """The paths that each commit to the run's branch changed, oldest first."""
+        """The paths that each commit on the run's branch changed, oldest first."""
         commits = self.hub.commits(self.repo, revision=self.branch)[:-1]
         return [{operation.path for operation in commit.operations} for commit in reversed(commits)]
 
@@ -168,7 +168,7 @@ def run(
     ledger: Ledger,
     tmp_path: Path,
 ) -> HubRun:
-    """A run that is written and not begun."""
+    """A run that is enqueued and not started."""
     ledger.create_run(spec, SHARDS, now=1.0)
     return HubRun(
         hub=hub,
@@ -184,7 +184,7 @@ def run(
 
 @pytest.fixture
 def scored(run: HubRun) -> dict[str, bytes]:
-    """Two shards are done and two are not; the content of their files."""
+    """Finish two of four shards. Returns the content of their files."""
     return run.score(A, B)
 
 
@@ -259,7 +259,7 @@ class TestWaves:
         assert [receipt.shard for receipt in run.saved()] == [A.name, B.name, C.name]
 
     def test_finalizers_that_race_make_one_wave(self, run: HubRun, scored: dict[str, bytes]) -> None:
-        # So slow that all have looked before the first commit lands.
+        # So slow that all have looked before the first commit.
         run.hub.fault("/commit/", status=None, delay_seconds=0.5, times=2)
 
         run.finalizer.call(look_from_threads, run.redis_url, run.run_id, 2, 3)
@@ -382,7 +382,7 @@ class TestWaves:
         content = run.score(A, C, D)
 
         said = run.look(100)
-        run.hub.forget_unreferenced_blobs()  # what is not lost yet is saved from here on
+        run.hub.forget_unreferenced_blobs()  # blobs that still exist are saved from now on
         again = run.ledger.take_due(run.run_id, room=0).again
         content |= run.score(B)
         run.look(100)
@@ -474,7 +474,7 @@ class TestPublishingThatCannotSucceed:
 
 
 class TestTakingOver:
-    """Redis is gone with all that it held, and the same command is given again."""
+    """Redis loses all data, and the same command is run again."""
 
     def test_what_the_waves_saved_is_not_scored_again(self, run: HubRun) -> None:
         content = run.score(A, B, C)

@@ -1,4 +1,4 @@
-"""From what a user names to shards: which files, under which names, at which revision."""
+"""The shards of an input: which files, with which names, at which revision."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Shards of 10, 20 and 30 rows, and what lies around where Spark and people write."""
+    """Shards of 10, 20 and 30 rows, among other files that Spark and people leave."""
     folder = tmp_path / "input"
     for name, rows in [("b", 20), ("a", 10), ("deep/er/c", 30)]:
         shard(folder / f"{name}.parquet", rows)
@@ -116,7 +116,7 @@ class TestFolders:
 
 
 class TestLinks:
-    """Snapshots of the Hub's cache, DVC and git-annex consist of links."""
+    """Links, of which snapshots in the Hub's cache, DVC and git-annex consist."""
 
     def test_a_link_to_a_file_is_a_shard_under_its_own_name(self, folder: Path) -> None:
         (folder / "z.parquet").symlink_to(folder / "a.parquet")

@@ -1,4 +1,4 @@
-"""What is wrong with a published output is found by looking at it: each file, the manifest, the card, and what is foreign."""
+"""Inspecting a published output finds damage of each file, the manifest and the card, and foreign files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ def test_a_file_that_no_receipt_names_is_foreign(case: Case, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["notes.txt", "images/plot.png", ".git/HEAD"])
-def test_files_beside_the_data_are_nobodys_business(case: Case, path: str) -> None:
+def test_other_files_next_to_the_data_are_ignored(case: Case, path: str) -> None:
     case.files.write(path, b"theirs")
 
     assert case.findings() == []
@@ -112,7 +112,7 @@ def test_any_flipped_byte_of_the_manifest_that_changes_what_it_says_is_found(cas
         assert all(finding.path == MANIFEST_PATH for finding in findings)
         silent += not findings
 
-    # Parquet's own bookkeeping, such as statistics and encodings that no reader of ours asks for, may differ unseen.
+    # Parquet metadata that our reader does not use, such as statistics and encodings, may differ unnoticed.
     assert silent < len(range(0, len(whole), 13)) / 2
 
 

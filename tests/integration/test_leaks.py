@@ -1,4 +1,4 @@
-"""What a library's error repeats of a signed address reaches neither the ledger, nor events, nor logs."""
+"""If a library's error contains a signed URL, its secrets do not reach the ledger, events or logs."""
 
 import io
 import logging
@@ -21,7 +21,7 @@ SHOWN = "https://bucket.s3.amazonaws.com/a.parquet?***"
 
 @pytest.fixture
 def trace() -> str:
-    """Of an error of ours that a library's caused."""
+    """The traceback of our error, caused by a library's error."""
     try:
         try:
             raise OSError(f"403 Forbidden for url: {SIGNED}")
@@ -66,7 +66,7 @@ def test_why_publishing_did_not_land_is_stored_without_it(ledger: Ledger, claim:
 
 @pytest.fixture
 def events(app: Celery) -> Iterator[list[dict[str, Any]]]:
-    """What anybody at the broker sees, Flower among them."""
+    """The events that every client of the broker sees, such as Flower."""
     seen: list[dict[str, Any]] = []
     with app.connection() as connection:
         receiver = app.events.Receiver(connection, handlers={"*": seen.append})

@@ -1,4 +1,4 @@
-"""A lease on a real ledger: kept while the work goes on, noticed when lost, and patient while Redis is away."""
+"""A lease on a real ledger is renewed during the work, notices its loss, and survives an absence of Redis."""
 
 import itertools
 import sys
@@ -41,7 +41,7 @@ def ledger(socket: Path) -> Iterator[Ledger]:
 
 
 def claimed(ledger: Ledger) -> Claim:
-    """A claim on the one shard of a new run."""
+    """A claim on the only shard of a new run."""
     spec = a_spec(input_revision=str(next(_numbers)))
     ledger.create_run(spec, [a_shard("a")], now=0)
     return claim_of(ledger, spec.run_id, owner="w1")
@@ -78,7 +78,7 @@ def redis_seconds(ledger: Ledger) -> float:
 
 
 def lost(lease: Lease) -> LeaseLost | None:
-    """What the next batch would meet."""
+    """What the next batch would raise."""
     if lease.on_batch(1):
         return None
     with pytest.raises(LeaseLost) as error:
@@ -135,7 +135,7 @@ def test_a_batch_after_another_claim_took_over_ends_the_work(ledger: Ledger) -> 
 
     with lease_of(ledger, claim) as lease:
         lease.on_batch(10)
-        second = claim_of(ledger, claim.run_id, owner="w1")  # the worker's next child: the first is given up for dead
+        second = claim_of(ledger, claim.run_id, owner="w1")  # the worker's next child: the first counts as dead
         error = wait_until(lambda: lost(lease), description="the loss is noticed", seconds=20)
 
     assert second.token > claim.token

@@ -1,4 +1,4 @@
-"""The ledger's benchmark runs to its end, on a handful of shards, and reports what it measured."""
+"""The ledger benchmark runs to its end on a few shards, and reports its measurements."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from benchmarks.ledger.scale import Size, measure_size
 from benchmarks.ledger.simulate import Call
 
 SHARDS = 200
-SHARDS_WITHOUT_WORKERS = 2_000  # so many that the memory of Redis itself, which differs by version, hardly shows
+SHARDS_WITHOUT_WORKERS = 2_000  # enough that the base memory of Redis, which differs by version, hardly matters
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the ledger promises about outputs: shards whose files were lost are queued again, and one state is said of a run."""
+"""The ledger's promises about outputs: shards with lost files are queued again, and a run has one state."""
 
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,7 @@
-"""Memory is bounded by the window: a shard ten times as large, or one great row group, needs no more of it.
+"""Memory is bounded by the window: a shard ten times as large, or with one huge row group, needs no more.
 
-Each shard is scored in a process of its own, by the real reader, filter, writer and folder output. Only the model and the
-lease are stand-ins: they hold no memory that grows with a shard, and a real model would take an hour for these files.
+Each shard is scored in a separate process, with the real reader, filter, writer and folder output. Only the model and the
+lease are replaced: their memory does not grow with a shard, and a real model would need an hour for these files.
 """
 
 import subprocess
@@ -75,7 +75,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small_and_large(source: Path, folder: Path, *, row_group_rows: int) -> tuple[Path, Path]:
-    """A shard, and one of ten times its rows."""
+    """A shard, and another one with ten times as many rows."""
     small, large = folder / "small.parquet", folder / "large.parquet"
     for file, times in ((small, 1), (large, LARGER)):
         rows = pa.concat_tables([pq.read_table(source)] * times)
@@ -84,7 +84,7 @@ def small_and_large(source: Path, folder: Path, *, row_group_rows: int) -> tuple
 
 
 def peak_megabytes(source: Path, output: Path) -> float:
-    """The most memory that a process held which scored this shard; all its rows went through."""
+    """The peak memory of a process that scores this shard, and checks that all rows were scored."""
     tests = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", SCORE, str(source), str(output)],

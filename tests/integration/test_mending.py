@@ -1,6 +1,6 @@
-"""A published output that was damaged is named, and the same command puts right what was lost and does nothing else.
+"""Damage of a published output is reported, and the same command repairs what was lost and nothing else.
 
-The table of what may happen to an output × folder, bucket, Hub × whether the ledger is lost too.
+All kinds of damage × folder, bucket or Hub × with or without a loss of the ledger.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ _numbers = count()
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Something that happens to a published output, and what the same command says and does then."""
+    """A kind of damage to a published output, and what the same command then reports and does."""
 
-    happens: tuple[tuple[str, str], ...]  # what is done to which path
+    happens: tuple[tuple[str, str], ...]  # what to do to which path
     said: tuple[str, ...]
     said_without_ledger: tuple[str, ...] | None = None  # if it is not the same
-    shards: tuple[str, ...] = ()  # that are done again
-    rows: int = 0  # that are scored for that
+    shards: tuple[str, ...] = ()  # shards that are done again
+    rows: int = 0  # rows that are scored for that
     verify: bool = False
     exit_code: int = 0
 
@@ -133,7 +133,7 @@ def check(case: Case, outcome: Outcome, *, is_lost: bool, shards: tuple[str, ...
 
 
 def check_documents(files: dict[str, bytes]) -> None:
-    """By their own content: card and manifest can be read, and the manifest says of each file what it holds."""
+    """Check that card and manifest can be read, and that the manifest describes each file correctly."""
     lines = pq.read_table(io.BytesIO(files[MANIFEST_PATH])).to_pylist()
     listed = {line[f"{kind}_path"]: line[f"{kind}_sha256"] for line in lines for kind in ("data", "scores")}
     assert len(lines) == SHARDS
@@ -174,7 +174,7 @@ class TestFoldersAndBuckets:
 
 
 def happen(repo: str, happening: str, path: str, folder: Path) -> None:
-    """As in a folder, by commits of somebody else."""
+    """Damage as in a folder, by foreign commits."""
     api = HfApi()
     match happening:
         case "delete":

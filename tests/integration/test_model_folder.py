@@ -1,4 +1,4 @@
-"""A model folder is what it was: whoever loads it looks at the bytes, before and after."""
+"""A changed model folder is noticed: its bytes are checked before and after it is loaded."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from worker.loading import load_model
 
 @pytest.fixture
 def model(tiny_model: Path, tmp_path: Path) -> Path:
-    """A model of the test's own."""
+    """A model folder for one test."""
     return Path(shutil.copytree(tiny_model, tmp_path / "model"))
 
 
@@ -22,7 +22,7 @@ def settings_for(model: Path, revision: str | None) -> Settings:
 
 
 def change(model: Path) -> None:
-    """As many bytes, and one of them another."""
+    """Change one byte, and keep the size."""
     weights = model / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -56,7 +56,7 @@ def test_a_folder_that_is_changed_while_it_is_read_is_noticed(model: Path) -> No
 
 
 def test_a_file_that_cannot_be_read_is_named(model: Path) -> None:
-    (model / "vocab.bin").symlink_to("/proc/self/mem")  # opens, and fails to be read whoever one is
+    (model / "vocab.bin").symlink_to("/proc/self/mem")  # can be opened, but not read, by any user
 
     with pytest.raises(UsageError, match=r"vocab\.bin cannot be read: Input/output error"):
         resolve_classifier(str(model), None)

@@ -1,7 +1,7 @@
-"""Without padding, each family that may go without gives the logits it gives alone, text by text.
+"""Without padding, each supported family gives the same logits as for each text alone.
 
-torch has the attention kernel for CUDA only; here its place is taken by a loop over the texts. The kernel itself is held
-against the padded way by the gate of every worker that uses it, and by the test at the end where there is a GPU.
+torch has the attention kernel for CUDA only. Here a loop over the texts replaces it. The gate of every worker compares the
+kernel itself with padded batches, and so does the last test if there is a GPU.
 """
 
 from collections.abc import Callable
@@ -91,7 +91,7 @@ def one_by_one(
     scale: float | None,
     window_size: tuple[int, int],
 ) -> torch.Tensor:
-    """What the kernel computes, a text after the other."""
+    """Compute what the kernel computes, one text after another."""
     attended = []
     for queries, keys in zip(pairwise(query_starts.tolist()), pairwise(key_starts.tolist()), strict=True):
         assert queries[1] - queries[0] <= most_queries
@@ -128,7 +128,7 @@ def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTraine
     logits = packed(model, CPU, first_only=first_only, attention=one_by_one).logits(tokens)
 
     assert logits.shape == alone.shape == (7, 3)
-    assert alone.std(dim=0).min() > 0.1  # constants would prove nothing
+    assert alone.std(dim=0).min() > 0.1  # equal logits would prove nothing
     assert (logits - alone).abs().max() < 1e-5
 
 
@@ -146,24 +146,24 @@ def test_padded_logits_are_the_same_with_the_last_layer_reduced(make: Callable[[
     assert (padded.logits(tokens) - whole).abs().max() < 1e-5
 
 
-def test_every_family_that_may_be_packed_is_among_those_tried_here() -> None:
+def test_every_family_that_may_be_packed_is_tested_here() -> None:
     assert {make().config.model_type for make in MODELS} == set(FAMILIES)
 
 
-def test_a_family_that_is_not_known_cannot_be_packed() -> None:
+def test_an_unknown_family_cannot_be_packed() -> None:
     with pytest.raises(KeyError, match="deberta-v2"):
         packed(DebertaV2ForSequenceClassification(DebertaV2Config(**SMALL)), CPU)
 
 
 @pytest.mark.skipif(has_packed_attention(best_device()), reason="this machine can pack")
-def test_asking_for_packing_where_it_cannot_be_is_told(tiny_model: Path) -> None:
+def test_asking_for_packing_that_is_not_possible_is_an_error(tiny_model: Path) -> None:
     with pytest.raises(ModelError, match="--backend packed needs a GPU .* here are cpu, float32 and bert"):
         load_scorer(str(tiny_model), "float32", backend="packed")
 
 
 @pytest.mark.skipif(not has_packed_attention(best_device()), reason="needs a CUDA GPU since Ampere")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_on_a_gpu_packed_scores_are_those_of_the_padded_way(minilm_model: Path, dtype: str) -> None:
+def test_on_a_gpu_packed_scores_equal_padded_scores(minilm_model: Path, dtype: str) -> None:
     texts = sample_texts(500)
 
     in_packs, in_pads = (load_scorer(str(minilm_model), dtype, backend=way) for way in ("packed", "padded"))

@@ -1,4 +1,4 @@
-"""The gate: a worker serves only what scores as the model itself does, and says so in the receipt."""
+"""The gate: a worker serves only a scorer that reproduces the model's own scores, and the receipt says how closely."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ SPREAD = np.linspace(-2, 5, 100, dtype=np.float32)[:, None]
 # --- the figures --------------------------------------------------------------------------------------------------------
 
 
-def test_the_figures_are_those_of_the_errors() -> None:
+def test_the_figures_describe_the_errors() -> None:
     errors = np.zeros((2000, 1), dtype=np.float32)
     errors[7], errors[8] = 0.5, -0.25
 
@@ -95,7 +95,7 @@ def test_the_tolerances_are_those_that_the_docs_state() -> None:
 # --- at a worker's start ------------------------------------------------------------------------------------------------
 
 
-def test_a_scorer_knows_how_near_it_is_to_the_model_itself(tiny_model: Path) -> None:
+def test_a_scorer_knows_how_close_it_is_to_the_model_itself(tiny_model: Path) -> None:
     exact, rounded = (load_scorer(str(tiny_model), dtype).parity for dtype in ("float32", "bfloat16"))
 
     assert exact is not None
@@ -136,7 +136,7 @@ def scorer(tiny_model: Path) -> SequenceClassifier:
         ("score >= 3 and text is not null", None),  # the sample has no other columns
     ],
 )
-def test_the_receipt_says_how_many_of_the_sample_the_filter_decides_otherwise(
+def test_the_receipt_says_for_how_many_samples_the_filter_decides_differently(
     scorer: SequenceClassifier, where: str | None, flipped: float | None
 ) -> None:
     tried = ParityTrial(reference=column(1, 2.99, 3.2, 4), fast=column(1, 3.01, 3.19, 4))

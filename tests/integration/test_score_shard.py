@@ -1,4 +1,4 @@
-"""A shard from its claim to its receipt: real ledger, real model, real folder; no Celery."""
+"""A shard from its claim to its receipt, with a real ledger, a real model and a real folder, without Celery."""
 
 import gc
 import hashlib
@@ -57,7 +57,7 @@ def scorer(tiny_model: Path) -> SequenceClassifier:
 
 @dataclass
 class Desk:
-    """What a worker has at hand: a claimed shard, its lease, a scorer, and a folder to build files in."""
+    """What a worker has: a claimed shard, its lease, a scorer, and a scratch folder."""
 
     claim: Claim
     lease: Lease
@@ -82,13 +82,13 @@ class Desk:
             )
 
     def produced(self) -> list[str]:
-        """Files below the output, but for the spec that `enqueue` wrote, and all that is left in the scratch folder."""
+        """The files of the output without the spec that `enqueue` wrote, and the rest of the scratch folder."""
         files = [path for folder in (self.output, self.scratch) for path in folder.rglob("*") if path.is_file()]
         return sorted(path.name for path in files if path.name != "spec.json")
 
 
 class Office:
-    """Runs over folders of shards, enqueued and claimed as the product does it."""
+    """Runs over folders of shards, enqueued and claimed as by the product."""
 
     def __init__(self, ledger: Ledger, scorer: SequenceClassifier, model: Path, folder: Path) -> None:
         self._ledger, self._scorer, self._model, self._folder = ledger, scorer, model, folder
@@ -130,7 +130,7 @@ class Office:
         )
 
     def taken_over(self, claim: Claim) -> Claim:
-        """The claim of this worker's next child, which makes the old one void."""
+        """The claim of this worker's next child, which ends the old claim."""
         second = self._ledger.claim(claim.run_id, claim.shard.name, owner="w1@test/1")
         assert isinstance(second, Claim)
         return second
@@ -150,7 +150,7 @@ def one_shard(folder: Path, rows: pa.Table) -> Path:
 # --- a shard that is done ---------------------------------------------------------------------------------------------
 
 
-def test_a_receipt_says_what_lies_in_the_output_and_adds_up(office: Office, shards: Path) -> None:
+def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, shards: Path) -> None:
     desk = office.claim(shards, where="token_count >= 500")
 
     receipt = desk.work()
@@ -169,7 +169,7 @@ def test_a_receipt_says_what_lies_in_the_output_and_adds_up(office: Office, shar
 
 
 @pytest.mark.parametrize("publish_paths", [False, True])
-def test_a_receipt_names_folder_and_worker_only_where_the_run_asks_for_it(
+def test_a_receipt_names_folder_and_worker_only_if_the_run_asks_for_it(
     office: Office, shards: Path, publish_paths: bool
 ) -> None:
     desk = office.claim(shards, publish_paths=publish_paths)
@@ -182,7 +182,7 @@ def test_a_receipt_names_folder_and_worker_only_where_the_run_asks_for_it(
     assert ("w1@test" in told) == publish_paths
 
 
-def test_the_receipt_lies_beside_the_staged_files_and_nothing_is_visible_or_left_over(
+def test_the_receipt_is_stored_with_the_staged_files_and_nothing_is_visible_or_left_over(
     office: Office, shards: Path
 ) -> None:
     desk = office.claim(shards)
@@ -249,7 +249,7 @@ class Counted:
 
 @dataclass
 class WaitsAtFirst:
-    """A device that is not done with its first batch before something else has come about."""
+    """A device that finishes its first batch only after another event has happened."""
 
     backend: Any
     until: Callable[[], bool]
@@ -275,7 +275,7 @@ def test_fifty_shards_leave_no_thread_process_or_file_handle_behind(office: Offi
 
 
 def held() -> tuple[set[str], int, int]:
-    """Threads, child processes, open files; not what earlier tests left for the garbage collector."""
+    """The threads, child processes and open files, after a garbage collection that removes those of earlier tests."""
     gc.collect()
     me = psutil.Process()
     return {thread.name for thread in threading.enumerate()}, len(me.children(recursive=True)), me.num_fds()
@@ -312,9 +312,7 @@ def test_a_text_without_a_visible_character_is_an_errored_row(
     assert lines[1]["score"] is None
 
 
-def test_blank_texts_are_scored_for_those_who_want_it(
-    office: Office, scorer: SequenceClassifier, tmp_path: Path
-) -> None:
+def test_blank_texts_are_scored_on_request(office: Office, scorer: SequenceClassifier, tmp_path: Path) -> None:
     desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": BLANK})), score_blank=True)
 
     receipt = desk.work()
@@ -332,7 +330,7 @@ def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> Non
 
 
 @pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_a_text_that_is_no_utf8_is_scored_with_replacement_characters_and_kept_as_it_is(
+def test_a_text_that_is_not_utf8_is_scored_with_replacement_characters_and_kept_as_it_is(
     office: Office, tmp_path: Path, text_type: pa.DataType
 ) -> None:
     raw = pa.array([b"good", b"b\xffd", None], pa.binary())
@@ -369,7 +367,7 @@ def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office:
 
 @pytest.mark.parametrize("change", ["rewritten", "truncated", "removed"])
 def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tmp_path: Path, change: str) -> None:
-    """The file is larger than what is read ahead, so the rest of it is read after the change."""
+    """The file is larger than the read-ahead, so the rest of it is read after the change."""
     file = tmp_path / "in" / "000_00000.parquet"
     file.parent.mkdir()
     write_wide(file, "old")
@@ -452,7 +450,7 @@ def claimed(ledger: Ledger, of_same_run: Claim, shard: str) -> Claim:
 
 
 def as_it_is_now(claim: Claim) -> Claim:
-    """As a retry records the shard of a file that was replaced."""
+    """Record the shard of a replaced file, as a retry does."""
     identity, size_bytes = identity_now(claim.shard.uri)
     return replace(claim, shard=replace(claim.shard, identity=identity, size_bytes=size_bytes))
 
@@ -488,14 +486,14 @@ WINDOW_ROWS = 256
 
 
 def write_wide(file: Path, word: str) -> None:
-    """Nine megabytes of few tokens. Files of two words of one length have every row at the same place."""
+    """Nine megabytes with few tokens. Two files with words of the same length have each row at the same offset."""
     rows = pa.table({"text": [f"{word} {row:<3000}" for row in range(3000)]})
     pq.write_table(rows, file, compression="none", use_dictionary=False, row_group_size=WINDOW_ROWS)
 
 
 @dataclass
 class ChangesAtFirst:
-    """A device during whose first batch somebody changes the input."""
+    """A device during whose first batch the input changes."""
 
     backend: Any
     file: Path
@@ -562,7 +560,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_an_error_that_may_pass_and_says_what_to_do(
+def test_a_full_disk_is_a_transient_error_that_says_what_to_do(
     office: Office, small_disk: Path, tmp_path: Path
 ) -> None:
     write_shards(tmp_path / "in", shards=1, rows=300, seed=2)
@@ -583,7 +581,7 @@ def test_a_filter_that_fails_on_a_rows_value_fails_the_shard_with_the_reason(off
     assert desk.produced() == []
 
 
-def test_a_filter_that_exceeds_its_bounds_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
+def test_a_filter_that_exceeds_its_limits_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
     huge = "length(repeat(url, CASE WHEN length(url) < 1000 THEN 9000000 ELSE 1 END)) > 0"
     desk = office.claim(shards, where=huge)
 

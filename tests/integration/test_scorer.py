@@ -1,4 +1,4 @@
-"""Scores of real models: those of the transformers pipeline, whatever the batches, the order and the oddity of a text."""
+"""Real models get the same scores as from the transformers pipeline, for all batches, orders and odd texts."""
 
 from dataclasses import replace
 from itertools import islice
@@ -110,7 +110,7 @@ def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClas
     assert np.abs(values - scorer.score(texts).values).max() < 1e-5
 
 
-def test_bfloat16_scores_are_near_those_of_float32(minilm_model: Path) -> None:
+def test_bfloat16_scores_are_close_to_those_of_float32(minilm_model: Path) -> None:
     texts = [text[:400] for text in real_texts(16)]
 
     exact, rounded = (load_scorer(str(minilm_model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
@@ -150,7 +150,7 @@ def test_a_scorer_shows_itself_in_one_line(scorer: SequenceClassifier, bert_mode
 
 
 @pytest.mark.parametrize("texts", [[], [None, None]])
-def test_nothing_to_score_is_no_error(scorer: SequenceClassifier, texts: list[str | None]) -> None:
+def test_scoring_no_texts_is_not_an_error(scorer: SequenceClassifier, texts: list[str | None]) -> None:
     scores = scorer.score(texts)
 
     assert scores.values.shape == (len(texts), 1)
@@ -199,7 +199,7 @@ def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_
 # --- progress and its end ---------------------------------------------------------------------------------------------
 
 
-def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: SequenceClassifier) -> None:
+def test_the_rows_scored_so_far_are_reported_after_every_batch(scorer: SequenceClassifier) -> None:
     told: list[int] = []
 
     def go_on(rows: int) -> bool:
@@ -213,7 +213,7 @@ def test_the_rows_scored_so_far_are_told_after_every_batch(scorer: SequenceClass
     assert told[-1] == 50
 
 
-def test_scoring_ended_at_any_batch_and_taken_up_again_gives_the_undisturbed_bytes(scorer: SequenceClassifier) -> None:
+def test_scoring_that_stops_at_any_batch_and_resumes_gives_the_undisturbed_bytes(scorer: SequenceClassifier) -> None:
     small = replace(scorer, max_batch_tokens=512)
     encoded = small.encode([*real_texts(50), None])
     undisturbed = small.score_encoded(encoded)
@@ -242,6 +242,6 @@ def test_an_encoder_without_a_head_is_refused(tmp_path: Path, bert_model: Path) 
         load_scorer(str(tmp_path), "float32")
 
 
-def test_a_folder_that_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"The model .*nowhere does not load as a sequence classifier"):
         load_scorer(str(tmp_path / "nowhere"), "float32")

@@ -1,4 +1,4 @@
-"""Kinds of scorers are found by entry points: ours, and those of a package that a user has installed."""
+"""Kinds of scorers are found by entry points: our own, and those of packages that a user has installed."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ KIND = ScorerKind(resolve=resolve, loader="word_count:load")
 
 @pytest.fixture
 def word_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package as pip installs it, with three entry points, of which one is right."""
+    """A package as pip installs it, with three entry points, of which one is valid."""
     (tmp_path / "word_count.py").write_text(PACKAGE)
     info = tmp_path / "word_count-1.0.dist-info"
     info.mkdir()

@@ -1,9 +1,9 @@
-"""Which servers the ledger is promised to work on; the suite runs on the one that it finds, and says which."""
+"""The server versions that the ledger supports. The tests run on the server that they find, and report its version."""
 
 from fleet.ledger import Ledger
 from support.redis_servers import version_found, version_of
 
-SUPPORTED = {"Redis": ((6, 2), (9,)), "Valkey": ((8,), (10,))}  # from, and up to but not including
+SUPPORTED = {"Redis": ((6, 2), (9,)), "Valkey": ((8,), (10,))}  # first supported, and first unsupported version
 
 
 def test_the_suite_runs_on_a_server_that_is_supported(ledger: Ledger) -> None:

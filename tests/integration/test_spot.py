@@ -1,4 +1,4 @@
-"""Spot notices, asked of metadata services on the loopback that demand what the clouds' own demand."""
+"""Spot notices, from local metadata services that check requests as strictly as those of the clouds."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ Fault = Callable[["Handler"], None]
 
 
 class Service(ThreadingHTTPServer):
-    """A metadata service; `asked` has every request's method and path, and a fault takes the place of every reply."""
+    """A metadata service. `asked` records the method and path of each request. A fault replaces every answer."""
 
     daemon_threads = True
 
@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class AwsService(Service):
-    """Every token opens the door until it is revoked; `token_seconds` is how long the service says that it lives."""
+    """Accepts every token until it is revoked. `token_seconds` is the lifetime that the service reports."""
 
     notice: str | None = None
     token_seconds: str = "21600"
@@ -216,7 +216,7 @@ def watching(cloud: str, address: str) -> Iterator[Watched]:
 
 
 def polled(service: Service, times: int = 3) -> int:
-    """Wait until so many further requests were begun."""
+    """Wait until this many further requests have begun."""
     before = len(service.asked)
     return wait_until(lambda: len(service.asked) >= before + times, description="further polls", seconds=20)
 
@@ -226,7 +226,7 @@ def in_seconds(seconds: float) -> datetime:
 
 
 class TestEachCloud:
-    def test_no_notice_is_seen_before_it_is_given_and_then_it_is(self, cloud: str, service: Service) -> None:
+    def test_a_notice_is_seen_after_it_is_given_and_not_before(self, cloud: str, service: Service) -> None:
         with watching(cloud, service.address) as watched:
             polled(service, times=10)
             seen_before = list(watched.notices)
@@ -238,13 +238,13 @@ class TestEachCloud:
         assert notice.cloud == cloud
         assert notice.action == ("terminate" if cloud == "aws" else "preempt")
 
-    def test_the_cloud_promise_counts_where_the_notice_has_no_time(self, cloud: str, service: Service) -> None:
+    def test_the_promise_of_the_cloud_counts_if_the_notice_has_no_time(self, cloud: str, service: Service) -> None:
         service.give_notice()
 
         with watching(cloud, service.address) as watched:
             assert watched.notice().seconds_left == {"aws": 120, "gcp": 30, "azure": 30}[cloud]
 
-    def test_a_notice_is_told_once_in_one_sentence_and_ends_the_watch(
+    def test_a_notice_is_logged_once_in_one_sentence_and_ends_the_watch(
         self, cloud: str, service: Service, caplog: pytest.LogCaptureFixture
     ) -> None:
         service.give_notice()
@@ -296,7 +296,7 @@ class TestAws:
         assert aws.tokens == 1
 
     def test_a_token_is_renewed_before_its_end(self, aws: AwsService, caplog: pytest.LogCaptureFixture) -> None:
-        aws.token_seconds = "30"  # nearer than the minute that is kept free
+        aws.token_seconds = "30"  # less than the minute before expiry
 
         with watching("aws", aws.address):
             wait_until(lambda: aws.tokens >= 3, description="new tokens")
@@ -392,7 +392,7 @@ def says_nothing(handler: Handler) -> None:
 
 
 def drips(handler: Handler) -> None:
-    """Each part comes in time, the whole never."""
+    """Each part of the answer comes in time, but the answer never ends."""
     handler.send_response(200)
     handler.end_headers()
     while handler.write(b"x") and not handler.server.closing.wait(0.1):
@@ -403,7 +403,7 @@ class TestBrokenService:
     @pytest.mark.parametrize(
         "fault", [fails, speaks_garbage, answers_json_of_another_shape, hangs_up, redirects, never_ends]
     )
-    def test_it_is_survived_with_one_warning_and_a_later_notice_seen(
+    def test_a_fault_costs_one_warning_and_a_later_notice_is_seen(
         self, cloud: str, service: Service, fault: Fault, caplog: pytest.LogCaptureFixture
     ) -> None:
         service.fault = fault
@@ -420,7 +420,7 @@ class TestBrokenService:
         assert ("GET", "/elsewhere") not in service.asked
 
     @pytest.mark.parametrize("fault", [says_nothing, drips])
-    def test_a_slow_one_is_given_up_after_two_seconds_and_a_later_notice_seen(
+    def test_a_slow_answer_is_given_up_after_two_seconds_and_a_later_notice_is_seen(
         self, gcp: GcpService, fault: Fault, caplog: pytest.LogCaptureFixture
     ) -> None:
         gcp.fault = fault
@@ -431,7 +431,7 @@ class TestBrokenService:
             gcp.give_notice()
             watched.notice()
 
-    def test_one_that_is_not_there_is_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_missing_service_is_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
         with serving("gcp") as gone:
             port, address = gone.server_port, gone.address
 
@@ -441,13 +441,13 @@ class TestBrokenService:
                 service.give_notice()
                 watched.notice()
 
-    def test_a_wrong_address_is_told_and_ends_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_wrong_address_is_logged_and_does_not_end_the_watch(self, caplog: pytest.LogCaptureFixture) -> None:
         with watching("gcp", "http://[nowhere") as watched:
             wait_until(lambda: caplog.messages, description="a warning")
 
             assert watched.watch.is_running
 
-    def test_a_second_outage_is_told_again(self, gcp: GcpService, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_second_outage_is_logged_again(self, gcp: GcpService, caplog: pytest.LogCaptureFixture) -> None:
         with watching("gcp", gcp.address):
             for warnings in (1, 2):
                 gcp.fault = fails
@@ -456,7 +456,9 @@ class TestBrokenService:
                 polled(gcp, times=6)
 
 
-def test_a_callback_that_fails_is_told_and_not_called_again(gcp: GcpService, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_is_logged_and_not_called_again(
+    gcp: GcpService, caplog: pytest.LogCaptureFixture
+) -> None:
     calls: list[Notice] = []
 
     def fail(notice: Notice) -> None:
@@ -471,7 +473,7 @@ def test_a_callback_that_fails_is_told_and_not_called_again(gcp: GcpService, cap
     assert "no child to stop" in caplog.text
 
 
-def test_a_watch_that_is_stopped_ends_and_tells_nothing(cloud: str, service: Service) -> None:
+def test_a_watch_that_is_stopped_ends_silently(cloud: str, service: Service) -> None:
     with watching(cloud, service.address) as watched:
         polled(service)
         watched.watch.stop()
@@ -483,7 +485,7 @@ def test_a_watch_that_is_stopped_ends_and_tells_nothing(cloud: str, service: Ser
     assert len(service.asked) == asked
 
 
-def test_a_notice_that_comes_after_the_stop_is_not_told(gcp: GcpService) -> None:
+def test_a_notice_that_comes_after_the_stop_is_ignored(gcp: GcpService) -> None:
     late = threading.Event()
     gcp.fault = lambda handler: (late.wait(20), handler.answer(Reply(body="TRUE")))[1]
 
@@ -496,7 +498,7 @@ def test_a_notice_that_comes_after_the_stop_is_not_told(gcp: GcpService) -> None
     assert watched.notices == []
 
 
-def test_a_proxy_of_the_environment_is_not_asked(gcp: GcpService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_not_used(gcp: GcpService, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving("gcp") as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.address)
@@ -521,7 +523,7 @@ class TestSettings:
         wait_until(lambda: not watch.is_running, description="the watch has ended")
         assert [notice.cloud for notice in notices] == [cloud]
 
-    def test_nothing_is_watched_and_nobody_asked_unless_a_cloud_is_named(self, gcp: GcpService) -> None:
+    def test_no_service_is_queried_unless_a_cloud_is_named(self, gcp: GcpService) -> None:
         gcp.give_notice()
 
         watch = start_watching(Settings(spot_notice=None, spot_notice_address=gcp.address), pytest.fail)
@@ -530,7 +532,7 @@ class TestSettings:
         assert [thread for thread in threading.enumerate() if thread.name.startswith("spot notice")] == []
         assert gcp.asked == []
 
-    def test_a_cloud_that_is_not_known_is_a_mistake_told_in_one_line(self) -> None:
+    def test_an_unknown_cloud_is_an_error_of_one_line(self) -> None:
         done = call_command("worker", "start", environment={"SHARDSIFT_SPOT_NOTICE": "oracle"})
 
         assert done.returncode == 2
@@ -538,7 +540,7 @@ class TestSettings:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_workers_light_process_can_import_it() -> None:
+def test_the_light_process_of_a_worker_can_import_it() -> None:
     code = (
         "import sys, worker.service.spot.watch; "
         "sys.exit(', '.join(sorted({'torch', 'transformers', 'numpy', 'pyarrow'} & set(sys.modules))) or 0)"

@@ -1,4 +1,4 @@
-"""How a run stands, for people and for programs: what is said is so, and says what to do."""
+"""The status of a run, for people and for programs, is true and says what to do."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +55,7 @@ def finish(ledger: Ledger, run: str, *shards: str) -> None:
 
 
 def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
-    """As if all that was noted of the run had happened so long ago."""
+    """Move all recorded times of the run this far into the past."""
     key = f"shardsift:run:{run}"
     for field in ("started_ms", "advanced_ms", "finished_ms"):
         if ledger.redis.hexists(key, field):
@@ -63,15 +63,15 @@ def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
 
 
 class TestWorkers:
-    """What is said of a run depends on who is there to do it."""
+    """The status of a run depends on the workers that serve it."""
 
-    def test_a_run_that_nobody_serves_is_queued_and_names_the_command(self, ledger: Ledger, run: str) -> None:
+    def test_a_run_without_workers_is_queued_and_names_the_command(self, ledger: Ledger, run: str) -> None:
         status = run_status(ledger, run)
 
         assert (status.word, status.exit_code) == ("queued", ExitCode.RUNNING)
         assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
 
-    def test_a_worker_that_loads_is_told_with_its_time(self, ledger: Ledger, run: str) -> None:
+    def test_a_loading_worker_is_shown_with_its_time(self, ledger: Ledger, run: str) -> None:
         announce(ledger.redis, LOADING)
 
         status = run_status(ledger, run)
@@ -114,7 +114,7 @@ class TestWorkers:
         assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
         assert "workers  none" in status_lines(status)
 
-    def test_one_of_this_machine_was_stopped_and_goes_on_with_the_same_command(self, ledger: Ledger, run: str) -> None:
+    def test_a_local_run_that_was_stopped_continues_with_the_same_command(self, ledger: Ledger, run: str) -> None:
         finish(ledger, run, A.name)
 
         status = run_status(ledger, run, is_of_this_machine=True)
@@ -155,7 +155,7 @@ class TestWorkers:
 
 
 class TestSpeed:
-    def test_it_does_not_count_the_time_without_a_worker(self, ledger: Ledger, claim: Claim) -> None:
+    def test_time_without_a_worker_does_not_count(self, ledger: Ledger, claim: Claim) -> None:
         ledger.renew(claim, rows=1000)
         let_pass(ledger, claim.run_id, 135)
 
@@ -164,7 +164,7 @@ class TestSpeed:
         assert status.counts.seconds > 130
         assert status.rows_per_second >= 100
 
-    def test_rows_that_a_checkpoint_kept_do_not_count_again(self, ledger: Ledger, claim: Claim) -> None:
+    def test_rows_from_a_checkpoint_do_not_count_again(self, ledger: Ledger, claim: Claim) -> None:
         ledger.renew(claim, rows=1000)
         ledger.report_crash(claim.run_id, A.name, "w1@host/7", "killed by signal 9")
         again = claimed(ledger, claim.run_id)
@@ -174,7 +174,7 @@ class TestSpeed:
 
         assert ledger.pace(claim.run_id).rows == 1010
 
-    def test_shards_whose_receipts_were_taken_over_were_not_scored_now(self, ledger: Ledger, run: str) -> None:
+    def test_shards_that_were_restored_from_receipts_were_not_scored_now(self, ledger: Ledger, run: str) -> None:
         ledger.restore(run, [a_receipt(run, A), a_receipt(run, B)])
 
         status = run_status(ledger, run)
@@ -212,7 +212,7 @@ class TestEnds:
             f"When that is mended: producer finalize {done}",
         ]
 
-    def test_why_rows_are_errored_is_told_with_their_numbers(self, ledger: Ledger, run: str) -> None:
+    def test_the_reasons_of_errored_rows_are_shown_with_their_counts(self, ledger: Ledger, run: str) -> None:
         claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
         reasons = [{"blank text": 1}, {"blank text": 2, "null text": 4}]
         for claim, errors in zip(claims, reasons, strict=True):
@@ -226,7 +226,9 @@ class TestEnds:
         assert "errored  4 null text, 3 blank text" in status_lines(status)
         assert status.as_json()["error_reasons"] == {"null text": 4, "blank text": 3}
 
-    def test_how_closely_a_published_output_was_looked_at_is_told(self, ledger: Ledger, tmp_path: Path) -> None:
+    def test_the_status_says_how_thoroughly_a_published_output_was_checked(
+        self, ledger: Ledger, tmp_path: Path
+    ) -> None:
         spec = a_spec(output_uri=str(tmp_path / "out"))
         ledger.create_run(spec, [A], now=0)
         claim = claimed(ledger, spec.run_id)
@@ -245,7 +247,7 @@ class TestEnds:
         ]
         assert what_next(by_sha256) == [published, "Checked just now: every file is there and has its sha256."]
 
-    def test_a_published_run_is_done_even_if_somebody_tried_to_cancel_it(self, ledger: Ledger, done: str) -> None:
+    def test_a_published_run_is_done_even_after_an_attempt_to_cancel_it(self, ledger: Ledger, done: str) -> None:
         ledger.record_publication(done, Publication(uri="memory://out", commit="", shards=2))
         ledger.redis.hset(f"shardsift:run:{done}", "cancelled", 1)
 
@@ -280,7 +282,7 @@ class TestRefused:
     def status(self, ledger: Ledger, run: str) -> RunStatus:
         return run_status(ledger, run)
 
-    def test_what_was_refused_is_told_with_how_often_it_came(self, ledger: Ledger, status: RunStatus) -> None:
+    def test_refusals_are_shown_with_their_counts(self, ledger: Ledger, status: RunStatus) -> None:
         for _ in range(1200):
             ledger.count_refused("messages that are not ours")
         ledger.count_refused("messages of a newer version")
@@ -295,7 +297,7 @@ class TestRefused:
             "messages that are not ours": 1200,
         }
 
-    def test_where_nothing_was_refused_nothing_is_said(self, status: RunStatus) -> None:
+    def test_without_refusals_nothing_is_shown(self, status: RunStatus) -> None:
         assert not any("Refused" in line for line in what_next(status))
         assert status.as_json()["refused"] == {}
 

@@ -1,4 +1,4 @@
-"""Token ids: those of a full encode by the tokenizer itself, however long and odd the texts, at a fraction of the work."""
+"""Token ids equal those of a full encode by the tokenizer itself, for long and odd texts, with a fraction of the work."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from support import tokenizers as families
 from worker.scoring.tokenizing.precut import WORD_PATTERNS, cut, may_cut, normalizing
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
-MAX_TOKENS = 32  # a text of more than 192 characters is cut, so of the texts below most are
+MAX_TOKENS = 32  # a text of more than 192 characters is cut, so most of the texts below are cut
 CUT: dict[str, Callable[[Path], None]] = {
     "BERT": families.save_bert_tokenizer,
     "BERT cased": families.save_cased_bert_tokenizer,
@@ -68,7 +68,7 @@ def saved(save: Callable[[Path], None], folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def encoders(folder: Path) -> tuple[TextTokenizer, Any]:
-    """Ours, and the tokenizer by itself."""
+    """Our tokenizer, and the original."""
     ours, theirs = (AutoTokenizer.from_pretrained(folder) for _ in range(2))
     return TextTokenizer(ours, max_tokens=MAX_TOKENS), theirs
 
@@ -118,7 +118,7 @@ def test_real_texts_have_the_ids_of_a_full_encode(folder: Path, max_tokens: int)
     assert ids == full_encode(theirs, texts, max_tokens=max_tokens)
 
 
-def test_wherever_the_limit_falls_in_a_text_the_ids_are_those_of_a_full_encode(
+def test_the_ids_are_those_of_a_full_encode_for_every_limit(
     encoders: tuple[TextTokenizer, Any],
 ) -> None:
     ours, theirs = encoders
@@ -208,7 +208,7 @@ def bare_backend(folder: Path) -> Any:
 
 
 def parts_of(text: str, normalize: Callable[[str], str]) -> list[str]:
-    """The text cut at every safe place but those near its beginning."""
+    """The text cut at every safe place except those near its beginning."""
     parts, limit = [], len(text)
     while limit > 4:
         part = cut(text, limit, normalize)
@@ -249,7 +249,7 @@ def test_a_normalizer_that_allows_a_cut_gives_the_part_the_beginning_of_the_whol
 
 @pytest.fixture(scope="module")
 def odd_normalizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Takes some letters out, makes spaces of others, and joins spaces."""
+    """Removes some letters, replaces others by spaces, and joins spaces."""
     rules = {"e": " ", "t": "", "s": " x", "n": "n ", "\u0301": " ", "r\u0301": " ", "\u0d4e": " ", "ﾞ": ""}
     charsmap = families.compiled_character_map(rules, tmp_path_factory.mktemp("rules"))
     return normalizers.Sequence([normalizers.Precompiled(charsmap), normalizers.Replace(Regex(" {2,}"), "▁")])
@@ -259,7 +259,7 @@ def odd_normalizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @given(text=SHORT_TEXTS)
 @example(text="go up \u0d4e1 23 go")
 @example(text="go up 1 2ﾞ go")
-def test_where_a_character_map_takes_letters_out_or_makes_spaces_of_them_no_cut_falls(
+def test_no_cut_falls_where_a_character_map_removes_letters_or_replaces_them_by_spaces(
     odd_normalizer: Any, text: str
 ) -> None:
     whole = odd_normalizer.normalize_str(text)
@@ -327,7 +327,7 @@ def test_the_known_families_are_cut(cut_folder: Path) -> None:
 
 
 class EveryCharacter:
-    """A pre-tokenizer in Python, of which nothing is known."""
+    """A pre-tokenizer in Python, whose behaviour is unknown."""
 
     def pre_tokenize(self, text: Any) -> None:
         text.split(lambda _, piece: [piece[place : place + 1] for place in range(len(str(piece)))])
@@ -353,7 +353,7 @@ UNPROVED: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("change", UNPROVED.values(), ids=UNPROVED)
-def test_a_tokenizer_of_which_it_is_not_proved_is_not_cut(bert: Path, change: Callable[[Any], None]) -> None:
+def test_a_tokenizer_that_is_not_proved_to_allow_cuts_is_not_cut(bert: Path, change: Callable[[Any], None]) -> None:
     backend = AutoTokenizer.from_pretrained(bert).backend_tokenizer
     assert may_cut(backend)
 
@@ -380,7 +380,7 @@ def test_a_text_of_a_megabyte_costs_little_more_than_its_beginning(cut_folder: P
         fastest(lambda texts=texts: ours.encode(texts)) for texts in (beginnings, megabytes)
     )
 
-    assert for_megabytes < 100 * for_beginnings  # uncut it would be a thousand times
+    assert for_megabytes < 100 * for_beginnings  # without a cut it would cost a thousand times as much
 
 
 def fastest(work: Callable[[], object]) -> float:
@@ -414,7 +414,7 @@ def test_a_text_that_is_one_word_of_2_million_letters_has_the_ids_of_a_full_enco
 
 
 class Letters:
-    """A tokenizer in Python: an id is the letter's code, and the last ones are kept. Notes the texts of its calls."""
+    """A tokenizer in Python, whose ids are character codes. It keeps the last ids, and records the texts of its calls."""
 
     pad_token_id = None
     model_input_names = ("input_ids", "attention_mask")
@@ -442,7 +442,7 @@ def test_one_call_of_the_tokenizer_gets_a_bounded_number_of_characters_however_l
     assert tokens.ids.tolist() == [ord(letter) for letter in expected]
 
 
-def test_a_text_is_looked_at_no_further_than_its_first_2_mi_characters() -> None:
+def test_only_the_first_2_mi_characters_of_a_text_are_read() -> None:
     texts = pa.array(["a" * (2**21 - 1) + "bc", "a" * (2**21 - 1) + "b"])
 
     tokens = TextTokenizer(Letters(), max_tokens=2).encode(texts)
@@ -477,7 +477,7 @@ def reads_special_tokens_as_text(tokenizer: Any) -> None:
 
 
 def does_as_it_is(tokenizer: Any) -> None:
-    """BERT's."""
+    """The tokenizer of BERT."""
 
 
 @pytest.mark.parametrize("change", [truncates_left, says_a_text_twice, reads_special_tokens_as_text, does_as_it_is])
@@ -495,7 +495,7 @@ def test_a_tokenizer_changed_by_its_user_gives_the_ids_that_it_gives_by_itself(
     assert ids == full_encode(theirs, texts, max_tokens=max_tokens)
 
 
-def test_the_tokenizer_handed_in_is_left_as_it_is(folder: Path) -> None:
+def test_the_tokenizer_that_is_passed_in_does_not_change(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     backend = tokenizer.backend_tokenizer
     backend.enable_truncation(100)
@@ -506,7 +506,7 @@ def test_the_tokenizer_handed_in_is_left_as_it_is(folder: Path) -> None:
     assert backend.to_str() == before
 
 
-def test_the_tokenizer_says_what_its_model_needs(bert: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_reports_what_its_model_needs(bert: Path, tmp_path: Path) -> None:
     families.save_gpt2_tokenizer(tmp_path)
 
     of_bert, of_gpt2 = (

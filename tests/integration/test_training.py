@@ -1,4 +1,4 @@
-"""A head fitted on the real small encoder: it tells unseen texts apart, and loads like any model directory."""
+"""A head that is fitted on the real small encoder tells unseen texts apart, and loads like any model folder."""
 
 import os
 import subprocess
@@ -95,7 +95,7 @@ def test_the_model_loads_with_no_key_missing(fitted: Fitted) -> None:
     assert model.config.problem_type == "regression"
 
 
-def test_other_users_may_read_the_model_as_far_as_the_umask_lets_them(tmp_path: Path) -> None:
+def test_other_users_may_read_the_model_if_the_umask_allows_it(tmp_path: Path) -> None:
     umask = os.umask(0o022)
     try:
         fit_demo_head(tmp_path / "model", rows=40)
@@ -126,7 +126,7 @@ def test_the_same_texts_give_the_same_weights(tmp_path: Path) -> None:
     assert first == again
 
 
-def test_ridge_finds_a_line_that_is_there_whatever_the_units() -> None:
+def test_ridge_finds_a_linear_relation_whatever_the_units() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(200, 5)) * [1, 10, 100, 0.01, 0] + [0, 5, -3, 2, 7]
     true_weight = np.array([1.0, -0.2, 0.03, 50.0, 0.0])
@@ -137,7 +137,7 @@ def test_ridge_finds_a_line_that_is_there_whatever_the_units() -> None:
     assert bias == pytest.approx(4.0, abs=0.2)
 
 
-def test_ridge_says_the_mean_when_there_is_nothing_to_learn() -> None:
+def test_ridge_predicts_the_mean_if_there_is_nothing_to_learn() -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(60, 40)), rng.normal(size=60)
 
@@ -206,7 +206,7 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
         verified_demo_encoder()
 
 
-def test_an_encoder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_missing_encoder_is_one_clear_error(tmp_path: Path) -> None:
     texts, labels = labelled(20)
 
     with pytest.raises(HeadError, match="The encoder .*/nowhere cannot be loaded"):
@@ -252,7 +252,7 @@ def test_a_file_that_is_missing_or_broken_is_one_clear_error(tmp_path: Path) -> 
             read_labelled(tmp_path / name)
 
 
-def test_a_defect_of_training_is_not_mistaken_for_a_mistake_of_the_user(tmp_path: Path) -> None:
+def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(tmp_path: Path) -> None:
     labelled_file = tmp_path / "labelled.parquet"
     pq.write_table(pa.table({"text": ["a"] * 20, "label": [1.0] * 20}), labelled_file)
     code = (

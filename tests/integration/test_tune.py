@@ -1,4 +1,4 @@
-"""`worker tune` on a tiny model: what it prints, draws and keeps, and that a worker's model then takes what it found."""
+"""`worker tune` on a tiny model prints, draws and stores its result, and a worker's model then uses it."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ class Tuned(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def _own_environment_and_one_thread() -> Iterator[None]:
-    """The command puts its options into the environment."""
+    """Restore the environment, in which the command stores its options."""
     environment, threads = dict(os.environ), torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -42,7 +42,7 @@ def _own_environment_and_one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tuned(one_thread: None, tiny_model: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """The command, once."""
+    """One run of the command."""
     folder = tmp_path_factory.mktemp("tuned")
     options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png", "--reference")
     environment = {"SHARDSIFT_STATE_DIR": str(folder)}
@@ -61,7 +61,7 @@ def stored(state_dir: Path) -> list[dict[str, object]]:
 
 
 def tune(*options: str | Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The command in this process: its exit code."""
+    """Run the command in this process. Returns its exit code."""
     monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(state_dir))
     monkeypatch.setattr(sys, "argv", ["worker", "tune", *map(str, options)])
     with pytest.raises(SystemExit) as end:
@@ -69,7 +69,7 @@ def tune(*options: str | Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch)
     return int(end.value.code or 0)
 
 
-def test_it_prints_a_line_a_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
+def test_it_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
     answer = tuned.answer
     assert answer.returncode == 0, answer.stderr
 
@@ -98,7 +98,7 @@ def test_it_draws_the_curve_as_a_png(tuned: Tuned) -> None:
     assert min(struct.unpack(">II", content[16:24])) > 500
 
 
-def test_it_stores_the_best_with_what_it_holds_for(tuned: Tuned, tiny_model: Path) -> None:
+def test_it_stores_the_best_with_the_conditions_for_which_it_holds(tuned: Tuned, tiny_model: Path) -> None:
     (entry,) = stored(tuned.folder)
 
     key, figures = entry["key"], entry["figures"]
@@ -112,9 +112,7 @@ def test_it_stores_the_best_with_what_it_holds_for(tuned: Tuned, tiny_model: Pat
     assert 0 < figures["peak_share"] < 1
 
 
-def test_a_workers_model_then_takes_what_was_found(
-    tuned: Tuned, tiny_model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = settings_for(tiny_model, tuned.folder)
     (entry,) = stored(tuned.folder)
 
@@ -126,7 +124,7 @@ def test_a_workers_model_then_takes_what_was_found(
     assert scorer.score(["A text."]).errors == {}
 
 
-def test_a_worker_takes_it_and_the_manifest_says_so(
+def test_a_worker_uses_it_and_the_manifest_says_so(
     tuned: Tuned, tiny_model: Path, shards: Path, tmp_path: Path
 ) -> None:
     (entry,) = stored(tuned.folder)
@@ -141,7 +139,7 @@ def test_a_worker_takes_it_and_the_manifest_says_so(
     assert scoring["max_batch_tokens"] == entry["max_batch_tokens"]
 
 
-def test_what_was_found_for_another_scorer_or_against_the_users_word_is_not_taken(
+def test_a_result_for_another_scorer_or_against_the_users_setting_is_not_used(
     tuned: Tuned, tiny_model: Path, minilm_model: Path
 ) -> None:
     asked_for = settings_for(tiny_model, tuned.folder, max_batch_tokens=777)
@@ -205,7 +203,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_without_matplotlib_the_user_is_told_so_before_the_sweep(
+def test_without_matplotlib_the_command_fails_before_the_sweep(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -1,4 +1,4 @@
-"""The parts of `worker tune`: what a token costs, who is best, what does not fit, what is kept, what is read and drawn."""
+"""The parts of `worker tune`: costs of tokens, the choice of the best, lack of memory, stored results, texts and chart."""
 
 import logging
 import mmap
@@ -45,7 +45,7 @@ SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_atten
 
 
 def quiet(_line: str) -> None:
-    """Discards progress."""
+    """Discard progress."""
 
 
 # --- what a token costs ------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_the_operations_are_those_that_torch_counts(config: PreTrainedConfig, ex
 
 
 @pytest.mark.parametrize("config", [BartConfig(), FalconConfig(num_kv_heads=2)])
-def test_a_model_of_unknown_layers_has_no_figure_rather_than_a_wrong_one(config: PreTrainedConfig) -> None:
+def test_a_model_with_unknown_layers_has_no_figure_instead_of_a_wrong_one(config: PreTrainedConfig) -> None:
     with pytest.raises(ValueError, match="not known here"):
         Shape.of(config)
 
@@ -101,7 +101,7 @@ def test_the_best_is_the_smallest_within_two_percent_of_the_fastest() -> None:
     assert best_of(trials).setting.size == 1024
 
 
-def test_where_no_budget_fits_the_user_is_told_to_try_smaller_ones() -> None:
+def test_if_no_budget_fits_the_error_suggests_smaller_ones() -> None:
     with pytest.raises(UsageError, match=r"Batches of 8,192 tokens.* --budgets"):
         best_of((a_trial(8192, None), a_trial(16384, None)))
 
@@ -128,7 +128,7 @@ def test_the_share_of_the_peak_is_that_of_the_same_run() -> None:
 
 
 @pytest.mark.parametrize("first_failure", [0, 2])
-def test_a_setting_that_does_not_fit_is_shown_as_such_and_tried_no_more(first_failure: int) -> None:
+def test_a_setting_that_does_not_fit_is_shown_as_such_and_not_tried_again(first_failure: int) -> None:
     runs: list[int] = []
 
     def run() -> None:
@@ -146,7 +146,7 @@ def test_a_setting_that_does_not_fit_is_shown_as_such_and_tried_no_more(first_fa
 
 
 class SmallMemory:
-    """A backend whose device holds so many tokens at once."""
+    """A backend whose device can hold this many tokens at once."""
 
     name = "padded"
 
@@ -187,7 +187,7 @@ def test_a_budget_whose_batches_had_to_be_halved_does_not_count() -> None:
     swept = sweep(candidates, work, repeats=1, device=CPU, peak=None, say=quiet)
 
     assert [trial.figures is not None for trial in swept.trials] == [True, True, False]
-    assert not replace(scorer, max_batch_tokens=2_000).score_encoded(rows).errors  # a worker would have gone on
+    assert not replace(scorer, max_batch_tokens=2_000).score_encoded(rows).errors  # a worker would have continued
 
 
 def test_an_error_of_the_device_is_not_taken_for_a_lack_of_memory() -> None:
@@ -217,7 +217,7 @@ def test_memory_is_the_peak_since_the_reset() -> None:
     gauge.reset()
     before = gauge.peak_bytes()
 
-    with mmap.mmap(-1, 100 << 20) as pages:  # an array's memory the allocator may keep
+    with mmap.mmap(-1, 100 << 20) as pages:  # the allocator may keep the memory of an array
         pages.write(b"1" * (100 << 20))
         peak = gauge.peak_bytes()
     gauge.reset()
@@ -245,7 +245,7 @@ def a_find(key: Key = KEY, *, max_batch_tokens: int = 32_768) -> Tuned:
     )
 
 
-def test_what_was_found_is_found_again_for_the_same_scorer_only(tmp_path: Path) -> None:
+def test_a_stored_result_is_found_for_the_same_scorer_only(tmp_path: Path) -> None:
     store_tuned(tmp_path / "state", a_find())
 
     assert find_tuned(tmp_path / "state", KEY) == a_find()
@@ -253,7 +253,7 @@ def test_what_was_found_is_found_again_for_the_same_scorer_only(tmp_path: Path) 
         assert find_tuned(tmp_path / "state", replace(KEY, **{field: "another"})) is None
 
 
-def test_a_new_find_replaces_the_one_for_its_key_and_no_other(tmp_path: Path) -> None:
+def test_a_new_result_replaces_only_the_one_with_the_same_key(tmp_path: Path) -> None:
     other = a_find(replace(KEY, dtype="bfloat16"), max_batch_tokens=8_192)
     for find in (a_find(), other, a_find(max_batch_tokens=65_536)):
         store_tuned(tmp_path, find)
@@ -263,7 +263,7 @@ def test_a_new_find_replaces_the_one_for_its_key_and_no_other(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("damaged", [b"", b'[{"key": {', b"[1]", b'{"a": 1}', b"\xff\xfe"])
-def test_a_damaged_file_is_ignored_with_a_warning_and_written_anew(
+def test_a_damaged_file_is_ignored_with_a_warning_and_replaced(
     tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE_NAME).write_bytes(damaged)
@@ -291,7 +291,7 @@ def test_budgets_are_sorted_and_each_is_tried_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "512,", "512;1024", "0", "-5", "1e3", "²"])
-def test_what_is_no_list_of_budgets_is_named(text: str) -> None:
+def test_a_text_that_is_not_a_list_of_budgets_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="--budgets takes token counts"):
         parse_budgets(text)
 
@@ -302,7 +302,7 @@ def write_texts(file: Path, texts: list[str | None], column: str = "text") -> Pa
     return file
 
 
-def test_the_texts_are_an_inputs_first_without_nulls_and_hidden_files(tmp_path: Path) -> None:
+def test_the_texts_are_the_first_of_an_input_without_nulls_and_hidden_files(tmp_path: Path) -> None:
     write_texts(tmp_path / "b" / "1.parquet", ["three", "four", "five"])
     write_texts(tmp_path / "a.parquet", ["one", None, "two"])
     write_texts(tmp_path / ".shardsift" / "0.parquet", ["hidden"])
@@ -326,7 +326,7 @@ def test_without_an_input_there_are_texts_of_many_lengths() -> None:
     assert len({len(text) for text in texts.to_pylist()}) > 40
 
 
-def test_an_input_that_does_not_do_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
     file = write_texts(tmp_path / "a.parquet", [None], column="content")
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
@@ -355,14 +355,14 @@ def test_the_curve_is_a_png_that_also_shows_the_pipeline_and_what_did_not_fit(tm
 
 
 def png_size(file: Path) -> tuple[int, int]:
-    """Width and height out of the header."""
+    """Width and height, from the header."""
     content = file.read_bytes()
     assert content.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", content[16:24])
     return width, height
 
 
-def test_a_curve_that_could_not_be_drawn_is_told_of_before_the_sweep(
+def test_a_curve_that_cannot_be_drawn_is_an_error_before_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_chart(tmp_path / "tuning.png")

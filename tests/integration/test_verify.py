@@ -1,4 +1,4 @@
-"""`producer verify` reads a published dataset, and whatever is wrong with it, it says so."""
+"""`producer verify` reads a published dataset and reports everything that is wrong with it."""
 
 import json
 import math
@@ -59,13 +59,13 @@ class Dataset:
         return mark.run_id
 
     def rewrite(self, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Change the rows of a file, and have the manifest say that they always were so: only their content is wrong."""
+        """Change the rows of a file and adapt the manifest, so that only the content of the rows is wrong."""
         file = self.output / path
         pq.write_table(change(pq.read_table(file)), file)
         self._write_manifest([_with_file(receipt, path, file) for receipt in self.receipts])
 
     def leave_out(self, shard: str, *, said: bool = False) -> None:
-        """Publish the run without a shard. `said`: the manifest names it, as that of a run with failed shards does."""
+        """Publish the run without a shard. With `said`, the manifest names it, as for a run with failed shards."""
         gone = next(receipt for receipt in self.receipts if receipt.shard == shard)
         for file in (gone.data, gone.scores):
             (self.output / file.path).unlink()
@@ -140,7 +140,7 @@ def original(published: Callable[..., Dataset]) -> Dataset:
 
 @pytest.fixture
 def dataset(original: Dataset, tmp_path: Path) -> Dataset:
-    """A copy of a sound dataset, for one test."""
+    """A copy of a sound dataset for one test."""
     shutil.copytree(original.output, tmp_path / "out")
     shutil.copytree(original.source, tmp_path / "source")
     return Dataset(source=tmp_path / "source", output=tmp_path / "out")
@@ -197,7 +197,7 @@ class TestTheCommand:
         assert (fault, verdict) == (f"{path}: is missing", "damaged: 1 fault")
         assert "--verify" in remedy
 
-    def test_a_place_where_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
+    def test_a_folder_in_which_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
         answer = call_command("producer", "verify", str(tmp_path), environment={})
 
         assert (answer.returncode, answer.stdout) == (2, "")
@@ -216,7 +216,7 @@ class TestTheCommand:
         found = json.loads(answer.stdout)
         assert (found["sound"], found["run_id"], len(found["faults"])) == (False, None, 1)
 
-    def test_a_folder_is_taken_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
+    def test_a_folder_can_be_given_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
         nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(dataset.output / "nowhere")}
 
         answer = call_command("producer", "verify", "out", environment=nothing, folder=dataset.output.parent)
@@ -276,7 +276,7 @@ class TestFiles:
             verify(str(tmp_path))
 
     @pytest.mark.parametrize("left", [{"data", "scores"}, {"README.md"}, {"data", ".shardsift"}])
-    def test_a_lost_manifest_is_damage_if_anything_else_of_the_run_is_there(
+    def test_a_lost_manifest_is_damage_if_anything_else_of_the_run_exists(
         self, dataset: Dataset, left: set[str]
     ) -> None:
         for path in dataset.output.iterdir():
@@ -292,7 +292,7 @@ class TestFiles:
 
 
 class TestRows:
-    def test_a_row_that_is_there_twice_is_found(self, dataset: Dataset) -> None:
+    def test_a_duplicate_row_is_found(self, dataset: Dataset) -> None:
         dataset.rewrite(
             a_file(dataset), lambda rows: pa.concat_tables([rows.slice(0, 1), rows.slice(0, len(rows) - 1)])
         )
@@ -311,13 +311,13 @@ class TestRows:
 
         assert any("do not pass the filter score >= 2.5" in fault for fault in dataset.faults())
 
-    def test_another_score_than_the_score_files_is_found(self, dataset: Dataset) -> None:
+    def test_a_score_that_differs_from_the_score_file_is_found(self, dataset: Dataset) -> None:
         dataset.rewrite(a_file(dataset), lambda rows: _with(rows, "score", pc.add(rows["score"], 1)))
 
         assert dataset.faults() == [f"{a_file(dataset)}: has other scores than the score file"]
 
     @pytest.mark.parametrize("score", [7.5, math.nan])
-    def test_a_score_file_that_is_spread_otherwise_than_the_card_says_is_found(
+    def test_a_score_file_with_another_distribution_than_the_card_is_found(
         self, dataset: Dataset, score: float
     ) -> None:
         path = a_file(dataset, "scores")
@@ -326,7 +326,7 @@ class TestRows:
 
         assert dataset.faults() == [f'{path}: its scores in "score" are spread differently than its receipt says']
 
-    def test_a_row_of_the_score_file_that_is_missing_is_found(self, dataset: Dataset) -> None:
+    def test_a_missing_row_of_the_score_file_is_found(self, dataset: Dataset) -> None:
         path = a_file(dataset, "scores")
 
         dataset.rewrite(path, lambda rows: rows.slice(1))
@@ -334,14 +334,14 @@ class TestRows:
         assert f"{path}: holds {ROWS - 1} rows, its receipt says {ROWS}" in dataset.faults()
         assert f"{path}: its rows are not numbered from 0, each once" in dataset.faults()
 
-    def test_a_column_that_is_missing_is_found(self, dataset: Dataset) -> None:
+    def test_a_missing_column_is_found(self, dataset: Dataset) -> None:
         dataset.rewrite(a_file(dataset), lambda rows: rows.drop_columns(["score"]))
 
         assert any("has other columns than the run's spec says" in fault for fault in dataset.faults())
 
 
 class TestSource:
-    def test_a_text_that_is_not_the_inputs_is_found(self, dataset: Dataset) -> None:
+    def test_a_text_that_differs_from_the_input_is_found(self, dataset: Dataset) -> None:
         def change(rows: pa.Table) -> pa.Table:
             texts = rows["text"].to_pylist()
             return _with(rows, "text", pa.chunked_array([["another text", *texts[1:]]], rows.schema.field("text").type))
@@ -376,7 +376,7 @@ class TestSource:
             f"data/{shard}.parquet: is missing: its shard failed, and the run was published without it"
         ]
 
-    def test_an_input_that_changed_since_is_told_apart_from_a_wrong_dataset(self, dataset: Dataset) -> None:
+    def test_a_changed_input_is_distinguished_from_a_wrong_dataset(self, dataset: Dataset) -> None:
         file = sorted(dataset.source.glob("*.parquet"))[0]
 
         pq.write_table(pq.read_table(file).slice(1), file)
@@ -386,7 +386,7 @@ class TestSource:
 
 
 def _first_dropped_as(scores: list[float | None], score: float) -> pa.ChunkedArray:
-    """The scores, of which the first that the filter drops is another."""
+    """The scores, with the first one that the filter drops changed."""
     place = next(place for place, known in enumerate(scores) if known is not None and known < 2.5)
     return pa.chunked_array([[*scores[:place], score, *scores[place + 1 :]]])
 
@@ -397,7 +397,7 @@ def _with(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
 
 
 def test_reading_a_dataset_starts_no_thread_of_arrow(published: Callable[..., Dataset]) -> None:
-    """One that frees a Python object while the process exits would abort it (apache/arrow#34314)."""
+    """A thread that frees a Python object while the process exits would abort it (apache/arrow#34314)."""
     dataset = published()
     script = """
 import sys, psutil

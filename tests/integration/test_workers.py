@@ -1,4 +1,4 @@
-"""The records by which workers say what they are doing."""
+"""The records in which workers announce what they are doing."""
 
 import redis
 
@@ -37,7 +37,7 @@ def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
     assert client.smembers("shardsift:workers") == {"w1@host/7"}
 
 
-def test_a_record_of_a_newer_worker_is_left_out(fleet: Fleet) -> None:
+def test_a_record_of_a_newer_worker_is_skipped(fleet: Fleet) -> None:
     client: redis.Redis = fleet.ledger.redis
     announce(client, a_worker())
     announce(client, a_worker("newer@host/8"))
@@ -46,7 +46,7 @@ def test_a_record_of_a_newer_worker_is_left_out(fleet: Fleet) -> None:
     assert list_workers(client) == [a_worker()]
 
 
-def test_a_worker_that_withdraws_is_forgotten_at_once_and_says_no_more(fleet: Fleet) -> None:
+def test_a_worker_that_withdraws_is_removed_at_once_and_stays_removed(fleet: Fleet) -> None:
     client, model = fleet.ledger.redis, Model(name="m", revision="1", labels=("LABEL_0",))
     announcer = Announcer(client, "w1@host/7", "score.m.1.auto", model, "auto")
     wait_until(lambda: len(list_workers(client)) == 1, description="the worker is announced", seconds=5)

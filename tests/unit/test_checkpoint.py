@@ -1,4 +1,4 @@
-"""What is kept of a window's scores, as bytes and back."""
+"""The scores of a window are packed into bytes and unpacked again."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One of a thing is told in the singular."""
+"""A count of one uses the singular."""
 
 import pytest
 

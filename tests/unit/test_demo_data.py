@@ -1,4 +1,4 @@
-"""The demo's texts and shards: FineWeb's shape, the same for a seed, and training texts apart from what is scored."""
+"""The demo's texts and shards have FineWeb's schema, depend only on the seed, and separate training from scoring."""
 
 import re
 from itertools import islice

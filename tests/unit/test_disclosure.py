@@ -1,4 +1,4 @@
-"""What is published names nothing of the machines that made it, unless it is asked to."""
+"""Published files do not name the machines that made them, unless the run asks for it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Histograms of scores: fixed bins, so that those of windows and of shards add up to that of the run."""
+"""Histograms of scores have fixed bins, so those of windows and shards add up to that of the run."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""What a file is known by, as each kind of file system lists it."""
+"""The identity of a file, from the listing of each kind of file system."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""`make test-lowest` asks for the lower bounds of pyproject.toml, and for torch as it is pinned."""
+"""`make test-lowest` uses the lower bounds of pyproject.toml, and the pinned version of torch."""
 
 from support.lowest_versions import lowest_versions, pinned
 

@@ -1,4 +1,4 @@
-"""A message names a run and a shard, and can do nothing else."""
+"""A message can only name a run and a shard."""
 
 from typing import Any
 

@@ -4,12 +4,12 @@ import pytest
 
 from fleet.ledger.pace import Pace, read_pace
 
-SLOT = 170_000_000  # of ten seconds
+SLOT = 170_000_000  # slots of ten seconds
 BEGIN_MS = SLOT * 10_000
 
 
 def noted(ring_of: dict[int, int], **fields: int) -> dict[str, str]:
-    """The run's hash after so many rows in each slot since its begin."""
+    """The run's hash, with this many rows in each slot since its start."""
     ring = {f"pace:{(SLOT + number) % 30}": f"{SLOT + number}:{rows}" for number, rows in ring_of.items()}
     run = {"started_ms": BEGIN_MS, "slots": len(ring_of), "rows_scored": sum(ring_of.values()), **fields}
     return {"spec": "{}", **ring, **{name: str(value) for name, value in run.items()}}
@@ -19,12 +19,12 @@ def at(seconds: float) -> int:
     return BEGIN_MS + int(seconds * 1000)
 
 
-def test_a_run_that_nobody_began_has_no_pace() -> None:
+def test_a_run_that_has_not_started_has_no_pace() -> None:
     assert read_pace({"spec": "{}"}, now_ms=at(0), end_ms=at(0)) == Pace()
 
 
 def test_time_without_a_worker_does_not_count() -> None:
-    run = noted({0: 1000, 12: 1000})  # a worker, then none for two minutes, then a worker
+    run = noted({0: 1000, 12: 1000})  # with a worker, then two minutes without one, then with one again
 
     pace = read_pace(run, now_ms=at(130), end_ms=at(130))
 

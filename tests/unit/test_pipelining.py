@@ -1,4 +1,4 @@
-"""Steps that overlap: the same items and calls in the same order, errors where they belong, no thread left behind."""
+"""Overlapping steps keep the order of items and calls, raise errors in the right place, and leave no thread behind."""
 
 import threading
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def test_one_item_is_made_while_the_one_before_is_used_and_no_more() -> None:
 
     with prefetched(numbers(), "numbers") as items:
         next(items)
-        wait_until(lambda: made == [0, 1], description="the second is made though nobody asked for it")
+        wait_until(lambda: made == [0, 1], description="the second is made ahead")
         next(items)
         wait_until(lambda: made == [0, 1, 2], description="the third is made once the second is taken")
 
@@ -54,7 +54,7 @@ def test_items_not_used_are_not_made() -> None:
         first = next(items)
 
     assert first == 0
-    assert len(made) <= 3  # one is ready and one on its way when the context ends
+    assert len(made) <= 3  # when the context ends, one item is ready and one is being made
 
 
 def test_calls_are_made_in_order_by_the_end_of_the_context() -> None:
@@ -127,7 +127,7 @@ def test_mapped_items_are_read_in_the_callers_thread_and_made_one_ahead_in_anoth
 
     with mapped_ahead(square, numbers(), "squares") as squares:
         first = next(squares)
-        wait_until(lambda: made == [0, 1], description="the second is made though nobody asked for it")
+        wait_until(lambda: made == [0, 1], description="the second is made ahead")
         assert [first, *squares] == [0, 1, 4, 9, 16]
 
     assert read_by == {threading.current_thread().name}

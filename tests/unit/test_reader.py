@@ -1,4 +1,4 @@
-"""The windows of a shard: all rows once and in order, bounded in rows and bytes, decided by the file and the spec alone."""
+"""The windows of a shard have all rows once, in order, with limited rows and bytes, and depend only on file and spec."""
 
 import random
 from pathlib import Path
@@ -26,7 +26,7 @@ def write_rows(path: Path, texts: list[str], *, row_group_rows: int) -> Path:
 def windows_of(
     path: Path, *, row_limit: int | None = None, spec: RunSpec | None = None, **changes: Any
 ) -> list[Window]:
-    """The windows as a worker reads them, by default in a run over just this file."""
+    """The windows as a worker reads them, by default in a run over only this file."""
     with open_parquet(str(path)) as parquet:
         spec = spec or a_spec(columns=describe_columns(parquet.schema_arrow))
         changed = a_spec(**{**spec.__dict__, **changes})

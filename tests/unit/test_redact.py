@@ -1,4 +1,4 @@
-"""What is stored and shown holds no secret of a URL, and is otherwise as it was."""
+"""Redacted texts hold no secret of a URL, and are otherwise unchanged."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Settings come from the environment, and the password of a file gets into both URLs."""
+"""Settings come from the environment. A password from a file is part of both Redis URLs."""
 
 import re
 from collections import defaultdict

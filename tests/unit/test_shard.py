@@ -1,4 +1,4 @@
-"""A shard's name is a path in the output: none may lead out of it, or be seen as something else there."""
+"""A shard's name is a path in the output. It must not lead out of the output, or be mistaken for another file."""
 
 import pytest
 from hypothesis import example, given

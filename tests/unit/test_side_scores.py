@@ -1,4 +1,4 @@
-"""The scores that a shard's side file holds are those it was made of, to the last bit, window by window."""
+"""Scores that are read from a shard's side file equal those written to it, bit for bit, window by window."""
 
 import hashlib
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def some_scores(outputs: int) -> Scores:
 
 
 class OneFile:
-    """An output that has one file."""
+    """An output with one file."""
 
     def __init__(self, content: bytes | None) -> None:
         self._content = content
@@ -67,7 +67,7 @@ def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
 
 
 def regrouped(content: bytes, group_rows: int) -> bytes:
-    """The same file in other row groups, as a shard of many rows has them."""
+    """The same file with smaller row groups, as in a shard of many rows."""
     sink = pa.BufferOutputStream()
     pq.write_table(pq.read_table(BytesIO(content)), sink, row_group_size=group_rows)
     return sink.getvalue().to_pybytes()

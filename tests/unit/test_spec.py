@@ -1,4 +1,4 @@
-"""A run is its spec: equal specs are the same run, and every field that changes what is published changes the id."""
+"""A run is defined by its spec: equal specs give the same id, and every field that affects the output changes the id."""
 
 from dataclasses import fields, replace
 from pathlib import Path

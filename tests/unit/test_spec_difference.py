@@ -1,4 +1,4 @@
-"""Which options make two runs two, told in the words of the options."""
+"""The differences between two runs are explained in terms of the options."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -54,7 +54,7 @@ def test_each_option_that_differs_is_told_with_both_values(changes: dict[str, An
     assert differences(SPEC, changed(**changes)) == clauses
 
 
-OTHERS: dict[str, Any] = {  # of every field another value than the spec's; 7 for those that are not here
+OTHERS: dict[str, Any] = {  # another value for each field; 7 for fields that are not listed
     "input_uris": ("/b",),
     "input_revision": "0123abc",
     "crawl": "CC-MAIN-2024-10",

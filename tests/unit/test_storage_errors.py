@@ -1,4 +1,4 @@
-"""Every error of the storage libraries becomes one of two: give the shard up, or try it again later."""
+"""Every error of the storage libraries becomes one of two: give up the shard, or retry it later."""
 
 import errno
 import inspect
@@ -26,7 +26,7 @@ def subclasses(root: type[Exception]) -> Iterator[type[Exception]]:
 
 
 def made(kind: type[Exception], status: int = 500) -> Exception:
-    """An error of that class, with a message of many lines where it takes one."""
+    """An error of this class, with a message of several lines if it takes one."""
     given = {
         "message": LONG,
         "msg": LONG,
@@ -56,7 +56,7 @@ HUB_ERRORS = [
     if inspect.isclass(kind)
     and issubclass(kind, Exception)
     and kind.__module__ == hub_errors.__name__
-    and kind is not hub_errors.SandboxCommandError  # built from a result object; no storage raises it
+    and kind is not hub_errors.SandboxCommandError  # created from a result object; no storage raises it
 ]
 HTTP_ERRORS = sorted(set(subclasses(httpx2.HTTPError)), key=str)
 ARROW_ERRORS = sorted(set(subclasses(pa.ArrowException)), key=str)

@@ -1,4 +1,4 @@
-"""A window's texts have one digest, however Arrow holds them, and other texts have another."""
+"""Equal texts have equal digests in every Arrow layout, and different texts have different ones."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""What a worker waits for, and what it does not."""
+"""Which errors of Redis a worker waits for, and which not."""
 
 from threading import Event
 
@@ -30,7 +30,7 @@ REPLICA = "READONLY You can't write against a read only replica."
     ],
 )
 def test_a_server_that_refuses_for_now_is_waited_for(answer: str) -> None:
-    """Each answer as the client raises it: it takes the codes that it knows out of the text."""
+    """The exceptions that the client raises for each answer. It removes the codes that it knows from the text."""
     stopping, asked = Event(), []
 
     def refused() -> None:

@@ -1,4 +1,4 @@
-"""When the finalizer saves finished shards on the Hub, and in commits of which size."""
+"""When the finalizer saves finished shards on the Hub, and how many in a commit."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ class TestWaveRule:
             ([0.0] * 100, True),
             ([3599.0, 0.0], False),
             ([3600.0, 0.0], True),
-            ([-7200.0], False),  # by a clock that is ahead of ours
+            ([-7200.0], False),  # from a clock that is ahead of ours
         ],
     )
     def test_a_wave_is_due_when_shards_are_many_or_old(self, ages: list[float], is_due: bool) -> None:

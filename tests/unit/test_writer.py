@@ -1,4 +1,4 @@
-"""The two files of a shard: kept rows as they came and their scores, and a line for every row; the same bytes each time."""
+"""The two files of a shard: the kept rows with their scores, and a line for every row. The bytes are always the same."""
 
 import hashlib
 import math
@@ -55,7 +55,7 @@ def write_shard(
     spec: RunSpec | None = None,
     window_rows: int = 1000,
 ) -> Written:
-    """What a worker does with a shard of these rows, where the model said `values` and the filter chose `kept`."""
+    """Write a shard of these rows as a worker does, with the scores `values` and the filter's choice `kept`."""
     folder.mkdir(parents=True, exist_ok=True)
     source, errors = folder / "input.parquet", errors or {}
     kept = [row for row in range(len(rows)) if row not in errors] if kept is None else kept
@@ -126,7 +126,9 @@ def test_kept_rows_keep_every_columns_values_type_nullability_and_metadata(tmp_p
     assert kept.schema.field("bytes").metadata[b"unit"] == b"octets"
     assert kept.schema.equals(came_in.schema, check_metadata=True)
     assert kept.drop_columns("real").equals(came_in.take(every_other).drop_columns("real"))
-    np.testing.assert_array_equal(kept["real"].to_numpy(), came_in["real"].to_numpy()[every_other])  # NaN is NaN here
+    np.testing.assert_array_equal(
+        kept["real"].to_numpy(), came_in["real"].to_numpy()[every_other]
+    )  # NaN equals NaN here
 
 
 def test_what_pandas_wrote_pandas_reads_back_with_its_index_and_types(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class SequenceClassifier:
     def score(self, texts: Texts, go_on: GoOn = always) -> Scores:
         """The logits of `pipeline("text-classification", function_to_apply="none", truncation=True)`, in row order.
 
-        `go_on` is asked after each batch; where it says no, the rows left are `missing`.
+        `go_on` is called after each batch. If it returns False, the remaining rows are `missing`.
         """
         return self.score_encoded(self.encode(texts), go_on)
 

@@ -8,10 +8,10 @@ from celery import Task, signals
 from celery.exceptions import Reject
 from pydantic import ValidationError
 
-from fleet.broker import LATER
 from fleet.errors import NewerVersion, Stopped
 from fleet.ledger import Refusal, new_nonce
 from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
+from fleet.queues import LATER
 from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child

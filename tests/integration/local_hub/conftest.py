@@ -1,4 +1,4 @@
-"""The local Hub, by LFS and by xet, and its client."""
+"""The local Hub, with LFS and with xet, and its client."""
 
 from support.hub_client import api, connect, home, hub
 

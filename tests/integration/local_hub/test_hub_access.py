@@ -1,4 +1,4 @@
-"""Access on the local Hub, by the Hub's own client, are as on the real one."""
+"""With the Hub's own client, access to the local Hub works as on the real one."""
 
 import json
 import signal
@@ -22,12 +22,12 @@ from huggingface_hub.errors import (
 from hubserver import HubServer
 from support.hub_client import INITIAL_FILES, REPO, TESTS_FOLDER, commit_text, upload, write, write_noise
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
 class TestAccess:
-    def test_nobody_writes_without_a_token_that_may(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_only_a_token_with_write_access_may_write(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
         shard = write_noise(tmp_path / "a.parquet", 100_000)
         for token, status in [(hub.token("guest", write=False), 403), ("hf_never_issued", 401), (False, 401)]:
             client = HfApi(endpoint=hub.endpoint, token=token)
@@ -69,9 +69,9 @@ class TestAccess:
             guest.hf_hub_download("org/gated", "config.json", local_dir=tmp_path / "down")
         assert Path(api.hf_hub_download("org/gated", "config.json", local_dir=tmp_path / "down")).exists()
 
-    def test_what_is_not_there_is_told_apart(self, api: HfApi, tmp_path: Path) -> None:
+    def test_missing_repositories_revisions_and_files_are_distinguished(self, api: HfApi, tmp_path: Path) -> None:
         def get(repo_id: str = REPO, path: str = ".gitattributes", revision: str = "main") -> str:
-            folder = tmp_path / repo_id / revision  # a file that is there already would be taken for the answer
+            folder = tmp_path / repo_id / revision  # an existing file would count as the answer
             return api.hf_hub_download(repo_id, path, repo_type="dataset", revision=revision, local_dir=folder)
 
         assert Path(get()).exists()

@@ -1,4 +1,4 @@
-"""Branches and history on the local Hub, by the Hub's own client, are as on the real one."""
+"""With the Hub's own client, branches and history of the local Hub work as on the real one."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
 from hubserver import HubServer
 from support.hub_client import INITIAL_FILES, REPO, addition_from_receipt, commit_text, upload, write_noise
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 

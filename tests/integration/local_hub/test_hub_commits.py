@@ -1,4 +1,4 @@
-"""Commits on the local Hub, by the Hub's own client, are as on the real one."""
+"""With the Hub's own client, commits on the local Hub work as on the real one."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +34,7 @@ from support.hub_client import (
     write_noise,
 )
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
@@ -116,7 +116,7 @@ class TestCommits:
         assert [commit.title for commit in hub.commits(REPO)] == ["Add a.txt", "initial commit"]
         assert [r.status for r in hub.requests if "/commit/" in r.path] == [0]
 
-    def test_a_lost_request_leaves_none(self, hub: HubServer, api: HfApi) -> None:
+    def test_a_lost_request_leaves_no_commit(self, hub: HubServer, api: HfApi) -> None:
         hub.fault("/commit/", drop=True)
 
         with pytest.raises(httpx2.RemoteProtocolError):
@@ -124,9 +124,7 @@ class TestCommits:
 
         assert [commit.title for commit in hub.commits(REPO)] == ["initial commit"]
 
-    def test_a_commit_of_what_is_there_already_makes_no_commit(
-        self, hub: HubServer, api: HfApi, tmp_path: Path
-    ) -> None:
+    def test_a_commit_without_changes_makes_no_commit(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
         shard = write_noise(tmp_path / "a.parquet", 100_000)
 
         def commit() -> str:

@@ -1,4 +1,4 @@
-"""Downloads on the local Hub, by the Hub's own client, are as on the real one."""
+"""With the Hub's own client, downloads from the local Hub work as on the real one."""
 
 import urllib.request
 from pathlib import Path
@@ -13,12 +13,12 @@ from huggingface_hub import (
 from hubserver import HubServer
 from support.hub_client import REPO, Connect, download, sha256, write, write_noise
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
 class TestDownloads:
-    def test_ranges_are_answered_as_http_has_it(self, hub: HubServer, tmp_path: Path) -> None:
+    def test_ranges_are_answered_as_http_requires(self, hub: HubServer, tmp_path: Path) -> None:
         write(tmp_path / "folder/a.parquet", b"0123456789")
         hub.add_folder(REPO, tmp_path / "folder")
 
@@ -60,7 +60,7 @@ class TestDownloads:
             assert [r.status for r in hub.requests if r.path.startswith("/cdn/")] == [206]
             assert hub.handler_errors == []
 
-    def test_a_download_goes_on_where_the_connection_broke(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_a_download_continues_where_the_connection_broke(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
         write(tmp_path / "folder/note.txt", b"note")
         hub.add_folder(REPO, tmp_path / "folder")
         hub.fault("/resolve/", method="GET", drop=True)

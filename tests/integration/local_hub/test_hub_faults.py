@@ -1,4 +1,4 @@
-"""Ordered faults on the local Hub, by the Hub's own client, are as on the real one."""
+"""Injected faults of the local Hub look to the Hub's own client like those of the real one."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
 from hubserver import HubServer
 from support.hub_client import REPO, commit_text, sha256, upload, write_noise
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
@@ -43,7 +43,7 @@ class TestFaults:
 
         assert refusal.value.response.headers["Retry-After"] == "1"
 
-    def test_the_client_outlives_a_failed_upload(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_the_client_survives_a_failed_upload(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
         shard = write_noise(tmp_path / "a.parquet", 100_000)
         hub.fault("^/lfs/|/cas/v1/xorbs/", status=503)
 
@@ -53,7 +53,7 @@ class TestFaults:
         data_requests = [r for r in hub.requests if r.bytes_in > 90_000]
         assert [(r.status, r.token_name) for r in data_requests] == [(503, "worker"), (200, "worker")]
 
-    def test_a_slow_hub_answers_in_the_end(self, hub: HubServer, api: HfApi) -> None:
+    def test_a_slow_hub_eventually_answers(self, hub: HubServer, api: HfApi) -> None:
         hub.fault("/revision/", status=None, delay_seconds=0.3)
         start = time.monotonic()
 

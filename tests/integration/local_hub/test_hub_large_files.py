@@ -1,4 +1,4 @@
-"""Large files on the local Hub, by the Hub's own client, are as on the real one."""
+"""With the Hub's own client, large files on the local Hub work as on the real one."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +24,14 @@ from support.hub_client import (
     write_noise,
 )
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
 class TestLargeFiles:
-    def test_a_file_of_more_than_one_xorb_goes_up_and_down(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_a_file_of_more_than_one_xorb_is_uploaded_and_downloaded(
+        self, hub: HubServer, api: HfApi, tmp_path: Path
+    ) -> None:
         big = write_noise(tmp_path / "big.parquet", 70_000_000)
 
         api.upload_file(path_or_fileobj=big, path_in_repo="big.parquet", repo_id=REPO, repo_type="dataset")
@@ -37,7 +39,7 @@ class TestLargeFiles:
         assert sha256(download(api, "big.parquet", tmp_path / "down")) == sha256(big)
         assert hub.files(REPO)["big.parquet"] == 70_000_000
 
-    def test_what_compresses_comes_back_whole(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_compressible_files_come_back_whole(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
         words = random.Random(1).choices([b"shard ", b"score ", b"window ", b"\n"], k=400_000)
         contents = {
             "text.bin": b"".join(words),
@@ -87,7 +89,7 @@ class TestLargeFiles:
 
         assert sum(r.bytes_in for r in hub.requests) < 10_000
 
-    def test_a_file_too_big_for_one_put_goes_up_in_parts(self, connect: Connect, tmp_path: Path) -> None:
+    def test_a_file_too_big_for_one_request_is_uploaded_in_parts(self, connect: Connect, tmp_path: Path) -> None:
         shard = write_noise(tmp_path / "a.parquet", 250_000)
         with HubServer(xet=False, lfs_part_bytes=100_000) as hub, connect(hub) as api:
             hub.create_repo(REPO)

@@ -1,4 +1,4 @@
-"""Listing on the local Hub, by the Hub's own client, are as on the real one."""
+"""With the Hub's own client, listings of the local Hub work as on the real one."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from huggingface_hub import (
 from hubserver import HubServer
 from support.hub_client import INITIAL_FILES, REPO, add, commit_text, sha256, write, write_noise
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
@@ -26,7 +26,7 @@ class TestListing:
         assert listed == names | INITIAL_FILES | {"part"}
         assert len([r for r in hub.requests if "/tree/" in r.path]) == 2
 
-    def test_entries_tell_size_content_and_last_commit(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
+    def test_entries_have_size_content_and_last_commit(self, hub: HubServer, api: HfApi, tmp_path: Path) -> None:
         shard = write_noise(tmp_path / "folder/data/a.parquet", 50_000)
         added = hub.add_folder(REPO, tmp_path / "folder")
         commit_text(api, "b.txt")

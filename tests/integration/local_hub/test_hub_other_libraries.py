@@ -1,4 +1,4 @@
-"""Other libraries on the local Hub, by the Hub's own client, are as on the real one."""
+"""Other libraries work with the local Hub as with the real one."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ import pytest
 from hubserver import HubServer
 from support.hub_client import CARD, MODEL_SCRIPT, READ_SCRIPT, REPO, run_client, write
 
-# The client's LFS upload gives its file to httpx2 in a way that httpx2 deprecates.
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
 class TestOtherLibraries:
-    def test_pyarrow_and_datasets_read_what_is_there(self, hub: HubServer, home: Path, tmp_path: Path) -> None:
+    def test_pyarrow_and_datasets_read_published_files(self, hub: HubServer, home: Path, tmp_path: Path) -> None:
         for number in range(2):
             table = pa.table({"text": [f"{number} {row}" for row in range(500)], "score": np.arange(500, dtype="f4")})
             write(tmp_path / f"folder/data/{number}.parquet", b"")
@@ -27,7 +27,7 @@ class TestOtherLibraries:
 
         assert found == {"read_table": 500, "load_dataset": 1000, "last_text": "1 499"}
 
-    def test_transformers_loads_the_model_it_was_given(self, home: Path, tmp_path: Path) -> None:
+    def test_transformers_loads_an_uploaded_model(self, home: Path, tmp_path: Path) -> None:
         with HubServer(xet=True) as hub:
             hub.create_repo("org/tiny", repo_type="model")
 
