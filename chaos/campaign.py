@@ -39,7 +39,7 @@ def campaign(plan: CampaignPlan, folder: Path, say: Callable[[str], None]) -> li
     """Run the storms one after another, and compare each with runs without faults."""
     place = prepare(folder, shards=plan.shards, rows=_ROWS, seed=plan.seed)
     with HubServer(xet=False) as hub:
-        say("What runs without faults give")
+        say("Runs without faults")
         digests = undisturbed(place, FleetPlan(), hub)
         outcomes = [storm(one, place, hub, digests, say) for one in _storms(plan, place)]
         if plan.real_model:
@@ -79,7 +79,7 @@ def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[
     model = minilm_classifier(few.folder / "minilm")
     real = replace(few, model=model, variants=few.variants[1:2], poisoned=())
     fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, window_rows=4, stand_in=False)
-    say("What a run of the real model without faults gives")
+    say("A run of the real model without faults")
     digests = undisturbed(real, fleet, hub)
     kinds = [kind for kind in plan.kinds if kind in _OF_REAL_WORKERS]
     storm_plan = StormPlan(
