@@ -294,7 +294,10 @@ class _Storm:
     def _tell(self) -> None:
         counts = Counter(fault.kind for fault in self.outcome.faults)
         ended = sum(run.published_at is not None for run in self.outcome.runs)
-        self._say(f"{self._plan.name}: {ended} runs published, " + ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts)))
+        self._say(
+            f"{self._plan.name}: {ended} runs published, "
+            + ", ".join(f"{kind} {counts[kind]}" for kind in sorted(counts))
+        )
 
 
 def _never(_: Run, __: Kind) -> bool:

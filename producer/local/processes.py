@@ -14,6 +14,9 @@ from fleet.errors import UsageError
 from fleet.parent_death import end_with_parent
 
 Child = subprocess.Popen[bytes]
+# A shell that makes a folder, and removes it when its stdin is closed, however its parent ends. Neither a signal nor a closed
+# stdout may end the shell before it has removed the folder.
+_KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
 
 
 @contextmanager
@@ -74,10 +77,6 @@ def vanishing_folder(prefix: str) -> Iterator[Path]:
         keeper.wait()
         keeper.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-# Neither a signal nor a closed stdout may end the shell before it has removed the folder.
-_KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
 
 
 def _end_with(parent: int) -> None:

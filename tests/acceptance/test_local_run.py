@@ -226,40 +226,28 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
 
 
-@pytest.fixture
-def machine_without_torch(machine: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """Every process on it that imports torch or transformers fails, and no kind of scorer but ours is installed."""
-    folder = tmp_path / "no-torch"
-    folder.mkdir()
-    for module in ("torch", "transformers"):
-        (folder / f"{module}.py").write_text(f"raise ImportError('{module} is imported')\n")
-    return machine | {"PYTHONPATH": str(folder), "SHARDSIFT_STATE_DIR": str(tmp_path / "light-state")}
-
-
 def test_another_threshold_is_published_by_stored_scores_without_torch(
-    quick_machine: dict[str, str], machine_without_torch: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+    quick_machine: dict[str, str], machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    for name, threshold in (("at-3", "3"), ("at-4", "4")):
-        fresh = run_job(quick_machine, shards, tiny_model, tmp_path / name, "--min-score", threshold)
-        assert fresh.returncode == 0, fresh.stderr
-    what = ("--min-score", "4", "--input", shards, "--output", tmp_path / "again")
+    runs = [
+        run_job(quick_machine, shards, tiny_model, tmp_path / name, "--min-score", threshold, "--json")
+        for name, threshold in (("at-3", "3"), ("at-4", "4"))
+    ]
+    assert [run.returncode for run in runs] == [0, 0], runs[-1].stderr
+    run_id = json.loads(runs[0].stdout)["run_id"]
+    what = ("refilter", run_id, "--min-score", "4", "--output", tmp_path / "again", "--json")
 
-    done = run_command("producer", "refilter", tmp_path / "at-3", *what, "--json", environment=machine_without_torch)
+    done = run_command("producer", *what, environment=machine | without_torch(tmp_path / "no-torch"))
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["state"] == "published"
     assert data_digests(tmp_path / "again") == data_digests(tmp_path / "at-4") != data_digests(tmp_path / "at-3")
-    assert not processes_of(machine_without_torch)
+    assert not processes_of(machine)
 
 
-def test_a_run_of_this_machine_is_refiltered_by_its_id(
-    quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    first = run_job(quick_machine, shards, tiny_model, tmp_path / "out", "--json")
-    run_id = json.loads(first.stdout)["run_id"]
-    options = ("--keep-all", "--output", tmp_path / "all")
-
-    done = run_command("producer", "refilter", run_id, *options, environment=quick_machine)
-
-    assert done.returncode == 0, done.stderr
-    assert published_rows(tmp_path / "all").num_rows == 8 * 12 > published_rows(tmp_path / "out").num_rows
+def without_torch(folder: Path) -> dict[str, str]:
+    """An environment in which every process fails that imports torch or transformers."""
+    folder.mkdir()
+    for module in ("torch", "transformers"):
+        (folder / f"{module}.py").write_text(f"raise ImportError('{module} is imported')\n")
+    return {"PYTHONPATH": str(folder)}

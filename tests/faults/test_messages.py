@@ -197,8 +197,10 @@ def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues
     newer = {"version": 2, "run_id": run_id, "shard": "000_00000", "half": 1}
     app.send_task(SCORE_SHARD, kwargs=newer, queue=queue, task_id="newer", priority=0)
 
-    with runs.served():
+    with runs.finalizer(), runs.worker() as worker:
         runs.wait_until_published(run_id, seconds=90)
+        worker.terminate()  # a worker that is killed while it holds the message would not put it back
+        worker.wait(timeout=20)
 
     left = [message for _, message in taken_out(runs, run_id)]
     assert [json.loads(message)["headers"]["id"] for message in left] == ["newer"]

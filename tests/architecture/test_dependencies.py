@@ -1,0 +1,55 @@
+"""Every package that our code imports directly is declared in pyproject.toml, for the installation that imports it."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = {"fleet", "producer", "worker", "shardsift"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# What is only imported if it is there, or in a function of the extra's own command.
+ALSO = {
+    "producer": EXTRAS["local"],
+    "worker": [*EXTRAS["worker"], *EXTRAS["quantize"], *EXTRAS["tune"], *EXTRAS["demo"]],
+}
+
+
+@pytest.mark.parametrize("package", sorted(OURS))
+def test_every_direct_import_is_declared(package: str) -> None:
+    declared = {_name(line) for line in [*PROJECT["dependencies"], *ALSO.get(package, [])]}
+    distributions = packages_distributions()
+
+    undeclared = {
+        f"{module} in {file.relative_to(ROOT)}"
+        for file in (ROOT / package).rglob("*.py")
+        for module in _imports(file)
+        if not {_plain(name) for name in distributions.get(module, [module])} & declared
+    }
+
+    assert undeclared == set()
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """The top-level names of the packages that a file imports from elsewhere."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        yield from {name.partition(".")[0] for name in names} - OURS - sys.stdlib_module_names
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found
+    return _plain(found[0])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
