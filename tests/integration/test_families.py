@@ -1,7 +1,6 @@
 """Every family of classifiers and every kind of head gets the same scores as from the pipeline."""
 
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 import torch
 from transformers import pipeline
 
-from producer.demo.texts import documents
 from support.families import FAMILIES, family_classifier
+from support.odd_texts import real_texts
 from support.reference import reference_scores
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
@@ -19,10 +18,6 @@ from worker.scoring.precision import TOLERANCES
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline scores their texts one at a time
-
-
-def real_texts(count: int) -> list[str]:
-    return [document.text for document in islice(documents(0), count)]
 
 
 @pytest.fixture(scope="module")

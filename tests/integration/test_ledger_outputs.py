@@ -7,9 +7,10 @@ import pytest
 import redis
 
 from fleet.errors import UsageError
-from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger import Ledger, Publication
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec, an_output_file
 
 _numbers = count()
@@ -29,12 +30,6 @@ def run(ledger: Ledger, spec: RunSpec) -> str:
     for shard in (A, B, C):
         complete(ledger, spec.run_id, shard)
     return spec.run_id
-
-
-def claimed(ledger: Ledger, run_id: str, shard: Shard) -> Claim:
-    claim = ledger.claim(run_id, shard.name, "w1")
-    assert isinstance(claim, Claim), claim
-    return claim
 
 
 def complete(ledger: Ledger, run_id: str, shard: Shard) -> None:

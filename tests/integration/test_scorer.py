@@ -1,7 +1,6 @@
 """Real models get the same scores as from the transformers pipeline, for all batches, orders and odd texts."""
 
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +8,13 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, pipeline
 
-from producer.demo.texts import documents
 from support.families import family_classifier
+from support.odd_texts import real_texts
 from support.reference import reference_scores
 from worker.scoring import ModelError, SequenceClassifier, load_scorer
 from worker.scoring.sample import sample_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def real_texts(count: int, *, seed: int = 0) -> list[str]:
-    return [document.text for document in islice(documents(seed), count)]
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema, scores_schema
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Ledger
 from fleet.receipt import OutputFile
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH, Mark
+from support.ledger_states import claimed
 from support.records import a_receipt, a_shard
 
 A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
@@ -23,7 +24,7 @@ def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
     """Do a shard as a worker does: claim it, stage both files and complete it."""
     output = open_output(spec.output_uri, spec.run_id)
     for shard in shards:
-        claim = claimed(ledger, spec, shard)
+        claim = claimed(ledger, spec.run_id, shard)
         data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=f"{claim.token}-aa")
         scores = staged(output, shard.scores_path, scores_schema(spec), attempt=f"{claim.token}-aa")
         ledger.complete(claim, a_receipt(spec.run_id, shard, data=data, scores=scores))
@@ -31,13 +32,7 @@ def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
 
 def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
     for shard in shards:
-        ledger.fail(claimed(ledger, spec, shard), "corrupt", "")
-
-
-def claimed(ledger: Ledger, spec: RunSpec, shard: Shard) -> Claim:
-    claim = ledger.claim(spec.run_id, shard.name, "w1")
-    assert isinstance(claim, Claim)
-    return claim
+        ledger.fail(claimed(ledger, spec.run_id, shard), "corrupt", "")
 
 
 def staged(output: object, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:

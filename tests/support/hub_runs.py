@@ -20,6 +20,7 @@ from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.publish import NotReady
 from producer.plan import Plan
 from support.hub_fleet import Client, finalize, noise, outputs, stage, titles
+from support.ledger_states import claimed
 from support.records import a_shard
 
 SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in "abcd")
@@ -137,9 +138,7 @@ class HubRun:
         return all(self.hub.read(self.repo, path, revision=revision) == content[path] for path in content)
 
     def _claim(self, shard: Shard) -> Claim:
-        claim = self.ledger.claim(self.run_id, shard.name, "w1")
-        assert isinstance(claim, Claim)
-        return claim
+        return claimed(self.ledger, self.run_id, shard)
 
 
 def data_of(paths: Iterable[str]) -> set[str]:

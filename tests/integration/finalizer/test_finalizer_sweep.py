@@ -19,7 +19,8 @@ from producer.finalizer.publish import finalize_run
 from producer.finalizer.sweep import Sweeper
 from producer.local.processes import Child, running
 from producer.local.redis_server import find_redis_server
-from support.finalizer_runs import A, B, C, claimed, do, fail
+from support.finalizer_runs import A, B, C, do, fail
+from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -49,7 +50,7 @@ class TestSweeping:
 
         wait_until(sent_again, description="the lease runs out", seconds=5)
         assert ledger.counts(spec.run_id).running == 0
-        assert claimed(ledger, spec, A).attempt == 2
+        assert claimed(ledger, spec.run_id, A).attempt == 2
 
     def test_publishing_is_asked_for_once(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
         do(ledger, spec, A, B, C)
@@ -225,7 +226,7 @@ def on_the_hub(ledger: Ledger, *, shards: int) -> RunSpec:
 
 def done_on_the_hub(ledger: Ledger, spec: RunSpec, number: int) -> None:
     shard = a_shard(f"hub/{number}")
-    ledger.complete(claimed(ledger, spec, shard), a_receipt(spec.run_id, shard))
+    ledger.complete(claimed(ledger, spec.run_id, shard), a_receipt(spec.run_id, shard))
 
 
 def answers(folder: Path) -> bool:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Ledger
 from fleet.spec import RunSpec
 from hubserver import HubServer
 from support import hub_fleet
 from support.hub_fleet import Client, noise, stage
 from support.hub_runs import SHARDS, A, B, HubRun
+from support.ledger_states import claimed
 from support.records import a_shard
 
 SHARD_BYTES = 300_000
@@ -34,8 +35,7 @@ def staged(worker: Client, ledger: Ledger, spec: RunSpec, tmp_path: Path) -> dic
     for shard in LARGE_SHARDS:
         files = (noise(tmp_path / "data", SHARD_BYTES), noise(tmp_path / "scores", SHARD_BYTES // 3))
         content |= {shard.data_path: files[0].read_bytes(), shard.scores_path: files[1].read_bytes()}
-        claim = ledger.claim(spec.run_id, shard.name, "w1")
-        assert isinstance(claim, Claim)
+        claim = claimed(ledger, spec.run_id, shard)
         ledger.complete(claim, worker.call(stage, spec, shard, files))
     return content
 

@@ -1,0 +1,116 @@
+"""Redis as the compose file starts it, with the embedded server in place of the image's: only the password opens it."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+
+from producer.local.redis_server import find_redis_server
+from support.compose import (
+    PASSWORD,
+)
+from support.waiting import wait_until
+
+CLIENT = """import os, sys, redis
+with redis.Redis(unix_socket_path=sys.argv[1], password=os.environ["REDISCLI_AUTH"]) as client:
+    print("PONG" if client.ping() else "")
+"""  # replaces valkey-cli, which the server's wheel does not contain
+
+
+@pytest.fixture
+def fleet_redis(services: dict[str, dict[str, Any]], tmp_path: Path) -> Iterator[tuple[psutil.Process, Path]]:
+    """The server, started by the compose file's own shell lines, and its unix socket."""
+    (tmp_path / "redis_password").write_text(PASSWORD + "\n")
+    server = subprocess.Popen(_redis_command(services, tmp_path), cwd=tmp_path, stdout=subprocess.DEVNULL)
+    socket = tmp_path / "redis.sock"
+    try:
+        wait_until(socket.exists, description="Redis to open its socket")
+        yield psutil.Process(server.pid), socket
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait(10)
+
+
+def test_redis_accepts_only_clients_with_the_password(fleet_redis: tuple[psutil.Process, Path]) -> None:
+    _, socket = fleet_redis
+
+    with redis.Redis(unix_socket_path=str(socket), password=PASSWORD) as client:
+        settings = client.config_get()
+    with redis.Redis(unix_socket_path=str(socket)) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+
+    assert settings["appendonly"] == "yes"
+    assert settings["appendfsync"] == "everysec"
+    assert settings["maxmemory-policy"] == "noeviction"
+
+
+def test_the_server_gets_no_password_by_argument_environment_or_file(
+    services: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    (tmp_path / "redis_password").write_text(PASSWORD + "\n")
+    stand_in = tmp_path / "valkey-server"
+    stand_in.write_text('#!/bin/sh\necho "$@"; env; cat "$2"\n')
+    stand_in.chmod(0o755)
+    shell, flags, script = services["redis"]["command"]
+
+    shown = subprocess.run(
+        [shell, flags, _in_folder(script, tmp_path)],
+        env={"PATH": f"{tmp_path}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+    ).stdout
+
+    assert "--aclfile" in shown
+    assert "user default on #" in shown
+    assert PASSWORD not in shown
+
+
+def test_the_health_check_of_redis_knows_a_running_from_a_missing_server(
+    services: dict[str, dict[str, Any]], fleet_redis: tuple[psutil.Process, Path], tmp_path: Path
+) -> None:
+    process, socket = fleet_redis
+    check = _in_folder(services["redis"]["healthcheck"]["test"][1], tmp_path)
+    check = check.replace("valkey-cli", shlex.join([sys.executable, "-c", CLIENT, str(socket)]))
+
+    running = subprocess.run(["sh", "-c", check], capture_output=True, timeout=10).returncode
+    process.kill()
+    wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, description="Redis to be gone")
+    missing = subprocess.run(["sh", "-c", check], capture_output=True, timeout=10).returncode
+
+    assert (running, missing) == (0, 1)
+
+
+def test_redis_does_not_start_with_an_empty_password(services: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "redis_password").write_text("\n")
+
+    answer = subprocess.run(
+        _redis_command(services, tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=10
+    )
+
+    assert answer.returncode == 1
+    assert "secrets/README.md" in answer.stderr
+
+
+def _redis_command(services: dict[str, dict[str, Any]], folder: Path) -> list[str]:
+    shell, flags, script = services["redis"]["command"]
+    here = shlex.join([find_redis_server(), "--port", "0", "--unixsocket", str(folder / "redis.sock")])
+    return [shell, flags, _in_folder(script, folder).replace("valkey-server", here)]
+
+
+def _in_folder(script: str, folder: Path) -> str:
+    """The container's script, undoubling Compose's `$$`, with its paths moved to a folder of the test."""
+    return (
+        script.replace("$$", "$")
+        .replace("/run/secrets/", f"{folder}/")
+        .replace("/tmp/users.acl", f"{folder}/users.acl")
+    )

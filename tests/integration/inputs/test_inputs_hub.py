@@ -1,0 +1,136 @@
+"""Inputs on the Hub, listed by a separate process like a user's: pinned to the commit, or refused in one line."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubserver import HubServer
+from support.input_shards import shard
+
+CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
+
+
+ASK = """
+import json, sys
+from dataclasses import asdict
+from fleet.errors import UsageError
+from fleet.storage.identity import identity_now
+from producer.sources.inputs import count_rows, crawl_input, list_input
+answers = []
+for kind, *arguments in json.loads(sys.argv[1]):
+    try:
+        source = {"crawl": crawl_input, "list": list_input}[kind](*arguments)
+        now = [identity_now(shard.uri)[0] for shard in source.shards]
+        answers.append({**asdict(source), "rows": count_rows(source.shards), "identities_now": now})
+    except UsageError as error:
+        answers.append({"error": str(error)})
+print(json.dumps(answers))
+"""
+REPO = "org/web"
+
+
+def ask(environment: dict[str, str], *questions: tuple[str, ...]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, json.dumps(questions)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    folder = tmp_path_factory.mktemp("dataset")
+    for crawl in CRAWLS:
+        for number in range(2):
+            shard(folder / f"data/{crawl}/000_{number:05}.parquet", 10)
+    shard(folder / "sample/10BT/000.parquet", 5)
+    with HubServer() as hub:
+        hub.create_repo(REPO)
+        hub.add_folder(REPO, folder)
+        hub.create_repo("data/data")
+        hub.add_folder("data/data", folder)
+        yield hub
+    assert hub.handler_errors == []
+
+
+@pytest.fixture
+def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
+    return hub.client_env(tmp_path / "home")
+
+
+class TestTheHub:
+    def test_a_crawl_is_pinned_to_the_commit_and_names_mirror_its_folder(
+        self, hub: HubServer, environment: dict[str, str]
+    ) -> None:
+        (source,) = ask(environment, ("crawl", CRAWLS[0], REPO))
+
+        commit = hub.commits(REPO)[0].oid
+        assert source["revision"] == commit
+        assert source["crawl"] == CRAWLS[0]
+        assert source["uris"] == [f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/*.parquet"]
+        assert [shard["name"] for shard in source["shards"]] == [f"{CRAWLS[0]}/000_0000{i}" for i in range(2)]
+        assert source["shards"][0]["uri"] == f"hf://datasets/{REPO}@{commit}/data/{CRAWLS[0]}/000_00000.parquet"
+        assert source["shards"][0]["size_bytes"] == hub.files(REPO)[f"data/{CRAWLS[0]}/000_00000.parquet"]
+        assert source["rows"] == 20
+        assert source["identities_now"] == [shard["identity"] for shard in source["shards"]]
+        content = hub.read(REPO, f"data/{CRAWLS[0]}/000_00000.parquet")
+        assert source["shards"][0]["identity"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+    def test_other_forms_find_the_same_files_under_names_of_the_data_folder(
+        self, hub: HubServer, environment: dict[str, str]
+    ) -> None:
+        whole, folder, file, sample, named_data = ask(
+            environment,
+            ("list", f"hf://datasets/{REPO}/data"),
+            ("list", f"hf://datasets/{REPO}@main/data/{CRAWLS[1]}"),
+            ("list", f"hf://datasets/{REPO}/data/{CRAWLS[1]}/000_00001.parquet"),
+            ("list", f"hf://datasets/{REPO}/sample/10BT"),
+            ("list", f"hf://datasets/data/data/data/{CRAWLS[1]}"),
+        )
+
+        both = [f"{CRAWLS[1]}/000_00000", f"{CRAWLS[1]}/000_00001"]
+        assert [shard["name"] for shard in whole["shards"]] == [
+            f"{crawl}/000_0000{number}" for crawl in CRAWLS for number in range(2)
+        ]
+        assert [shard["name"] for shard in folder["shards"]] == both
+        assert [shard["name"] for shard in file["shards"]] == both[1:]
+        assert [shard["name"] for shard in sample["shards"]] == ["000"]
+        assert [shard["name"] for shard in named_data["shards"]] == both
+
+    def test_what_is_not_there_is_told_with_what_there_is(self, environment: dict[str, str]) -> None:
+        crawl, dataset, revision, empty, path = (
+            answer["error"]
+            for answer in ask(
+                environment,
+                ("crawl", "CC-MAIN-1999-01", REPO),
+                ("crawl", CRAWLS[0], "org/nowhere"),
+                ("list", f"hf://datasets/{REPO}@nope/data"),
+                ("list", f"hf://datasets/{REPO}/data/nope/*.parquet"),
+                ("list", f"hf://datasets/{REPO}/data/nope"),
+            )
+        )
+
+        assert crawl == f"{REPO} has no crawl 'CC-MAIN-1999-01'. It has: {', '.join(CRAWLS)}."
+        assert dataset.startswith("The Hub shows no such repository to this HF_TOKEN: hf://datasets/org/nowhere/")
+        assert revision.startswith("The Hub shows no such revision to this HF_TOKEN: ")
+        assert "No Parquet files at" in empty
+        assert "/data/nope" in path
+
+    def test_a_hub_that_cannot_be_asked_is_one_line(self, environment: dict[str, str]) -> None:
+        questions = [("crawl", CRAWLS[0], REPO), ("list", f"hf://datasets/{REPO}/data")]
+
+        for answer in ask({**environment, "HF_HUB_OFFLINE": "1"}, *questions):
+            assert answer["error"].startswith(f"Listing hf://datasets/{REPO}/data")
+            assert "the network failed" in answer["error"]
+            assert "\n" not in answer["error"]

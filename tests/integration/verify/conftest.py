@@ -1,0 +1,73 @@
+"""Published datasets with a real ledger and a real model."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from fleet.ledger import Ledger
+from producer.demo.shards import write_shards
+from producer.options import RunOptions
+from support.published_dataset import ROWS, SHARDS, Dataset
+from support.small_run import publish
+from worker.scoring import SequenceClassifier, load_scorer
+
+
+@pytest.fixture(scope="session")
+def ledger(shared_redis_url: str) -> Iterator[Ledger]:
+    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
+        yield Ledger(client)
+
+
+@pytest.fixture(scope="session")
+def scorer(tiny_model: Path) -> SequenceClassifier:
+    return load_scorer(str(tiny_model), "float32")
+
+
+@pytest.fixture(scope="session")
+def published(
+    tmp_path_factory: pytest.TempPathFactory, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path
+) -> Callable[..., Dataset]:
+    """Publish a run of three shards of 40 rows, of which about half are kept and one per shard is errored."""
+
+    def publish_it(**options: Any) -> Dataset:
+        folder = tmp_path_factory.mktemp("dataset")
+        write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=1)
+        for shard in sorted((folder / "source").glob("*.parquet")):
+            table = pq.read_table(shard)
+            texts = pa.array([None, *table["text"].to_pylist()[1:]], table.schema.field("text").type)
+            pq.write_table(
+                table.set_column(table.schema.get_field_index("text"), table.schema.field("text"), texts), shard
+            )
+        chosen = RunOptions(
+            **{
+                "input_uris": (str(folder / "source"),),
+                "model": str(tiny_model),
+                "dtype": "float32",
+                "where": "score >= 2.5",
+                "output_uri": str(folder / "out"),
+                **options,
+            }
+        )
+        publish(ledger, scorer, chosen, scratch=folder / "scratch")
+        return Dataset(source=folder / "source", output=folder / "out")
+
+    return publish_it
+
+
+@pytest.fixture(scope="session")
+def original(published: Callable[..., Dataset]) -> Dataset:
+    return published()
+
+
+@pytest.fixture
+def dataset(original: Dataset, tmp_path: Path) -> Dataset:
+    """A copy of a sound dataset for one test."""
+    shutil.copytree(original.output, tmp_path / "out")
+    shutil.copytree(original.source, tmp_path / "source")
+    return Dataset(source=tmp_path / "source", output=tmp_path / "out")

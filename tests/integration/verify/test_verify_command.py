@@ -1,0 +1,123 @@
+"""`producer verify` finds nothing wrong with a sound dataset, says so, and exits with 1 if something is wrong."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from fleet.ledger import Ledger
+from fleet.storage.output import MANIFEST_PATH
+from producer.verify.verify import verify
+from support.processes import call_command, run_command
+from support.published_dataset import ROWS, SHARDS, Dataset, a_file
+
+
+class TestASoundDataset:
+    def test_is_sound_with_its_totals(self, original: Dataset) -> None:
+        found = original.verify(with_source=True)
+
+        assert found.faults == ()
+        assert (found.shards, found.files, found.rows_in, found.rows_errored) == (
+            SHARDS,
+            2 * SHARDS,
+            SHARDS * ROWS,
+            SHARDS,
+        )
+        assert 0 < found.rows_kept < SHARDS * ROWS
+        assert found.rows_in == found.rows_kept + found.rows_dropped + found.rows_errored
+
+    @pytest.mark.parametrize("options", [{"no_row_columns": True}, {"where": None, "keep_all": True}])
+    def test_is_sound_with_other_options(self, published: Callable[..., Dataset], options: dict[str, Any]) -> None:
+        assert published(**options).faults(with_source=True) == []
+
+    def test_is_sound_in_a_bucket(self, original: Dataset) -> None:
+        bucket = fsspec.filesystem("memory")
+        bucket.put(str(original.output), "/verify-bucket", recursive=True)
+
+        found = verify("memory://verify-bucket")
+
+        assert (found.faults, found.rows_in) == ((), SHARDS * ROWS)
+
+
+class TestTheCommand:
+    def test_a_sound_dataset_exits_with_0(self, original: Dataset) -> None:
+        answer = call_command(
+            "producer", "verify", str(original.output), "--source", str(original.source), "--json", environment={}
+        )
+
+        assert answer.returncode == 0, answer.stderr
+        assert json.loads(answer.stdout)["sound"] is True
+
+    def test_a_damaged_one_exits_with_1_and_names_the_file(self, dataset: Dataset) -> None:
+        path = a_file(dataset)
+        (dataset.output / path).unlink()
+
+        answer = call_command("producer", "verify", str(dataset.output), environment={})
+
+        assert answer.returncode == 1, answer.stderr
+        *_, fault, remedy, verdict = answer.stdout.splitlines()
+        assert (fault, verdict) == (f"{path}: is missing", "damaged: 1 fault")
+        assert "--verify" in remedy
+
+    def test_a_folder_in_which_nothing_is_published_exits_with_2_and_one_line(self, tmp_path: Path) -> None:
+        answer = call_command("producer", "verify", str(tmp_path), environment={})
+
+        assert (answer.returncode, answer.stdout) == (2, "")
+        assert len(answer.stderr.splitlines()) == 1
+        assert "There is no shardsift output at" in answer.stderr
+
+    @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1" * 100)])
+    def test_a_lost_or_damaged_manifest_is_damage_for_verify_as_for_status(
+        self, dataset: Dataset, damage: Callable[[Path], object]
+    ) -> None:
+        damage(dataset.output / MANIFEST_PATH)
+
+        answer = call_command("producer", "verify", str(dataset.output), "--json", environment={})
+
+        assert answer.returncode == 1, answer.stderr
+        found = json.loads(answer.stdout)
+        assert (found["sound"], found["run_id"], len(found["faults"])) == (False, None, 1)
+
+    def test_a_folder_can_be_given_by_its_bare_name_and_needs_no_redis(self, dataset: Dataset) -> None:
+        nothing = {"REDIS_URL": "", "SHARDSIFT_STATE_DIR": str(dataset.output / "nowhere")}
+
+        answer = call_command("producer", "verify", "out", environment=nothing, folder=dataset.output.parent)
+
+        assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "sound"), answer.stderr
+
+    def test_a_run_that_the_ledger_calls_published_is_damaged_if_all_of_its_output_is_gone(
+        self, original: Dataset, ledger: Ledger
+    ) -> None:
+        found = verify(str(original.output.parent / "gone"), published_run=original.run_id)
+
+        assert (found.run_id, [str(fault) for fault in found.faults]) == (
+            original.run_id,
+            ["manifest.parquet: is missing"],
+        )
+        assert "damaged: 1 fault" in found.lines()
+
+
+def test_reading_a_dataset_starts_no_thread_of_arrow(published: Callable[..., Dataset]) -> None:
+    """A thread that frees a Python object while the process exits would abort it (apache/arrow#34314)."""
+    dataset = published()
+    script = """
+import sys, psutil
+from producer.verify.verify import verify
+from support.waiting import wait_until
+
+threads = psutil.Process().num_threads
+before = threads()
+assert not verify(sys.argv[1], source=(sys.argv[2],)).faults
+wait_until(lambda: threads() <= before, description="the threads of the filter have ended; a pool's would stay")
+"""
+
+    done = run_command(
+        "python", "-c", script, dataset.output, dataset.source, environment={"PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+
+    assert done.returncode == 0, done.stderr

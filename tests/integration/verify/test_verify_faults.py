@@ -1,0 +1,176 @@
+"""`producer verify` names each file that is lost, foreign or changed, and each row that does not fit."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.errors import UsageError
+from fleet.storage.output import MANIFEST_PATH
+from producer.verify.verify import verify
+from support.published_dataset import ROWS, Dataset, a_file
+
+
+class TestFiles:
+    @pytest.mark.parametrize("kind", ["data", "scores"])
+    def test_a_deleted_file_is_missing(self, dataset: Dataset, kind: str) -> None:
+        path = a_file(dataset, kind)
+
+        (dataset.output / path).unlink()
+
+        assert dataset.faults() == [f"{path}: is missing"]
+
+    def test_a_flipped_bit_is_found(self, dataset: Dataset) -> None:
+        file = dataset.output / a_file(dataset)
+
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+        assert dataset.faults() == [f"{a_file(dataset)}: has changed since it was written (its sha256 differs)"]
+
+    def test_a_foreign_file_is_named(self, dataset: Dataset) -> None:
+        shutil.copy(dataset.output / a_file(dataset), dataset.output / "data" / "zzz.parquet")
+
+        assert dataset.faults() == ["data/zzz.parquet: is not a file of this run"]
+
+    def test_nothing_published_is_a_usage_error(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="There is no shardsift output at"):
+            verify(str(tmp_path))
+
+    @pytest.mark.parametrize("folder", ["data", "scores", ".shardsift/run"])
+    def test_another_folder_or_an_unfinished_output_is_not_called_damaged(self, tmp_path: Path, folder: str) -> None:
+        (tmp_path / folder).mkdir(parents=True)
+
+        with pytest.raises(UsageError, match="There is no shardsift output at"):
+            verify(str(tmp_path))
+
+    def test_another_programs_manifest_is_not_called_damaged(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"a": [1]}), tmp_path / MANIFEST_PATH)
+
+        with pytest.raises(UsageError, match="was not written by shardsift"):
+            verify(str(tmp_path))
+
+    @pytest.mark.parametrize("left", [{"data", "scores"}, {"README.md"}, {"data", ".shardsift"}])
+    def test_a_lost_manifest_is_damage_if_anything_else_of_the_run_exists(
+        self, dataset: Dataset, left: set[str]
+    ) -> None:
+        for path in dataset.output.iterdir():
+            if path.name not in left:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+        assert dataset.faults() == ["manifest.parquet: is missing"]
+
+    def test_a_manifest_that_cannot_be_read_is_damage(self, dataset: Dataset) -> None:
+        (dataset.output / MANIFEST_PATH).write_bytes(b"PAR1" * 100)
+
+        assert dataset.faults() == ["manifest.parquet: cannot be read"]
+
+
+class TestRows:
+    def test_a_duplicate_row_is_found(self, dataset: Dataset) -> None:
+        dataset.rewrite(
+            a_file(dataset), lambda rows: pa.concat_tables([rows.slice(0, 1), rows.slice(0, len(rows) - 1)])
+        )
+
+        assert f"{a_file(dataset)}: has a row twice, or rows out of order" in dataset.faults()
+
+    def test_a_missing_row_is_found(self, dataset: Dataset) -> None:
+        kept = pq.read_metadata(dataset.output / a_file(dataset)).num_rows
+
+        dataset.rewrite(a_file(dataset), lambda rows: rows.slice(1))
+
+        assert f"{a_file(dataset)}: holds {kept - 1} rows, its receipt says {kept}" in dataset.faults()
+
+    def test_a_row_that_the_filter_drops_is_found(self, dataset: Dataset) -> None:
+        dataset.rewrite(a_file(dataset), lambda rows: _with(rows, "score", pc.subtract(rows["score"], 1)))
+
+        assert any("do not pass the filter score >= 2.5" in fault for fault in dataset.faults())
+
+    def test_a_score_that_differs_from_the_score_file_is_found(self, dataset: Dataset) -> None:
+        dataset.rewrite(a_file(dataset), lambda rows: _with(rows, "score", pc.add(rows["score"], 1)))
+
+        assert dataset.faults() == [f"{a_file(dataset)}: has other scores than the score file"]
+
+    @pytest.mark.parametrize("score", [7.5, math.nan])
+    def test_a_score_file_with_another_distribution_than_the_card_is_found(
+        self, dataset: Dataset, score: float
+    ) -> None:
+        path = a_file(dataset, "scores")
+
+        dataset.rewrite(path, lambda rows: _with(rows, "score", _first_dropped_as(rows["score"].to_pylist(), score)))
+
+        assert dataset.faults() == [f'{path}: its scores in "score" are spread differently than its receipt says']
+
+    def test_a_missing_row_of_the_score_file_is_found(self, dataset: Dataset) -> None:
+        path = a_file(dataset, "scores")
+
+        dataset.rewrite(path, lambda rows: rows.slice(1))
+
+        assert f"{path}: holds {ROWS - 1} rows, its receipt says {ROWS}" in dataset.faults()
+        assert f"{path}: its rows are not numbered from 0, each once" in dataset.faults()
+
+    def test_a_missing_column_is_found(self, dataset: Dataset) -> None:
+        dataset.rewrite(a_file(dataset), lambda rows: rows.drop_columns(["score"]))
+
+        assert any("has other columns than the run's spec says" in fault for fault in dataset.faults())
+
+
+class TestSource:
+    def test_a_text_that_differs_from_the_input_is_found(self, dataset: Dataset) -> None:
+        def change(rows: pa.Table) -> pa.Table:
+            texts = rows["text"].to_pylist()
+            return _with(rows, "text", pa.chunked_array([["another text", *texts[1:]]], rows.schema.field("text").type))
+
+        dataset.rewrite(a_file(dataset), change)
+
+        assert dataset.faults() == []
+        assert len(dataset.faults(with_source=True)) == 1
+        assert 'differs from the input in column "text"' in dataset.faults(with_source=True)[0]
+
+    def test_a_shard_that_was_left_out_silently_is_found(self, dataset: Dataset) -> None:
+        shard = dataset.receipts[1].shard
+
+        dataset.leave_out(shard)
+
+        assert dataset.faults() == []
+        assert dataset.faults(with_source=True) == [f"data/{shard}.parquet: is missing: the input has this shard"]
+
+    def test_another_input_is_a_usage_error(self, dataset: Dataset, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        pq.write_table(pa.table({"text": ["a"]}), tmp_path / "other" / "zzz.parquet")
+
+        with pytest.raises(UsageError, match="None of the 3 shards of .* is in .*other"):
+            verify(str(dataset.output), source=(str(tmp_path / "other"),))
+
+    def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
+        shard = dataset.receipts[1].shard
+
+        dataset.leave_out(shard, said=True)
+
+        assert dataset.faults(with_source=True) == [
+            f"data/{shard}.parquet: is missing: its shard failed, and the run was published without it"
+        ]
+
+    def test_a_changed_input_is_distinguished_from_a_wrong_dataset(self, dataset: Dataset) -> None:
+        file = sorted(dataset.source.glob("*.parquet"))[0]
+
+        pq.write_table(pq.read_table(file).slice(1), file)
+
+        (fault,) = dataset.faults(with_source=True)
+        assert "was made of other bytes than" in fault
+
+
+def _first_dropped_as(scores: list[float | None], score: float) -> pa.ChunkedArray:
+    """The scores, with the first one that the filter drops changed."""
+    place = next(place for place, known in enumerate(scores) if known is not None and known < 2.5)
+    return pa.chunked_array([[*scores[:place], score, *scores[place + 1 :]]])
+
+
+def _with(rows: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(name), values.cast(rows.schema.field(name).type))

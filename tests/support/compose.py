@@ -1,0 +1,47 @@
+"""The deployment files, read by the tools that users run.
+
+There is no Docker engine in the tests. They check what the files say, not that an image builds.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+COMPOSE = ROOT / "docker-compose.yml"
+PRIVATE_NETWORK = ROOT / "ops/compose.private-network.yml"
+DOCKERFILE = ROOT / "ops/images/Dockerfile"
+UNIT = ROOT / "ops/systemd/shardsift-worker@.service"
+
+PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
+OURS = ("finalizer", "flower", "worker", "worker-gpu")
+SERVICES = ("redis", *OURS)
+WORKERS = ("worker", "worker-gpu")
+
+
+def compose(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the real Compose, with only the given environment."""
+    return subprocess.run(
+        [BIN / "docker-compose", "--project-directory", project, "--env-file", os.devnull, *arguments],
+        cwd=project,
+        env={"PATH": os.defpath, "HOME": str(project), **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def services_of(project: Path, *arguments: str, **environment: str) -> dict[str, dict[str, Any]]:
+    answer = compose(project, "--profile", "*", *arguments, "config", "--format", "json", **environment)
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)["services"]
+
+
+def seconds_of(duration: str) -> int:
+    minutes, seconds = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", duration).groups(default="0")  # type: ignore[union-attr]
+    return int(minutes) * 60 + int(seconds)

@@ -1,0 +1,74 @@
+"""A published dataset, and ways to damage it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.receipt import OutputFile, Receipt
+from fleet.storage.manifest import manifest, mark_of, receipts_listed, spec_of
+from fleet.storage.output import MANIFEST_PATH, Mark
+from producer.verify.report import Verification
+from producer.verify.verify import verify
+from support.outputs import file_sha256
+
+SHARDS, ROWS = 3, 40
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A published dataset with its input, for one test to damage."""
+
+    source: Path
+    output: Path
+
+    def verify(self, *, with_source: bool = False) -> Verification:
+        return verify(str(self.output), source=(str(self.source),) if with_source else ())
+
+    def faults(self, *, with_source: bool = False) -> list[str]:
+        return [str(fault) for fault in self.verify(with_source=with_source).faults]
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        return receipts_listed((self.output / MANIFEST_PATH).read_bytes(), self.run_id)
+
+    @property
+    def run_id(self) -> str:
+        mark = mark_of((self.output / MANIFEST_PATH).read_bytes())
+        assert mark is not None
+        return mark.run_id
+
+    def rewrite(self, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Change the rows of a file and adapt the manifest, so that only the content of the rows is wrong."""
+        file = self.output / path
+        pq.write_table(change(pq.read_table(file)), file)
+        self._write_manifest([_with_file(receipt, path, file) for receipt in self.receipts])
+
+    def leave_out(self, shard: str, *, said: bool = False) -> None:
+        """Publish the run without a shard. With `said`, the manifest names it, as for a run with failed shards."""
+        gone = next(receipt for receipt in self.receipts if receipt.shard == shard)
+        for file in (gone.data, gone.scores):
+            (self.output / file.path).unlink()
+        left = [receipt for receipt in self.receipts if receipt.shard != shard]
+        self._write_manifest(left, left_out=(shard,) if said else ())
+
+    def _write_manifest(self, receipts: list[Receipt], left_out: tuple[str, ...] = ()) -> None:
+        run_id, spec = self.run_id, spec_of((self.output / MANIFEST_PATH).read_bytes())
+        assert spec is not None
+        content = manifest(spec, receipts, Mark.of(run_id, receipts), left_out=left_out)
+        (self.output / MANIFEST_PATH).write_bytes(content)
+
+
+def _with_file(receipt: Receipt, path: str, file: Path) -> Receipt:
+    def now(one: OutputFile) -> OutputFile:
+        if one.path != path:
+            return one
+        return replace(one, size_bytes=file.stat().st_size, sha256=file_sha256(file))
+
+    return replace(receipt, data=now(receipt.data), scores=now(receipt.scores))
+
+
+def a_file(dataset: Dataset, kind: str = "data") -> str:
+    return f"{kind}/{sorted(path.name for path in (dataset.output / kind).iterdir())[1]}"
