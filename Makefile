@@ -11,8 +11,9 @@ STEPS := 100000
 
 # of `make test-light`: the tests that need no torch
 LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
-  $(addprefix tests/integration/test_,dispatch.py filter.py finalizer.py folder_output.py inputs.py status.py workers.py) \
-  $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
+  tests/integration/finalizer tests/integration/folder_output \
+  $(addprefix tests/integration/test_,dispatch.py filter.py inputs.py status.py workers.py) \
+  $(addprefix tests/unit/test_,demo_data.py destination.py mark.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo test test-light test-faults test-slow test-lowest release-check coverage faults power-loss ledger-model \
   check format docs bench bench-ledger

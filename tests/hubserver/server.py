@@ -21,7 +21,7 @@ from hubserver.lfs_routes import LfsRoutes
 from hubserver.repo_routes import RepoRoutes, start
 from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
 from hubserver.tokens import Tokens
-from hubserver.traffic import Request, RequestLog, Trouble, Troubles
+from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
 from hubserver.wire import Route, Router, WireServer
 from hubserver.xet_routes import XetRoutes
 from hubserver.xet_store import XetStore
@@ -54,7 +54,7 @@ class HubServer:
         self._repos = Repos()
         self._tokens = Tokens()
         self._log = RequestLog()
-        self._faults = Troubles()
+        self._faults = WireFaults()
         self._access = Access(self._repos)
         self._folder = Path(tempfile.mkdtemp(prefix="hubserver-"))
         self._blobs = BlobStore(self._folder / "blobs")
@@ -168,7 +168,7 @@ class HubServer:
         response. `status=None` answers as usual, which with `delay_seconds` is a slow Hub. A body of None is the
         Hub's own wording for the status.
         """
-        fault = Trouble(
+        fault = WireFault(
             path=re.compile(path_regex),
             method=method,
             status=status,

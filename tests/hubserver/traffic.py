@@ -46,7 +46,7 @@ class RequestLog:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class WireFault:
     path: re.Pattern[str]
     method: str | None  # None matches every method
     status: int | None  # None answers as usual, so that only the delay is felt
@@ -67,18 +67,18 @@ class Trouble:
         return json.dumps({"error": HUB_WORDING.get(self.status or 0, "Injected fault")}).encode()
 
 
-class Troubles:
-    """Troubles that still wait for their request, oldest first."""
+class WireFaults:
+    """Faults that still wait for their request, oldest first."""
 
     def __init__(self) -> None:
-        self._waiting: list[Trouble] = []
+        self._waiting: list[WireFault] = []
         self._taking = threading.Lock()
 
-    def add(self, fault: Trouble, times: int) -> None:
+    def add(self, fault: WireFault, times: int) -> None:
         with self._taking:
             self._waiting += [fault] * times
 
-    def take(self, method: str, path: str) -> Trouble | None:
+    def take(self, method: str, path: str) -> WireFault | None:
         with self._taking:
             for position, fault in enumerate(self._waiting):
                 if fault.method in (None, method) and fault.path.search(path):

@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from hubserver.blobs import CHUNK_BYTES
 from hubserver.errors import HubError, bad_request, invalid_token
 from hubserver.tokens import ANONYMOUS, Grant, Tokens
-from hubserver.traffic import Request, RequestLog, Trouble, Troubles
+from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ class WireServer(ThreadingHTTPServer):
 
     request_queue_size = 128
 
-    def __init__(self, port: int, *, router: Router, tokens: Tokens, log: RequestLog, faults: Troubles) -> None:
+    def __init__(self, port: int, *, router: Router, tokens: Tokens, log: RequestLog, faults: WireFaults) -> None:
         super().__init__(("127.0.0.1", port), WireHandler)
         self.router, self.tokens, self.log, self.faults = router, tokens, log, faults
         self.handler_errors: list[str] = []
@@ -254,7 +254,7 @@ class WireHandler(BaseHTTPRequestHandler):
         secret = self.headers.get("Authorization", "").removeprefix("Bearer ") or query_of(url).get("ticket")
         return self.server.tokens.grant_of(secret) if secret else ANONYMOUS
 
-    def _reply(self, url: SplitResult, body: Body, grant: Grant | None, fault: Trouble | None) -> Reply:
+    def _reply(self, url: SplitResult, body: Body, grant: Grant | None, fault: WireFault | None) -> Reply:
         if fault is not None:
             self.server.stopping.wait(fault.delay_seconds)
             if fault.answers:

@@ -1,4 +1,4 @@
-"""A Redis for each module, empty for every test, with its clients. A module may have its own instead."""
+"""A Redis for each module, empty for every test, with its clients. A module or a folder may have its own instead."""
 
 from collections.abc import Iterator
 
@@ -14,6 +14,13 @@ from producer.local.redis_server import embedded_redis
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Redis that all files of a folder may share, if each of its tests empties it or uses a run of its own."""
+    with embedded_redis(tmp_path_factory.mktemp("shared-redis")) as url:
         yield url
 
 

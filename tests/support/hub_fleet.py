@@ -1,4 +1,4 @@
-"""The local Hub with a fleet of clients, as fixtures that a test module imports.
+"""The local Hub with a fleet of clients, as fixtures that a test module or a conftest imports.
 
 Each client is a separate process with its own token, because the Hub's client reads its environment only once. Each test
 runs with LFS and with xet, and has its own repository and spec.
@@ -10,12 +10,16 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fleet.ledger import Ledger, Publication
@@ -24,7 +28,7 @@ from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import Mark
+from fleet.storage.output import MANIFEST_PATH, Mark
 from hubserver import HubServer
 from producer.finalizer.publish import NotReady, finalize_run
 from support.records import a_receipt, a_spec
@@ -64,6 +68,10 @@ def published(spec: RunSpec) -> Mark | None:
     return HubOutput(spec.output_uri, spec.run_id).published()
 
 
+def reserve(spec: RunSpec) -> None:
+    HubOutput(spec.output_uri, spec.run_id).reserve(spec)
+
+
 def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
     os.environ["HF_TOKEN"] = token
     return function(*arguments)
@@ -99,10 +107,39 @@ class Client:
         self._pool.shutdown()
 
 
+@dataclass(frozen=True, kw_only=True)
+class HubFleet:
+    hub: HubServer
+    worker: Client
+    finalizer: Client
+
+
+@pytest.fixture(scope="session")
+def hub_fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], HubFleet]]:
+    """A hub with its clients for uploads by "lfs" or "xet". Each is started at its first use and stays for the session."""
+    with ExitStack() as stack:
+
+        def client(hub: HubServer, name: str) -> Client:
+            client = Client(hub, tmp_path_factory.mktemp(f"{name}-home"), name)
+            stack.callback(client.close)
+            return client
+
+        @cache
+        def started(upload: str) -> HubFleet:
+            hub = stack.enter_context(HubServer(xet=upload == "xet"))
+            return HubFleet(hub=hub, worker=client(hub, "worker"), finalizer=client(hub, "finalizer"))
+
+        yield started
+
+
 @pytest.fixture(scope="module", params=["lfs", "xet"])
-def running_hub(request: pytest.FixtureRequest) -> Iterator[HubServer]:
-    with HubServer(xet=request.param == "xet") as hub:
-        yield hub
+def running_fleet(request: pytest.FixtureRequest, hub_fleets: Callable[[str], HubFleet]) -> HubFleet:
+    return hub_fleets(request.param)
+
+
+@pytest.fixture(scope="module")
+def running_hub(running_fleet: HubFleet) -> HubServer:
+    return running_fleet.hub
 
 
 @pytest.fixture
@@ -113,18 +150,14 @@ def hub(running_hub: HubServer) -> Iterator[HubServer]:
     assert running_hub.faults_left == 0
 
 
-@pytest.fixture(scope="module")
-def worker(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    client = Client(running_hub, tmp_path_factory.mktemp("worker-home"), "worker")
-    yield client
-    client.close()
+@pytest.fixture
+def worker(running_fleet: HubFleet) -> Client:
+    return running_fleet.worker
 
 
-@pytest.fixture(scope="module")
-def finalizer(running_hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    client = Client(running_hub, tmp_path_factory.mktemp("finalizer-home"), "finalizer")
-    yield client
-    client.close()
+@pytest.fixture
+def finalizer(running_fleet: HubFleet) -> Client:
+    return running_fleet.finalizer
 
 
 @pytest.fixture
@@ -150,3 +183,14 @@ def titles(hub: HubServer, repo: str) -> list[str]:
 
 def outputs(hub: HubServer, repo: str) -> set[str]:
     return hub.files(repo).keys() - {".gitattributes"}
+
+
+def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
+    (folder / "other").mkdir()
+    table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
+    pq.write_table(table, folder / "other" / MANIFEST_PATH)
+    hub.add_folder(repo, folder / "other", message="Other")
+
+
+def spec_on_branch(hub: HubServer, repo: str, spec: RunSpec) -> bytes:
+    return hub.read(repo, f".shardsift/{spec.run_id}/spec.json", revision=f"shardsift/{spec.run_id}")

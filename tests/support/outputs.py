@@ -27,6 +27,17 @@ def manifest_lines(output: Path) -> list[dict[str, object]]:
     return list(pq.read_table(output / "manifest.parquet").to_pylist())
 
 
+def visible(uri: str | Path) -> dict[str, bytes]:
+    """Path → content of all files that a reader of the dataset sees."""
+    files = Published(str(uri))
+    return {path: files.read(path) for path in files.paths()}
+
+
+def hidden(uri: str) -> set[str]:
+    """The files beside the dataset: specs, receipts, staged files and checkpoints."""
+    return Published(uri).hidden_paths()
+
+
 class Published:
     """The files of an output in a folder or a bucket, and ways to damage them."""
 

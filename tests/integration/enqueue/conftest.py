@@ -1,0 +1,33 @@
+"""A folder of three shards, an output, and the options of a run over them."""
+
+from pathlib import Path
+
+import pytest
+
+from producer.options import RunOptions
+from support.enqueued_runs import write
+
+
+@pytest.fixture(scope="session")
+def redis_url(shared_redis_url: str) -> str:
+    return shared_redis_url
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three shards of ten rows."""
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for name in "abc":
+        write(folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
+    return RunOptions(input_uris=(str(source),), model=str(tiny_model), output_uri=str(out))

@@ -1,0 +1,146 @@
+"""The same command again continues its run, after input files changed and after Redis lost all data."""
+
+import os
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from fleet.errors import ShardError, UsageError
+from fleet.ledger import Claim, Ledger
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.storage.opening import open_output
+from producer.finalizer.publish import NotReady, finalize_run
+from producer.options import RunOptions
+from producer.plan import Plan, plan_run
+from producer.retry import retry_run
+from support.enqueued_runs import do, write
+from support.records import stage_shard
+
+
+class TestChangedInput:
+    """The same command, after input files have changed."""
+
+    def test_a_file_that_was_touched_changes_nothing(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        os.utime(source / "a.parquet", (1, 1))
+
+        again = do(options, ledger, app)
+
+        assert (again.run_id, again.added) == (first.run_id, 0)
+
+    def test_files_that_changed_are_named(self, options: RunOptions, ledger: Ledger, app: Celery, source: Path) -> None:
+        first = do(options, ledger, app)
+        write(source / "a.parquet", id=["other"] * 10)
+        (source / "c.parquet").rename(source / "d.parquet")
+
+        with pytest.raises(UsageError) as refusal:
+            do(options, ledger, app)
+
+        assert "holds the data of another run" in str(refusal.value)
+        assert "input files were changed: a; added: d; removed: c." in str(refusal.value)
+        assert str(refusal.value).endswith(f"producer retry {first.run_id}")
+        assert ledger.run_ids() == [first.run_id]
+
+    def test_the_same_command_continues_a_run_whose_replaced_files_were_retried(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        claim = ledger.claim(first.run_id, "b", owner="w1")
+        assert isinstance(claim, Claim)
+        write(source / "b.parquet", id=["mended"] * 10)
+        ledger.fail(claim, "the input changed", "")
+        retry_run(ledger, first.run_id)
+
+        again = do(options, ledger, app)
+
+        assert (again.run_id, again.added, again.counts.queued) == (first.run_id, 0, 3)
+
+    def test_a_file_of_a_shard_that_is_done_is_not_taken_as_it_is_now(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        ledger.restore(plan.spec.run_id, [staged(plan, plan.shards[0], tmp_path)])
+        write(source / "a.parquet", id=["other"] * 10)
+        retry_run(ledger, plan.spec.run_id)
+
+        with pytest.raises(UsageError, match="input files were changed: a"):
+            do(options, ledger, app)
+
+
+class TestTakingOver:
+    """After a loss of Redis, finished shards are found by the receipts that are stored with the output."""
+
+    def test_shards_whose_output_is_there_are_not_scored_again(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        receipts = [staged(plan, shard, tmp_path) for shard in plan.shards[:2]]
+        ledger.redis.flushall()
+
+        again = do(options, ledger, app)
+
+        assert (again.added, again.restored, again.sent) == (3, 2, 1)
+        assert (again.counts.done, again.counts.queued, again.counts.rows_in) == (2, 1, 20)
+        assert list(ledger.receipts(again.run_id)) == receipts
+        assert finalize_run(ledger, again.run_id, without_failed=False) == NotReady(reason="1 shard not done yet")
+
+    def test_a_run_that_was_published_is_not_published_again(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        ledger.restore(plan.spec.run_id, [staged(plan, shard, tmp_path) for shard in plan.shards])
+        first = finalize_run(ledger, plan.spec.run_id, without_failed=False)
+        (out / "README.md").write_text("mine")
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        ledger.redis.flushall()
+
+        again = do(options, ledger, app)
+
+        assert (again.restored, again.sent, again.counts.done) == (3, 0, 3)
+        assert finalize_run(ledger, again.run_id, without_failed=False) == first
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+    def test_after_a_producer_died_while_writing_the_run_the_next_one_finds_finished_shards(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        staged(plan, plan.shards[0], tmp_path)
+        ledger.redis.hdel(f"shardsift:run:{plan.spec.run_id}", "complete")
+
+        assert do(options, ledger, app).restored == 1
+
+    def test_shards_that_the_user_wants_scored_again_are_not_taken_over(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+        do(options, ledger, app)
+        ledger.restore(plan.spec.run_id, [staged(plan, plan.shards[0], tmp_path)])
+        ledger.retry(plan.spec.run_id, done_too=True)
+
+        again = do(options, ledger, app)
+
+        assert (again.restored, again.counts.done) == (0, 0)
+
+    def test_receipts_that_cannot_be_read_leave_no_run_behind(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, out: Path
+    ) -> None:
+        do(options, ledger, app)
+        ledger.redis.flushall()
+        (out / "manifest.parquet").mkdir()
+
+        with pytest.raises(ShardError, match=r"manifest.parquet|receipts"):
+            do(options, ledger, app)
+
+        assert ledger.redis.keys() == []
+
+
+def staged(plan: Plan, shard: Shard, folder: Path) -> Receipt:
+    return stage_shard(open_output(plan.spec.output_uri, plan.spec.run_id), plan.spec.run_id, shard, folder)

@@ -1,0 +1,240 @@
+"""Enqueueing fails with one clear line and no effect."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from celery import Celery
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.queues import queue_length
+from fleet.storage.manifest import manifest
+from fleet.storage.output import Mark
+from producer.options import RunOptions
+from producer.plan import plan_run
+from support.enqueued_runs import copied_model, do, write
+
+
+class TestRefusals:
+    """Each error is one line that names the mistake. Neither the ledger nor the output changes."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_touched(self, ledger: Ledger, out: Path) -> Iterator[None]:
+        yield
+        assert ledger.redis.keys() == []
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            (
+                {"text_column": "content"},
+                r'has no column "content"; it has: text, id, length\. Name one with --text-column',
+            ),
+            ({"text_column": "length"}, r'"length" holds int64, not text\. Name a string column'),
+            ({"score_column": "length"}, r'already has a column "length".*--score-column'),
+            ({"score_column": "id", "keep_all": True}, r'already has a column "id".*--score-column'),
+            ({"score_column": "row", "keep_all": True}, r'"row".*--score-column'),
+            ({"score_column": "error", "keep_all": True}, r'"error".*--score-column'),
+            ({"where": "score >="}, "syntax error"),
+            ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, shard, row, score'),
+            ({"where": "score > 3; select 1"}, "cannot be used"),
+            ({"min_score": float("nan")}, "cannot be used"),
+            ({"min_score": 3.0, "where": "score > 3"}, "Use only one of"),
+            ({"keep_all": True, "where": "score > 3"}, "Use only one of"),
+            ({"keep_all": True, "min_score": 3.0}, "Use only one of"),
+            ({"where": ""}, "--where is empty: is a shell variable unset"),
+            ({"where": " "}, "--where is empty"),
+            ({"row_columns": "row"}, "--row-columns takes two names, like shard,row; it was 'row'"),
+            ({"row_columns": "row,row"}, "--row-columns takes two names"),
+            ({"row_columns": "s,length"}, 'already is a column "length".*--no-row-columns'),
+            ({"row_columns": "score,r"}, 'already is a column "score".*--row-columns'),
+            ({"score_column": "shard", "keep_all": True}, r'"shard".*--score-column'),
+            ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
+            ({"function_to_apply": "sigmoid"}, "Say which scores to keep: --min-score"),
+            ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
+            ({"output_uri": ""}, "Say where to put the rows: --output"),
+            ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
+            ({"input_uris": ()}, "either --crawl .* or --input"),
+            ({"model_revision": "v2"}, "A folder has no revisions: leave out --revision"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_option_is_an_error(self, options: RunOptions, changes: dict[str, Any], says: str) -> None:
+        refused(replace(options, **changes), says)
+
+    def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
+        refused(replace(options, model=str(tmp_path / "absent")), "There is no model '.*absent': neither a folder here")
+
+    def test_a_folder_that_is_not_a_model_is_an_error(self, options: RunOptions, source: Path) -> None:
+        refused(replace(options, model=str(source)), "has no config.json, so it is not a model")
+
+    @pytest.mark.parametrize(
+        ("config", "says"),
+        [
+            (json.dumps({"architectures": ["GPT2LMHeadModel"]}), "is not a sequence classifier: .*GPT2LMHeadModel"),
+            ("{ not json", "config.json .*cannot be read"),
+            ("[1]", "config.json .*cannot be read"),
+            ("", "config.json .*cannot be read"),
+        ],
+    )
+    def test_a_model_that_is_not_a_classifier_is_an_error(
+        self, options: RunOptions, tmp_path: Path, config: str, says: str
+    ) -> None:
+        model = tmp_path / "model"
+        model.mkdir()
+        (model / "config.json").write_text(config)
+
+        refused(replace(options, model=str(model)), says)
+
+    def test_rounding_the_scores_of_a_model_with_many_outputs_is_an_error(
+        self, options: RunOptions, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        model = copied_model(tiny_model, tmp_path, id2label={"0": "good", "1": "bad"})
+
+        refused(replace(options, model=str(model), int_score=True), "the model has 2 outputs")
+
+    @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}, {"limit_shards": 1}])
+    @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])
+    def test_a_broken_first_shard_is_an_error(
+        self, options: RunOptions, source: Path, content: bytes, limits: dict[str, int]
+    ) -> None:
+        (source / "a.parquet").write_bytes(content)
+
+        refused(replace(options, **limits), "a.parquet.*not a readable Parquet file")
+
+    def test_an_input_without_shards_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+
+        refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
+
+    def test_an_output_in_the_input_folder_is_found_through_links(
+        self, options: RunOptions, source: Path, tmp_path: Path
+    ) -> None:
+        linked_input, linked_output = tmp_path / "in-link", tmp_path / "out-link"
+        linked_input.symlink_to(source)
+        (source / "below").mkdir()
+        linked_output.symlink_to(source / "below")
+
+        says = rf"The output {source}/(below/)?out lies in the input folder"
+        refused(replace(options, output_uri=f"{linked_input}/out"), says)
+        refused(replace(options, output_uri=f"{linked_output}/out"), says)
+        refused(replace(options, input_uris=(f"{linked_input}",), output_uri=f"{source}/out"), says)
+        refused(replace(options, input_uris=(f"file://{source}",), output_uri=f"file://{source}/out"), says)
+        refused(replace(options, input_uris=(f"{linked_input}/**/*.parquet",), output_uri=f"{source}/out"), says)
+        assert plan_run(replace(options, input_uris=(f"{source}/*.parquet",), output_uri=f"{source}/out")).shards
+
+    def test_an_input_with_two_columns_of_one_name_is_an_error(self, options: RunOptions, source: Path) -> None:
+        twice = pa.table([["a"], ["b"], ["c"]], names=["text", "id", "id"])
+        pq.write_table(twice, source / "a.parquet")
+
+        refused(options, 'Shard a has several columns "id"')
+
+    @pytest.mark.parametrize(
+        ("content", "looks_like"),
+        [
+            (b"text,url\nhello,https://example.org\n", "text, perhaps CSV"),
+            (b'{"text": "hello"}\n', "JSON"),
+            (b"\x1f\x8b\x08" + bytes(50), "gzip"),
+            (b"PAR1" + bytes(50), "truncated"),
+        ],
+    )
+    def test_a_file_that_is_not_parquet_is_an_error_that_names_its_likely_format(
+        self, options: RunOptions, tmp_path: Path, content: bytes, looks_like: str
+    ) -> None:
+        file = tmp_path / "data.csv"
+        file.write_bytes(content)
+
+        refused(replace(options, input_uris=(str(file),)), f"data.csv: not a readable Parquet file.*{looks_like}")
+
+    def test_a_score_column_that_differs_from_another_only_in_case_is_an_error(
+        self, options: RunOptions, source: Path
+    ) -> None:
+        for name in "abc":
+            write(source / f"{name}.parquet", Score=["x"] * 10)
+
+        refused(options, '"score" names several columns')
+
+
+def refused(options: RunOptions, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        plan_run(options)
+    assert "\n" not in str(error.value)
+
+
+class TestOutputsThatAreRefused:
+    """Errors that only enqueueing finds leave no run behind."""
+
+    def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+
+        differs = r'--min-score or --where: "score" >= 3.0 there, "score" >= 1.0 here'
+        with pytest.raises(
+            UsageError, match=rf"holds the data of another run, {first.run_id}\. The difference is {differs}"
+        ):
+            do(replace(options, min_score=1.0), ledger, app)
+
+        assert ledger.run_ids() == [first.run_id]
+        assert queue_length(ledger.redis, first.queue) == 3
+
+    @pytest.mark.parametrize(
+        ("changes", "differs"),
+        [
+            ({"score_blank": True}, "--score-blank: no there, yes here"),
+            ({"publish_paths": True}, "--publish-paths: no there, yes here"),
+            (
+                {"row_columns": "s,r", "limit_rows": 9},
+                "--row-columns: shard, row there, s, r here; --limit-rows: none there, 9",
+            ),
+        ],
+    )
+    def test_an_output_of_another_run_that_is_published_or_of_which_the_ledger_knows_nothing(
+        self,
+        options: RunOptions,
+        ledger: Ledger,
+        app: Celery,
+        out: Path,
+        changes: dict[str, Any],
+        differs: str,
+    ) -> None:
+        first = do(options, ledger, app)
+        plan = plan_run(options)
+        ledger.redis.flushall()
+        other = replace(options, **changes)
+
+        with pytest.raises(UsageError, match=differs):
+            do(other, ledger, app)
+        (out / ".shardsift" / first.run_id / "spec.json").unlink()
+        mark = Mark.of(first.run_id, [])
+        (out / "manifest.parquet").write_bytes(manifest(plan.spec, [], mark))
+        with pytest.raises(UsageError, match=differs):
+            do(other, ledger, app)
+
+    @pytest.mark.parametrize("place", ["file/out", "data"])
+    def test_an_output_that_cannot_be_ours(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path, place: str
+    ) -> None:
+        (tmp_path / "file").write_text("mine")
+        (tmp_path / "data/data").mkdir(parents=True)
+
+        with pytest.raises(UsageError, match="--output"):
+            do(replace(options, output_uri=str(tmp_path / place)), ledger, app)
+
+        assert ledger.redis.keys() == []
+        assert (tmp_path / "file").read_text() == "mine"
+        assert list((tmp_path / "data").iterdir()) == [tmp_path / "data/data"]
+
+    @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "hf://datasets/only-a-name", "hf://datasets/a/b/c"])
+    def test_an_output_that_is_not_a_valid_address(
+        self, options: RunOptions, ledger: Ledger, app: Celery, uri: str
+    ) -> None:
+        with pytest.raises(UsageError, match=uri):
+            do(replace(options, output_uri=uri), ledger, app)
+
+        assert ledger.redis.keys() == []

@@ -1,0 +1,139 @@
+"""Enqueueing creates one run with one task per shard."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from fleet.disclosure import disclosed_spec
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.queues import queue_length
+from producer.options import RunOptions
+from producer.plan import plan_run
+from producer.plan_report import plan_report
+from support.enqueued_runs import copied_model, do, write
+
+
+class TestEnqueueing:
+    def test_each_shard_becomes_a_task_in_the_scorers_queue(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+    ) -> None:
+        done = do(options, ledger, app)
+
+        assert (done.added, done.sent, done.counts.shards, done.counts.queued) == (3, 3, 3, 3)
+        assert ledger.run_ids() == [done.run_id]
+        assert queue_length(ledger.redis, done.queue) == 3
+        assert (out / ".shardsift" / done.run_id / "spec.json").read_bytes() == disclosed_spec(
+            ledger.spec(done.run_id)
+        ).to_json()
+
+    def test_what_lies_beside_the_output_names_no_folder_of_this_machine(
+        self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
+    ) -> None:
+        told = do(options, ledger, app)
+        asked = do(replace(options, output_uri=f"{out}-2", publish_paths=True), ledger, app)
+
+        spec, full = (
+            Path(place, ".shardsift", done.run_id, "spec.json").read_text()
+            for place, done in ((out, told), (f"{out}-2", asked))
+        )
+        assert str(out.parent) not in spec
+        assert str(out.parent) in full
+
+    @pytest.mark.parametrize(
+        ("field", "uri"),
+        [
+            ("input_uris", ("ftp://me:s3cret@host/shards/*.parquet",)),
+            ("input_uris", ("https://bucket.s3.amazonaws.com/a.parquet?X-Amz-Expires=60&X-Amz-Signature=s3cret",)),
+            ("output_uri", "s3://KEY:s3cret@bucket/out"),
+            ("output_uri", "https://a.blob.core.windows.net/out?sig=s3cret"),
+        ],
+    )
+    def test_an_address_that_holds_a_secret_is_refused_without_repeating_it(
+        self, options: RunOptions, field: str, uri: str
+    ) -> None:
+        with pytest.raises(UsageError, match="carries a password, token or signature.*in the environment") as refused:
+            plan_run(replace(options, **{field: uri}))
+
+        assert "s3cret" not in str(refused.value)
+
+    def test_enqueueing_twice_adds_nothing(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+
+        second = do(options, ledger, app)
+
+        assert second.run_id == first.run_id
+        assert (second.added, second.sent, second.counts.shards) == (0, 0, 3)
+        assert queue_length(ledger.redis, first.queue) == 3
+
+    def test_planning_touches_nothing(self, options: RunOptions, ledger: Ledger, out: Path) -> None:
+        report = plan_report(plan_run(options))
+
+        assert (report["shards"], report["rows"], report["tasks"]) == (3, 30, 3)
+        assert ledger.run_ids() == []
+        assert not out.exists()
+
+    def test_new_shards_are_another_run(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, out: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        write(source / "d.parquet")
+
+        with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+            do(options, ledger, app)
+        second = do(replace(options, output_uri=f"{out}-2"), ledger, app)
+
+        assert second.run_id != first.run_id
+        assert (second.added, second.counts.shards) == (4, 4)
+        assert ledger.counts(first.run_id).shards == 3
+
+    def test_a_relative_output_does_not_depend_on_the_workers_folder(
+        self, options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+
+        assert plan_run(replace(options, output_uri="out")).spec == plan_run(options).spec
+
+    @pytest.mark.parametrize(
+        ("changes", "where"),
+        [
+            ({}, '"score" >= 3.0'),
+            ({"min_score": 2.5}, '"score" >= 2.5'),
+            ({"min_score": 0}, '"score" >= 0'),
+            ({"score_column": "edu", "min_score": 1}, '"edu" >= 1'),
+            ({"score_column": 'e"du', "min_score": 1}, '"e""du" >= 1'),
+            ({"where": "length > 3"}, "length > 3"),
+            ({"keep_all": True}, None),
+        ],
+    )
+    def test_the_filter_is_what_the_user_said(
+        self, options: RunOptions, changes: dict[str, Any], where: str | None
+    ) -> None:
+        assert plan_run(replace(options, **changes)).spec.where == where
+
+    @pytest.mark.parametrize(
+        ("limits", "shards"),
+        [({"limit_shards": 2}, [("a", None), ("b", None)]), ({"limit_rows": 15}, [("a", None), ("b", 5)])],
+    )
+    def test_limits_make_a_run_of_their_own(
+        self, options: RunOptions, limits: dict[str, int], shards: list[tuple[str, int | None]]
+    ) -> None:
+        plan = plan_run(replace(options, **limits))
+
+        assert [(shard.name, shard.row_limit) for shard in plan.shards] == shards
+        assert plan.spec.run_id != plan_run(options).spec.run_id
+
+    def test_a_retrained_model_in_the_same_folder_is_another_run(
+        self, options: RunOptions, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        model = copied_model(tiny_model, tmp_path)
+        before = plan_run(replace(options, model=str(model))).spec
+        (model / "model.safetensors").write_bytes(b"other weights")
+
+        after = plan_run(replace(options, model=str(model))).spec
+
+        assert after.run_id != before.run_id
+        assert after.queue != before.queue

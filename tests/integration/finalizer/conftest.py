@@ -1,0 +1,53 @@
+"""A run of three shards in a folder, with a ledger and the finalizer's settings."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from fleet.broker import make_app
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from fleet.spec import RunSpec
+from fleet.storage.opening import open_output
+from support.finalizer_runs import A, B, C
+from support.records import a_spec
+
+
+@pytest.fixture(scope="session")
+def redis_url(shared_redis_url: str) -> str:
+    return shared_redis_url
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    return Settings(redis_url=redis_url, resend_seconds=60, sweep_seconds=0.05)
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Ledger:
+    ledger = Ledger.connect(settings)
+    ledger.redis.flushall()
+    return ledger
+
+
+@pytest.fixture
+def app(settings: Settings) -> Iterator[Celery]:
+    app = make_app("test", settings)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def spec(ledger: Ledger, out: Path) -> RunSpec:
+    """A run of three shards that is enqueued and not started."""
+    spec = a_spec(output_uri=str(out))
+    open_output(spec.output_uri, spec.run_id).reserve(spec)
+    ledger.create_run(spec, [A, B, C], now=1.0)
+    return spec

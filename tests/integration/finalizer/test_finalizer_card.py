@@ -1,0 +1,188 @@
+"""The dataset card says what was filtered, with what and how, and names no folder of the machine."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleet.histogram import Histogram
+from fleet.ledger import Ledger
+from fleet.model import Model
+from fleet.receipt import Parity, Receipt
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from producer.finalizer.card import dataset_card
+from producer.finalizer.publish import finalize_run
+from support.finalizer_runs import A, B, C, do
+from support.records import a_receipt, a_scoring_receipt, a_spec
+
+
+class TestCard:
+    def test_the_viewer_finds_both_configs(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
+        do(ledger, spec, A, B, C)
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        card = front_matter((out / "README.md").read_text())
+
+        assert card["configs"] == [
+            {
+                "config_name": "default",
+                "data_files": [{"split": "train", "path": "data/**/*.parquet"}],
+                "default": True,
+            },
+            {"config_name": "scores", "data_files": [{"split": "train", "path": "scores/**/*.parquet"}]},
+        ]
+        assert card["source_datasets"] == ["HuggingFaceFW/fineweb"]
+        assert card["size_categories"] == ["n<1K"]
+        for config in card["configs"]:
+            assert len(list(out.glob(config["data_files"][0]["path"]))) == 3
+
+    def test_it_tells_source_model_filter_and_rows(self) -> None:
+        spec = a_spec()
+
+        text = dataset_card(spec, [a_receipt(spec.run_id, shard) for shard in (A, B)]).decode()
+
+        dataset = "[HuggingFaceFW/fineweb](https://huggingface.co/datasets/HuggingFaceFW/fineweb)"
+        assert f"| Source | {dataset}, `{spec.input_uris[0]}` at revision `0123abc` |" in text
+        model = "[HuggingFaceFW/fineweb-edu-classifier](https://huggingface.co/HuggingFaceFW/fineweb-edu-classifier)"
+        assert f"| Model | {model} at revision `4567def` |" in text
+        assert '| Filter | `"score" >= 3.0` |' in text
+        assert "| Rows in | 20 |" in text
+        assert "| Kept | 12 (60.0%) |" in text
+        assert "| Dropped | 6 (30.0%) |" in text
+        assert "| Not scored | 2 |" in text.replace(" (the `error` column of `scores/` says why)", "")
+        assert "`int_score`: the score clipped to 0…5 and rounded" in text
+
+    def test_a_local_models_folder_is_not_told(self) -> None:
+        model = Model(name="/home/me/secret/mine", revision="sha256-abc", labels=("good", "bad"))
+
+        text = dataset_card(a_spec(model=model, int_score=False), [a_receipt("r", A)]).decode()
+
+        assert "/home/me" not in text
+        assert "`mine` at revision `sha256-abc`" in text
+        assert "`score_label`: the label of that output, of: good, bad." in text
+
+    @pytest.mark.parametrize(
+        ("changes", "title"),
+        [
+            ({}, "# fineweb CC-MAIN-2024-10, filtered with fineweb-edu-classifier"),
+            ({"where": None}, "# fineweb CC-MAIN-2024-10, scored with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/web/*.parquet",)}, "# web, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("/home/me/web/a.parquet",)}, "# a, filtered with fineweb-edu-classifier"),
+            ({"crawl": None, "input_uris": ("*.parquet",)}, "# Parquet files, filtered with fineweb-edu-classifier"),
+        ],
+    )
+    def test_its_title_says_what_was_filtered_with_what(self, changes: dict[str, Any], title: str) -> None:
+        text = dataset_card(a_spec(**changes), [a_receipt("r", A)]).decode()
+
+        assert title in text.splitlines()
+        assert front_matter(text)["pretty_name"] == title.removeprefix("# ")
+        assert "/home/me" not in text
+
+    def test_on_the_hub_it_says_how_to_load_the_data(self) -> None:
+        on_hub = dataset_card(a_spec(output_uri="hf://datasets/me/kept"), [a_receipt("r", A)]).decode()
+        in_a_folder = dataset_card(a_spec(output_uri="/home/me/kept"), [a_receipt("r", A)]).decode()
+
+        assert 'load_dataset("me/kept", split="train", streaming=True)' in on_hub
+        assert "load_dataset" not in in_a_folder
+
+    def test_it_says_whose_licence_and_language_the_texts_have(self) -> None:
+        text = dataset_card(a_spec(), [a_receipt("r", A)]).decode()
+
+        assert "Their licence and language are the source's." in text
+
+    def test_it_tells_how_the_scores_are_spread_and_what_a_threshold_would_keep(self) -> None:
+        text = dataset_card(a_spec(), [a_receipt("r", shard) for shard in (A, B)]).decode()
+
+        lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()
+        assert lines[0].split() == ["from", "rows", "share", "this", "or", "more"]
+        assert lines[1].split() == ["-0.50", "2", "11.1%", "100.0%", "█" * 8]
+        assert lines[2].split() == ["-0.25", "0", "0.0%", "88.9%"]
+        assert lines[-4].split() == ["3.00", "8", "44.4%", "66.7%", "█" * 32]
+        assert lines[-1].split() == ["3.75", "4", "22.2%", "22.2%", "█" * 16]
+
+    def test_scores_far_apart_get_few_lines(self) -> None:
+        far_apart = Histogram(bins_per_unit=4, rows_by_bin={-400: 1, 0: 5, 399: 2})
+
+        text = dataset_card(a_spec(), [with_histogram(far_apart)]).decode()
+
+        lines = text.partition("```text\n")[2].partition("\n```")[0].splitlines()[1:]
+        assert len(lines) <= 24
+        assert sum(int(line.split()[1]) for line in lines) == 8
+        assert lines[0].split()[0] == "-112.00"
+
+    def test_where_no_row_has_a_score_it_shows_none(self) -> None:
+        nothing = Histogram(bins_per_unit=4, rows_by_bin={})
+
+        text = dataset_card(a_spec(), [with_histogram(nothing)]).decode()
+
+        assert "## Scores" not in text
+
+    def test_a_run_may_ask_for_its_paths_to_be_published(self) -> None:
+        spec = a_spec(crawl=None, input_uris=("/home/me/web/*.parquet",), publish_paths=True)
+
+        assert "| Source | `/home/me/web/*.parquet` at" in dataset_card(spec, [a_receipt("r", A)]).decode()
+
+    def test_it_tells_the_worst_that_the_trials_of_the_workers_found(self) -> None:
+        receipts = [
+            scored_by(A, parity=Parity(rows=1024, max_error=0.001, p999_error=0.0009, flipped_share=0.0)),
+            scored_by(
+                B, parity=Parity(rows=16, max_error=0.02, p999_error=0.02, flipped_share=0.0625), dtype="bfloat16"
+            ),
+            scored_by(C, parity=None),
+        ]
+
+        text = dataset_card(a_spec(), receipts).decode()
+
+        assert "| Scored in | bfloat16 on cpu (padded), float32 on cpu (padded) |" in text
+        assert (
+            "| Against float32 | logits of 16 sample texts within 0.02; "
+            "1 of 16 texts on the other side of the filter |" in text
+        )
+
+    def test_it_does_not_claim_a_trial_that_was_left_out(self) -> None:
+        assert "| Against float32 | not tried |" in dataset_card(a_spec(), [scored_by(A, parity=None)]).decode()
+
+    @pytest.mark.parametrize(
+        ("function", "says"),
+        [("none", "raw logit"), ("sigmoid", "logit through a sigmoid"), ("softmax", "probability by softmax")],
+    )
+    def test_it_tells_what_made_the_logits_scores(self, function: str, says: str) -> None:
+        assert says in dataset_card(a_spec(function_to_apply=function), [a_receipt("r", A)]).decode()
+
+    @pytest.mark.parametrize("where", ["text || id like 'a%'", "score >= 3\n  and id <> 'x|y'", None])
+    def test_no_filter_breaks_the_table(self, where: str | None) -> None:
+        text = dataset_card(a_spec(where=where), [a_receipt("r", A)]).decode()
+
+        (line,) = (line for line in text.splitlines() if line.startswith("| Filter |"))
+        assert line.replace("\\|", "").count("|") == 3
+        assert line.endswith(" |")
+
+    @pytest.mark.parametrize(
+        ("kept", "size"),
+        [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "100B<n<1T")],
+    )
+    def test_its_size_is_that_of_the_kept_rows(self, kept: int, size: str) -> None:
+        receipt = a_receipt("r", A, rows_in=kept, rows_kept=kept, rows_dropped=0, rows_errored=0)
+
+        assert front_matter(dataset_card(a_spec(), [receipt]).decode())["size_categories"] == [size]
+
+    def test_a_source_outside_the_hub_is_no_source_dataset(self) -> None:
+        card = front_matter(dataset_card(a_spec(input_uris=("/data",)), [a_receipt("r", A)]).decode())
+
+        assert "source_datasets" not in card
+
+
+def scored_by(shard: Shard, **changes: Any) -> Receipt:
+    return replace(a_receipt("r", shard), scorings=(a_scoring_receipt(**changes),))
+
+
+def with_histogram(histogram: Histogram) -> Receipt:
+    return scored_by(A, histogram=histogram)
+
+
+def front_matter(card: str) -> dict[str, object]:
+    _, header, _ = card.split("---\n", 2)
+    return dict(yaml.safe_load(header))

@@ -1,0 +1,72 @@
+"""The manifest has one line per shard, and names the files that lie beside it."""
+
+import hashlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.disclosure import disclosed_spec
+from fleet.ledger import Ledger
+from fleet.spec import RunSpec
+from fleet.storage.output import MANIFEST_PATH, Mark
+from producer.finalizer.publish import finalize_run
+from support.finalizer_runs import (
+    A,
+    B,
+    C,
+    do,
+)
+
+
+class TestManifest:
+    @pytest.fixture
+    def manifest(self, ledger: Ledger, spec: RunSpec, out: Path) -> pa.Table:
+        do(ledger, spec, A, B, C)
+        finalize_run(ledger, spec.run_id, without_failed=False)
+        return pq.read_table(out / MANIFEST_PATH)
+
+    def test_it_has_a_line_a_shard(self, manifest: pa.Table) -> None:
+        assert manifest.column_names == [
+            *(
+                "shard",
+                "source_uri",
+                "source_identity",
+                "source_changed",
+                "rows_in",
+                "rows_kept",
+                "rows_dropped",
+                "rows_errored",
+                "errors",
+                "scorings",
+            ),
+            *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
+            *("worker", "attempt", "device"),
+            *("versions", "started_at", "finished_at"),
+        ]
+        first = manifest.to_pylist()[0]
+        assert (first["shard"], first["source_uri"]) == (A.name, A.uri)
+        assert [first[f"rows_{fate}"] for fate in ("in", "kept", "dropped", "errored")] == [10, 6, 3, 1]
+        assert first["errors"] == [("empty text", 1)]
+        (scoring,) = first["scorings"]
+        assert [scoring[name] for name in ("score_column", "dtype", "backend")] == ["score", "float32", "padded"]
+        assert (scoring["bins_per_unit"], scoring["rows_by_bin"]) == (4, [(-2, 1), (5, 2), (12, 4), (15, 2)])
+        assert dict(first["versions"]) == {"torch": "2.11.0", "shardsift": "0.1.0"}
+        assert first["started_at"].isoformat() == "2023-11-14T22:13:20.500000+00:00"
+        assert first["worker"] == "w1@host/7"
+        assert (scoring["parity_rows"], scoring["parity_flipped_share"]) == (16, 0.0)
+
+    def test_it_names_what_lies_beside_it(self, manifest: pa.Table, out: Path) -> None:
+        for line in manifest.to_pylist():
+            for kind in ("data", "scores"):
+                content = (out / line[f"{kind}_path"]).read_bytes()
+                assert len(content) == line[f"{kind}_size_bytes"]
+                assert hashlib.sha256(content).hexdigest() == line[f"{kind}_sha256"]
+
+    def test_it_carries_the_spec_and_the_mark(
+        self, manifest: pa.Table, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        assert RunSpec.from_json(manifest.schema.metadata[b"shardsift.spec"]) == disclosed_spec(spec)
+        assert str(out.parent) not in manifest.schema.metadata[b"shardsift.spec"].decode()
+        assert Mark.read_from(out / MANIFEST_PATH) == Mark.of(spec.run_id, list(ledger.receipts(spec.run_id)))

@@ -1,0 +1,178 @@
+"""Readers see nothing before the publication, and everything after it."""
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from fleet.errors import OutputDamaged
+from fleet.storage.folder import FolderOutput
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
+from support.folder_runs import RUN, SPEC, A, B, publish, stage
+from support.outputs import Published, hidden, visible
+from support.records import a_shard
+
+
+class TestPublishing:
+    def test_staged_files_are_not_seen(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        stage(output, A, tmp_path)
+
+        assert visible(uri) == {}
+        assert output.published() is None
+
+    def test_a_publication_shows_all_files_and_proves_it(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+
+        publish(output, receipts)
+
+        seen = visible(uri)
+        assert seen.keys() == {A.data_path, A.scores_path, B.data_path, B.scores_path, MANIFEST_PATH, CARD_PATH}
+        for receipt in receipts:
+            for file in output_files(receipt):
+                assert hashlib.sha256(seen[file.path]).hexdigest() == file.sha256
+        assert output.published() == Mark.of(RUN, receipts)
+
+    def test_publishing_twice_changes_nothing(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        publish(output, receipts)
+        before = visible(uri)
+
+        publish(output, receipts)
+
+        assert visible(uri) == before
+
+    @pytest.mark.parametrize("moved", [1, 2, 3, 4])
+    def test_a_publication_that_died_between_two_moves_is_completed(
+        self, uri: str, output: FolderOutput, tmp_path: Path, moved: int
+    ) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        files, root = fsspec.url_to_fs(uri)
+        for file in [file for receipt in receipts for file in output_files(receipt)][:moved]:
+            files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
+            files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
+        assert output.published() is None
+
+        publish(output, receipts)
+
+        assert len(visible(uri)) == 6
+        assert output.published() == Mark.of(RUN, receipts)
+
+    def test_the_manifest_comes_last(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        files, root = fsspec.url_to_fs(uri)
+        files.rm(f"{root}/{receipts[-1].scores.staged_path}")
+
+        with pytest.raises(OutputDamaged, match=f"{B.scores_path} is missing"):
+            publish(output, receipts)
+
+        assert output.published() is None
+        assert MANIFEST_PATH not in visible(uri)
+
+    def test_a_file_of_another_size_in_its_place_is_not_taken_for_it(
+        self, uri: str, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        receipt = stage(output, A, tmp_path)
+        files, root = fsspec.url_to_fs(uri)
+        files.rm(f"{root}/{receipt.data.staged_path}")
+        files.makedirs(f"{root}/{A.data_path}".rpartition("/")[0], exist_ok=True)
+        files.pipe_file(f"{root}/{A.data_path}", b"other")
+
+        with pytest.raises(OutputDamaged, match=f"{A.data_path} has changed .* size differs"):
+            publish(output, [receipt])
+
+    @pytest.mark.parametrize("kind", ["data", "scores"])
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            (Published.delete, "is missing"),
+            (Published.truncate, "its size differs"),
+            (Published.empty, "its size differs"),
+            (Published.zero, "its sha256 differs"),
+            (Published.flip, "its sha256 differs"),
+        ],
+    )
+    def test_a_damaged_staged_file_is_named_and_nothing_becomes_visible(
+        self,
+        uri: str,
+        output: FolderOutput,
+        tmp_path: Path,
+        kind: str,
+        damage: Callable[[Published, str], None],
+        said: str,
+    ) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        damage(Published(uri), getattr(receipts[1], kind).staged_path)
+
+        with pytest.raises(OutputDamaged) as refused:
+            publish(output, receipts)
+
+        assert refused.value.damaged.keys() == {B.name}
+        assert said in refused.value.damaged[B.name]
+        assert visible(uri) == {}
+
+    def test_a_damaged_copy_of_what_is_published_already_is_no_trouble(
+        self, uri: str, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        receipt = stage(output, A, tmp_path)
+        publish(output, [receipt])
+        before = visible(uri)
+        stage(output, A, tmp_path)
+        Published(uri).flip(receipt.data.staged_path)
+
+        publish(output, [receipt])
+
+        assert visible(uri) == before
+
+    @pytest.mark.parametrize("damage", [Published.flip, Published.zero])
+    def test_a_published_file_that_was_damaged_is_named_by_the_next_publication(
+        self, uri: str, output: FolderOutput, tmp_path: Path, damage: Callable[[Published, str], None]
+    ) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        publish(output, receipts)
+        damage(Published(uri), B.data_path)
+
+        with pytest.raises(OutputDamaged) as refused:
+            publish(output, receipts)
+
+        assert refused.value.damaged == {B.name: f"{B.data_path} has changed since it was written (its sha256 differs)"}
+
+    def test_of_two_attempts_the_recorded_one_is_published(
+        self, uri: str, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        dropped = stage(output, A, tmp_path, attempt="1-aa")
+        recorded = stage(output, A, tmp_path, attempt="2-bb")
+
+        publish(output, [recorded])
+
+        assert visible(uri)[A.data_path] == f"{A.data_path} of 2-bb".encode()
+        assert dropped.data.staged_path not in hidden(uri)
+
+    def test_a_second_publication_adds_to_the_first(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        first = stage(output, A, tmp_path)
+        publish(output, [first])
+        second = stage(output, B, tmp_path, attempt="2-bb")
+
+        publish(output, [first, second])
+
+        assert {A.data_path, B.data_path} <= visible(uri).keys()
+        assert output.published() == Mark.of(RUN, [first, second])
+
+    def test_nothing_but_spec_and_receipts_stays_behind(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        publish(output, [stage(output, A, tmp_path)])
+
+        assert hidden(uri) == {f".shardsift/{RUN}/spec.json", f".shardsift/{RUN}/receipts/{A.name}/1-aa.json"}
+
+    def test_finalizers_that_race_make_one_whole_publication(self, tmp_path: Path) -> None:
+        output = FolderOutput(str(tmp_path / "out"), RUN)
+        output.reserve(SPEC)
+        receipts = [stage(output, a_shard(f"{number}"), tmp_path) for number in range(30)]
+        outputs = [FolderOutput(output.uri, RUN) for _ in range(4)]
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda output: publish(output, receipts), outputs))
+
+        assert output.published() == Mark.of(RUN, receipts)
+        assert len(visible(output.uri)) == 62

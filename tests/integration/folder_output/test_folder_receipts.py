@@ -1,0 +1,211 @@
+"""What workers store beside the output: receipts and checkpoints, from which a run continues."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from fleet.receipt import Receipt
+from fleet.storage.folder import FolderOutput
+from fleet.storage.manifest import manifest, receipts_listed
+from fleet.storage.output import Mark, output_files
+from support.folder_runs import RUN, SPEC, A, B, publish, stage
+from support.outputs import hidden, visible
+from support.records import a_receipt, a_scoring_receipt, a_shard, stage_file
+
+
+class TestReceipts:
+    def test_a_receipt_lies_beside_the_staged_files(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        receipt = stage(output, A, tmp_path)
+
+        files, root = fsspec.url_to_fs(uri)
+        kept = files.cat_file(f"{root}/.shardsift/{RUN}/receipts/{A.name}/1-aa.json")
+        assert Receipt.from_json(kept) == receipt
+        assert list(output.recovered().whole) == [receipt]
+
+    def test_an_attempt_that_lost_its_shard_cannot_overwrite_the_winners_receipt(
+        self, uri: str, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        winner = stage(output, A, tmp_path, attempt="2-bb")
+
+        loser = stage(output, A, tmp_path, attempt="1-aa")
+
+        assert {f".shardsift/{RUN}/receipts/{A.name}/{attempt}.json" for attempt in ("1-aa", "2-bb")} <= hidden(uri)
+        output.discard(loser)
+        assert list(output.recovered().whole) == [winner]
+
+    def test_workers_that_write_at_once_do_not_mix_up_their_receipts(self, tmp_path: Path) -> None:
+        output = FolderOutput(str(tmp_path / "out"), RUN)
+        shards = [a_shard(name) for name in ("a/b/c", "a_b/c", "a/b_c", "a_b_c")]
+        receipts = {shard.name: stage(output, shard, tmp_path) for shard in shards}
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(output.store_receipt, list(receipts.values()) * 40))
+
+        assert {receipt.shard: receipt for receipt in output.recovered().whole} == receipts
+
+    def test_an_output_without_receipts_has_none(self, output: FolderOutput) -> None:
+        assert list(output.recovered().whole) == []
+
+    def test_a_receipt_whose_files_are_not_there_does_not_count(self, output: FolderOutput, tmp_path: Path) -> None:
+        whole, halved, cut = (stage(output, a_shard(name), tmp_path) for name in ("a", "b", "c"))
+        files, root = fsspec.url_to_fs(output.uri)
+        files.rm(f"{root}/{halved.scores.staged_path}")
+        files.pipe_file(f"{root}/{cut.data.staged_path}", b"cut")
+
+        assert list(output.recovered().whole) == [whole]
+
+    def test_a_shard_has_one_receipt_however_many_attempts_left_theirs(
+        self, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        attempts = [stage(output, A, tmp_path, attempt=attempt) for attempt in ("1-aa", "2-bb", "3-cc")]
+        other = stage(output, B, tmp_path)
+
+        of_a, of_b = output.recovered().whole
+
+        assert of_a in attempts
+        assert of_b == other
+
+    def test_published_files_count_as_there(self, output: FolderOutput, tmp_path: Path) -> None:
+        receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
+        publish(output, receipts)
+
+        assert list(output.recovered().whole) == receipts
+
+    @pytest.mark.parametrize("order", [("1-aa", "2-bb"), ("2-bb", "1-aa")])
+    def test_of_several_attempts_the_published_one_counts(
+        self, output: FolderOutput, tmp_path: Path, order: tuple[str, str]
+    ) -> None:
+        published, later = (stage(output, A, tmp_path, attempt=attempt) for attempt in order)
+        publish(output, [published])
+        for path in (A.data_path, A.scores_path):  # an attempt that was frozen for a while
+            stage_file(output, path, f"{path} of {order[1]}".encode(), tmp_path, attempt=order[1])
+        output.store_receipt(later)
+
+        assert list(output.recovered().whole) == [published]
+
+    @pytest.mark.parametrize("moved", [1, 2])
+    def test_of_a_publication_that_died_midway_the_attempt_it_began_with_or_one_that_is_whole_counts(
+        self, output: FolderOutput, tmp_path: Path, moved: int
+    ) -> None:
+        begun, other = (stage(output, A, tmp_path, attempt=attempt) for attempt in ("1-aa", "2-bb"))
+        files, root = fsspec.url_to_fs(output.uri)
+        for file in output_files(begun)[:moved]:
+            files.makedirs(f"{root}/{file.path}".rpartition("/")[0], exist_ok=True)
+            files.mv(f"{root}/{file.staged_path}", f"{root}/{file.path}")
+        assert list(output.recovered().whole) == [other]
+
+        files.rm(f"{root}/{other.data.staged_path}")
+        files.rm(f"{root}/{other.scores.staged_path}")
+
+        assert list(output.recovered().whole) == [begun]  # with the same size, so only the content differs
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", a_receipt("other-run", A).to_json()])
+    def test_what_is_no_receipt_of_this_run_is_skipped(
+        self, output: FolderOutput, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        receipt = stage(output, A, tmp_path)
+        files, root = fsspec.url_to_fs(output.uri)
+        files.pipe_file(f"{root}/.shardsift/{RUN}/receipts/{A.name}/9-zz.json", content)
+
+        assert list(output.recovered().whole) == [receipt]
+        assert "Skipped .shardsift/" in caplog.text
+
+    def test_a_receipt_that_points_to_other_paths_is_skipped(self, output: FolderOutput, tmp_path: Path) -> None:
+        receipt = stage(output, A, tmp_path)
+        output.store_receipt(replace(receipt, shard=B.name))
+
+        assert list(output.recovered().whole) == [receipt]
+
+    def test_the_manifest_is_as_good_as_the_receipts(self, tmp_path: Path) -> None:
+        receipts = [
+            a_receipt(RUN, A),
+            a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None),), errors={}),
+        ]
+
+        read = receipts_listed(manifest(SPEC, receipts, Mark.of(RUN, receipts)), RUN)
+
+        assert manifest(SPEC, read, Mark.of(RUN, read)) == manifest(SPEC, receipts, Mark.of(RUN, receipts))
+        assert [replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read, receipts, strict=True)] == (
+            receipts
+        )
+        assert receipts_listed(manifest(SPEC, receipts, Mark.of("other", receipts)), RUN) == []
+
+
+class TestDiscarding:
+    def test_a_discarded_attempt_is_gone_with_its_receipt(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        before = hidden(uri)
+        receipt = stage(output, A, tmp_path)
+
+        output.discard(receipt)
+        output.discard(receipt)
+
+        assert hidden(uri) == before
+
+    def test_other_attempts_and_other_shards_stay(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        kept = [stage(output, A, tmp_path, attempt="2-bb"), stage(output, B, tmp_path, attempt="1-aa")]
+        before = hidden(uri)
+
+        output.discard(stage(output, A, tmp_path, attempt="1-aa"))
+
+        assert hidden(uri) == before
+        assert list(output.recovered().whole) == kept
+
+    def test_published_files_stay(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        receipt = stage(output, A, tmp_path)
+        publish(output, [receipt])
+        before = visible(uri)
+
+        output.discard(receipt)
+        output.discard(replace(receipt, data=replace(receipt.data, staged_path=receipt.data.path)))
+
+        assert visible(uri) == before
+
+    def test_an_output_that_cannot_be_written_is_no_trouble(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("mine")
+        output = FolderOutput(str(tmp_path / "file/out"), RUN)
+
+        output.discard(a_receipt(RUN, A))
+
+        assert (tmp_path / "file").read_text() == "mine"
+
+
+class TestCheckpoints:
+    def test_a_checkpoint_is_there_for_the_next_attempt(self, uri: str, output: FolderOutput) -> None:
+        assert output.store_checkpoint(A.name, "0-8192", b"old")
+        assert output.store_checkpoint(A.name, "0-8192", b"scores")
+        assert output.store_checkpoint(A.name, "8192-16384", b"more")
+
+        assert FolderOutput(uri, RUN).checkpoints(A.name) == {"0-8192": b"scores", "8192-16384": b"more"}
+        assert visible(uri) == {}
+
+    def test_a_shard_has_its_own(self, output: FolderOutput) -> None:
+        for shard in ("a", "a/b", "a_b"):
+            output.store_checkpoint(shard, "1", shard.encode())
+
+        output.drop_checkpoints("a")
+
+        assert [output.checkpoints(shard) for shard in ("a", "a/b", "a_b")] == [{}, {"1": b"a/b"}, {"1": b"a_b"}]
+
+    def test_dropped_checkpoints_are_gone(self, uri: str, output: FolderOutput) -> None:
+        before = hidden(uri)
+        output.store_checkpoint(A.name, "1", b"scores")
+
+        output.drop_checkpoints(A.name)
+        output.drop_checkpoints(A.name)
+
+        assert hidden(uri) == before
+        assert output.checkpoints(A.name) == {}
+
+    def test_a_tidied_output_has_none(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
+        receipt = stage(output, A, tmp_path)
+        before = hidden(uri)
+        output.store_checkpoint(A.name, "1", b"scores")
+
+        output.tidy([])
+        output.tidy([])
+
+        assert hidden(uri) == before
+        assert list(output.recovered().whole) == [receipt]

@@ -1,0 +1,85 @@
+"""An output belongs to one run: data of another run or of somebody else is refused and left alone."""
+
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from fleet.errors import UsageError
+from fleet.storage.folder import FolderOutput
+from fleet.storage.opening import open_output
+from fleet.storage.output import MANIFEST_PATH
+from support.folder_runs import RUN, SPEC, A, publish, stage
+from support.outputs import hidden, visible
+from support.records import a_spec
+
+
+class TestReserving:
+    def test_reserving_writes_whose_output_this_is(self, uri: str, output: FolderOutput) -> None:
+        assert hidden(uri) == {f".shardsift/{RUN}/spec.json"}
+        assert visible(uri) == {}
+
+    def test_the_same_run_may_reserve_again_before_and_after_it_published(
+        self, uri: str, output: FolderOutput, tmp_path: Path
+    ) -> None:
+        FolderOutput(uri, RUN).reserve(SPEC)
+        publish(output, [stage(output, A, tmp_path)])
+        before = visible(uri)
+
+        FolderOutput(uri, RUN).reserve(SPEC)
+
+        assert visible(uri) == before
+
+    def test_an_output_of_another_run_is_refused(self, uri: str, output: FolderOutput) -> None:
+        other = a_spec(where=None)
+
+        with pytest.raises(UsageError, match=f"holds the data of another run, {RUN}"):
+            FolderOutput(uri, other.run_id).reserve(other)
+
+        assert hidden(uri) == {f".shardsift/{RUN}/spec.json"}
+
+    @pytest.mark.parametrize("path", ["data/a.parquet", "scores/a.parquet", MANIFEST_PATH])
+    def test_data_of_somebody_else_is_refused(self, uri: str, path: str) -> None:
+        files, root = fsspec.url_to_fs(uri)
+        files.makedirs(f"{root}/{path}".rpartition("/")[0], exist_ok=True)
+        files.pipe_file(f"{root}/{path}", b"theirs")
+
+        with pytest.raises(UsageError, match="holds data that no run of shardsift wrote"):
+            FolderOutput(uri, RUN).reserve(SPEC)
+
+        assert visible(uri) == {path: b"theirs"}
+
+    def test_other_files_are_no_hindrance(self, uri: str) -> None:
+        files, root = fsspec.url_to_fs(uri)
+        files.makedirs(root, exist_ok=True)
+        files.pipe_file(f"{root}/notes.txt", b"mine")
+
+        FolderOutput(uri, RUN).reserve(SPEC)
+
+        assert visible(uri) == {"notes.txt": b"mine"}
+
+    @pytest.mark.parametrize("name", ["out [1]", "out*", "a?b"])
+    def test_a_folder_may_have_any_name(self, tmp_path: Path, name: str) -> None:
+        output = FolderOutput(str(tmp_path / name), RUN)
+        output.reserve(SPEC)
+        publish(output, [stage(output, A, tmp_path)])
+        output.reserve(SPEC)
+
+        assert (tmp_path / name / A.data_path).is_file()
+        with pytest.raises(UsageError, match="another run"):
+            FolderOutput(str(tmp_path / name), "other").reserve(SPEC)
+
+    def test_an_output_below_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("mine")
+
+        with pytest.raises(UsageError, match="Choose an --output that can be written"):
+            FolderOutput(str(tmp_path / "file/out"), RUN).reserve(SPEC)
+
+    def test_an_output_that_the_system_refuses_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="Choose an --output that can be written"):
+            FolderOutput("/proc/shardsift-out", RUN).reserve(SPEC)
+
+    @pytest.mark.parametrize("uri", ["nosuch://bucket/out", "s3a4://bucket"])
+    def test_an_unknown_kind_of_output_is_refused(self, uri: str) -> None:
+        with pytest.raises(UsageError, match=f"The output {uri} cannot be used"):
+            open_output(uri, RUN)

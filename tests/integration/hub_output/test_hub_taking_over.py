@@ -1,0 +1,108 @@
+"""After a loss of Redis or of the repository, the same command finds on the Hub what was saved, and scores only the rest."""
+
+import pytest
+
+from fleet.errors import ShardError
+from producer.status import run_status
+from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
+from support.records import a_receipt
+
+
+class TestPublishingThatCannotSucceed:
+    def test_a_repository_that_was_deleted_is_said_and_the_same_command_makes_it_again(self, run: HubRun) -> None:
+        run.score(*SHARDS)
+        run.finalizer.call(delete_repo, run.repo)
+
+        with pytest.raises(ShardError, match="no such repository"):
+            run.look(100)
+        status = run_status(run.ledger, run.run_id)
+        again = run.enqueue()
+        run.look(100)
+        content = run.score(*SHARDS)
+        run.look(100)
+
+        assert (status.is_over, status.exit_code) == (True, 1)
+        assert again.counts.done == 4
+        assert run.main_has(content)
+        assert run.ledger.publication(run.run_id).shards == 4
+
+    def test_a_token_that_lost_its_rights_is_said_and_not_asked_again(self, run: HubRun) -> None:
+        run.score(*SHARDS)
+        run.hub.fault("/commit/", method="POST", status=403)
+
+        with pytest.raises(ShardError, match="the rights for this repository"):
+            run.look(100)
+        run.hub.forget_requests()
+        said = run.look(100)
+
+        assert said.startswith("not tried: ")
+        assert run.hub.requests == []
+
+
+class TestTakingOver:
+    """Redis loses all data, and the same command is run again."""
+
+    def test_what_the_waves_saved_is_not_scored_again(self, run: HubRun) -> None:
+        content = run.score(A, B, C)
+        run.look(3)
+        run.ledger.redis.flushall()
+        run.hub.forget_unreferenced_blobs()
+
+        again = run.enqueue()
+        assert (again.added, again.restored, again.sent, again.counts.done) == (4, 3, 1, 3)
+        content |= run.score(D)
+        run.look(3)
+
+        assert run.titles() == [f"Publish run {run.run_id}", "initial commit"]
+        assert run.main_has(content)
+        assert run.branches() == {"main"}
+
+    def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
+        run.score(A, B, C, D)
+        first = run.publish()
+        run.ledger.redis.flushall()
+
+        again = run.enqueue()
+
+        assert (again.restored, again.sent) == (4, 0)
+        assert run.publish() == first
+        assert len(run.titles()) == 2
+
+    def test_what_was_saved_after_a_publication_counts_beside_it(self, run: HubRun) -> None:
+        run.score(A)
+        run.fail(B, C, D)
+        run.publish(without_failed=True)
+        run.ledger.retry(run.run_id)
+        run.score(B)
+        run.look(1)
+
+        assert [receipt.shard for receipt in run.saved()] == [A.name, B.name]
+        assert [len(data_of(wave)) for wave in run.waves()[1:]] == [2]  # the first is the publication
+
+    def test_an_output_without_waves_and_publication_has_none(self, run: HubRun) -> None:
+        run.score(A)
+
+        assert run.saved() == []
+
+    def test_a_branch_without_a_wave_has_none(self, run: HubRun) -> None:
+        run.score(A)
+        run.hub.fault("/commit/", method="POST", status=503)
+        run.look(1)
+
+        assert run.branches() == {"main", run.branch}
+        assert run.saved() == []
+
+    @pytest.mark.parametrize("content", [b"", b"{\n\xff", a_receipt("other-run", A).to_json()])
+    def test_what_is_no_receipt_of_this_run_is_skipped(self, run: HubRun, content: bytes) -> None:
+        run.score(A)
+        run.look(1)
+        run.finalizer.call(write_to, run.repo, run.branch, f".shardsift/{run.run_id}/receipts/0.jsonl", content)
+
+        assert [receipt.shard for receipt in run.saved()] == [A.name]
+
+    def test_a_file_that_was_changed_on_the_branch_does_not_count(self, run: HubRun) -> None:
+        run.score(A, B)
+        run.look(2)
+        run.finalizer.call(write_to, run.repo, run.branch, A.data_path, b"theirs")
+
+        assert [receipt.shard for receipt in run.saved()] == [B.name]

@@ -1,0 +1,32 @@
+"""A real ledger, a real model and a real folder, for a shard from its claim to its receipt, without Celery."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from fleet.ledger import Ledger
+from support.claimed_shards import Office
+from worker.scoring import SequenceClassifier, load_scorer
+
+
+@pytest.fixture(scope="session")
+def redis_url(shared_redis_url: str) -> str:
+    return shared_redis_url
+
+
+@pytest.fixture(scope="session")
+def ledger(redis_url: str) -> Iterator[Ledger]:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        yield Ledger(client, lease_seconds=4)
+
+
+@pytest.fixture(scope="session")
+def scorer(tiny_model: Path) -> SequenceClassifier:
+    return load_scorer(str(tiny_model), "float32")
+
+
+@pytest.fixture
+def office(ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path) -> Office:
+    return Office(ledger, scorer, tiny_model, tmp_path)

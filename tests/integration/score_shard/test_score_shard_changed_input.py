@@ -1,0 +1,178 @@
+"""A file that is not the one that was enqueued is never scored as if it were."""
+
+import os
+import shutil
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.errors import ShardError, Stopped
+from fleet.ledger import Claim, Ledger, Publication
+from fleet.storage.identity import identity_now
+from producer.finalizer.publish import finalize_run
+from producer.retry import Retried, retry_run
+from support.claimed_shards import Office, one_shard
+from worker.scoring import SequenceClassifier
+
+
+def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office: Office, tmp_path: Path) -> None:
+    folder = one_shard(tmp_path / "in", texts("old", 12))
+    desk = office.claim(folder)
+    pq.write_table(texts("new", 12), folder / "000_00000.parquet")
+
+    with pytest.raises(ShardError, match="000_00000: the input changed since it was enqueued .*producer retry"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+@pytest.mark.parametrize("change", ["rewritten", "truncated", "removed"])
+def test_a_file_that_changes_while_it_is_read_fails_its_shard(office: Office, tmp_path: Path, change: str) -> None:
+    """The file is larger than the read-ahead, so the rest of it is read after the change."""
+    file = tmp_path / "in" / "000_00000.parquet"
+    file.parent.mkdir()
+    write_wide(file, "old")
+    desk = office.claim(file.parent)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=WINDOW_ROWS))
+    desk.scorer = replace(desk.scorer, backend=ChangesAtFirst(desk.scorer.backend, file, change))
+
+    with pytest.raises(ShardError, match="the input changed|No such file"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_scores_of_a_file_that_was_replaced_are_not_given_to_the_rows_of_the_new_one(
+    ledger: Ledger, office: Office, scorer: SequenceClassifier, tmp_path: Path
+) -> None:
+    file = one_shard(tmp_path / "in", texts("old", 12)) / "000_00000.parquet"
+    desk = office.claim(file.parent)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=4))
+    desk.scorer = replace(scorer, backend=StopsAfter(scorer.backend, batches=2, stopping=desk.stopping))
+    with pytest.raises(Stopped):
+        desk.work()
+    assert len(ledger.saved_scores(desk.claim)) == 2
+
+    pq.write_table(texts("new", 12), file)
+    ledger.release(desk.claim)
+    again = replace(office.taken_over(desk.claim), spec=desk.claim.spec)
+    resumed = office.desk(as_it_is_now(again))
+    receipt = resumed.work()
+
+    scores = pq.read_table(resumed.output / receipt.scores.staged_path)["score"].to_pylist()
+    assert scores == scorer.score(texts("new", 12)["text"]).values[:, 0].tolist()
+
+
+def test_a_retry_reads_a_replaced_file_as_it_is_now_and_manifest_and_card_say_so(
+    ledger: Ledger, office: Office, tmp_path: Path
+) -> None:
+    file = one_shard(tmp_path / "in", texts("old", 3)) / "000_00000.parquet"
+    desk = office.claim(file.parent)
+    pq.write_table(texts("new", 5), file)
+    with pytest.raises(ShardError) as failure:
+        desk.work()
+    ledger.fail(desk.claim, str(failure.value), "")
+
+    retried = retry_run(ledger, desk.claim.run_id)
+
+    assert retried == Retried(queued=1, changed=("000_00000",))
+    again = office.desk(office.taken_over(desk.claim))
+    ledger.complete(again.claim, again.work())
+    assert isinstance(finalize_run(ledger, desk.claim.run_id, without_failed=False), Publication)
+    assert pq.read_table(desk.output / "data/000_00000.parquet")["text"].to_pylist() == [
+        f"new {row}" for row in range(5)
+    ]
+    (line,) = pq.read_table(desk.output / "manifest.parquet").to_pylist()
+    assert (line["source_identity"], line["source_changed"]) == (identity_now(again.claim.shard.uri)[0], True)
+    assert "but for 1 of the files, replaced after the run was enqueued" in (desk.output / "README.md").read_text()
+
+
+def test_a_retry_of_a_file_that_did_not_change_or_is_gone_keeps_its_record(
+    ledger: Ledger, office: Office, shards: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    shutil.copytree(shards, folder)
+    desk = office.claim(folder)
+    other = office.desk(claimed(ledger, desk.claim, "000_00001"))
+    for claim in (desk.claim, other.claim):
+        ledger.fail(claim, "no reason", "")
+    (folder / "000_00000.parquet").unlink()
+
+    assert retry_run(ledger, desk.claim.run_id) == Retried(queued=2, changed=())
+    assert claimed(ledger, desk.claim, "000_00000").shard == desk.claim.shard
+    with pytest.raises(ShardError, match="Looking at .*000_00000.parquet: No such file"):
+        desk.work()
+
+
+def claimed(ledger: Ledger, of_same_run: Claim, shard: str) -> Claim:
+    claim = ledger.claim(of_same_run.run_id, shard, owner=f"w1@test/{shard}")
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def as_it_is_now(claim: Claim) -> Claim:
+    """Record the shard of a replaced file, as a retry does."""
+    identity, size_bytes = identity_now(claim.shard.uri)
+    return replace(claim, shard=replace(claim.shard, identity=identity, size_bytes=size_bytes))
+
+
+@dataclass
+class StopsAfter:
+    """A device that is told to stop while it works on its last batch."""
+
+    backend: Any
+    batches: int
+    stopping: threading.Event
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        self.batches -= 1
+        if not self.batches:
+            self.stopping.set()
+        return self.backend.logits(batch)
+
+
+def test_a_file_that_was_touched_is_scored(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    os.utime(shards / "000_00000.parquet", (1, 1))
+
+    assert desk.work().source_identity == desk.claim.shard.identity
+
+
+def texts(word: str, rows: int) -> pa.Table:
+    return pa.table({"text": [f"{word} {row}" for row in range(rows)]})
+
+
+WINDOW_ROWS = 256
+
+
+def write_wide(file: Path, word: str) -> None:
+    """Nine megabytes with few tokens. Two files with words of the same length have each row at the same offset."""
+    rows = pa.table({"text": [f"{word} {row:<3000}" for row in range(3000)]})
+    pq.write_table(rows, file, compression="none", use_dictionary=False, row_group_size=WINDOW_ROWS)
+
+
+@dataclass
+class ChangesAtFirst:
+    """A device during whose first batch the input changes."""
+
+    backend: Any
+    file: Path
+    change: str
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        match self.change:
+            case "rewritten":
+                write_wide(self.file, "new")
+            case "truncated":
+                self.file.write_bytes(self.file.read_bytes()[:100])
+            case "removed":
+                self.file.unlink()
+        self.change = "none"
+        return self.backend.logits(batch)

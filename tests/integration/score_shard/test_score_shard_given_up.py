@@ -1,0 +1,121 @@
+"""A shard that is given up says why, and leaves neither output nor scratch files."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.errors import LeaseLost, ShardError, Stopped, TransientError
+from fleet.ledger import Ledger
+from producer.demo.shards import write_shards
+from support.claimed_shards import Office, one_shard
+from support.waiting import wait_until
+from worker.service.lease import Lease
+
+
+def test_a_stop_ends_the_shard_with_nothing_published(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    desk.stopping.set()
+
+    with pytest.raises(Stopped, match="000_00000 was given back"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_lost_lease_ends_the_shard_with_nothing_published(ledger: Ledger, office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    office.taken_over(desk.claim)
+
+    with desk.lease:
+        wait_until(lambda: has_lost(desk.lease), description="the lease is noticed to be lost", seconds=20)
+        with pytest.raises(LeaseLost, match="another attempt took it over"):
+            desk.work_under_the_lease()
+
+    assert desk.produced() == []
+
+
+def has_lost(lease: Lease) -> bool:
+    try:
+        lease.check()
+    except LeaseLost:
+        return True
+    return False
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 64 kB; only root can mount one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if not mount:
+        pytest.skip("there is no mount program here")
+    mounted = subprocess.run([mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this user cannot mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_a_transient_error_that_says_what_to_do(
+    office: Office, small_disk: Path, tmp_path: Path
+) -> None:
+    write_shards(tmp_path / "in", shards=1, rows=300, seed=2)
+    desk = office.claim(tmp_path / "in", scratch=small_disk)
+
+    with pytest.raises(TransientError, match="no space left.*SHARDSIFT_SCRATCH_DIR"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_filter_that_fails_on_a_rows_value_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
+    desk = office.claim(shards, where="CAST(url AS INTEGER) > 0")
+
+    with pytest.raises(ShardError, match=r'Shard 000_00000: The filter "CAST\(url AS INTEGER\) > 0" cannot be used'):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_filter_that_exceeds_its_limits_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
+    huge = "length(repeat(url, CASE WHEN length(url) < 1000 THEN 9000000 ELSE 1 END)) > 0"
+    desk = office.claim(shards, where=huge)
+
+    with pytest.raises(ShardError, match=r"Shard 000_00000: The filter .* it needs more than \d+ MiB of memory"):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_later_shard_with_a_column_named_like_an_added_one_fails_with_the_reason(
+    office: Office, tmp_path: Path
+) -> None:
+    folder = one_shard(tmp_path / "in", pa.table({"text": ["a"]}))
+    pq.write_table(pa.table({"text": ["b"], "score": [1.0]}), folder / "000_00001.parquet")
+    desk = office.claim(folder, shard=1)
+
+    with pytest.raises(ShardError, match='Shard 000_00001: The input already has a column "score"'):
+        desk.work()
+
+    assert desk.produced() == []
+
+
+def test_a_shard_that_is_broken_halfway_fails_with_the_reason(office: Office, tmp_path: Path) -> None:
+    (file,) = write_shards(tmp_path / "in", shards=1, rows=400, seed=2, row_group_rows=100)
+    content = bytearray(file.read_bytes())
+    third_group = pq.read_metadata(file).row_group(2).column(0)
+    for offset in range(third_group.data_page_offset, third_group.data_page_offset + 2000):
+        content[offset] ^= 0xFF
+    file.write_bytes(content)
+    desk = office.claim(tmp_path / "in")
+
+    with pytest.raises(ShardError, match="Reading shard 000_00000: not a readable Parquet file"):
+        desk.work()
+
+    assert desk.produced() == []

@@ -1,0 +1,221 @@
+"""A shard that is done: its files and its receipt describe each row, and are the same each time."""
+
+import gc
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.receipt import Receipt
+from support.claimed_shards import Office, one_shard
+from support.waiting import wait_until
+from worker.scoring import SequenceClassifier
+
+
+def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, shards: Path) -> None:
+    desk = office.claim(shards, where="token_count >= 500")
+
+    receipt = desk.work()
+
+    rows = pq.read_table(shards / "000_00000.parquet")
+    kept = rows.filter(pa.compute.greater_equal(rows["token_count"], 500))
+    assert 0 < len(kept) < len(rows)
+    assert (receipt.rows_in, receipt.rows_kept) == (len(rows), len(kept))
+    assert receipt.rows_dropped == len(rows) - len(kept)
+    assert (receipt.rows_errored, receipt.errors) == (0, {})
+    assert (receipt.data.rows, receipt.scores.rows) == (len(kept), len(rows))
+    assert pq.read_table(desk.output / receipt.data.staged_path).select(rows.schema.names).equals(kept)
+    for file in (receipt.data, receipt.scores):
+        content = (desk.output / file.staged_path).read_bytes()
+        assert (file.size_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize("publish_paths", [False, True])
+def test_a_receipt_names_folder_and_worker_only_if_the_run_asks_for_it(
+    office: Office, shards: Path, publish_paths: bool
+) -> None:
+    desk = office.claim(shards, publish_paths=publish_paths)
+
+    receipt = desk.work()
+
+    told = receipt.to_json().decode()
+    assert receipt.source_uri.endswith("000_00000.parquet")
+    assert (str(shards) in told) == publish_paths
+    assert ("w1@test" in told) == publish_paths
+
+
+def test_the_receipt_is_stored_with_the_staged_files_and_nothing_is_visible_or_left_over(
+    office: Office, shards: Path
+) -> None:
+    desk = office.claim(shards)
+
+    receipt = desk.work()
+
+    (kept_receipt,) = desk.output.rglob("000_00000/*.json")
+    assert Receipt.from_json(kept_receipt.read_bytes()) == receipt
+    assert len(desk.produced()) == 3
+    assert [path.name for path in desk.output.iterdir()] == [".shardsift"]
+    assert list(desk.scratch.iterdir()) == []
+
+
+def test_a_shard_scored_twice_has_the_same_bytes(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+
+    first = desk.work()
+    again = office.desk(office.taken_over(desk.claim)).work()
+
+    assert (first.data.sha256, first.scores.sha256) == (again.data.sha256, again.scores.sha256)
+    assert first.data.staged_path != again.data.staged_path  # the late one of two attempts overwrites nothing
+
+
+def test_a_window_has_the_same_scores_to_the_last_bit_whatever_was_scored_before(
+    office: Office, scorer: SequenceClassifier, shards: Path
+) -> None:
+    desk = office.claim(shards)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
+
+    receipt = desk.work()
+
+    in_one_go = pq.read_table(desk.output / receipt.scores.staged_path)["score"].to_numpy()
+    texts = pq.read_table(shards / "000_00000.parquet")["text"]
+    assert len(texts) == 12
+    for first in (10, 5, 0):
+        alone = scorer.score(texts.slice(first, 5)).values[:, 0]
+        assert alone.tobytes() == in_one_go[first : first + 5].tobytes()
+
+
+def test_the_next_window_is_tokenised_while_the_device_works_on_this_one(
+    office: Office, scorer: SequenceClassifier, shards: Path
+) -> None:
+    encoded = Counted(scorer.tokenizer.encode)
+    device = WaitsAtFirst(scorer.backend, until=lambda: encoded.calls >= 2)
+    desk = office.claim(shards)
+    desk.claim = replace(desk.claim, spec=replace(desk.claim.spec, window_rows=5))
+    desk.scorer = replace(scorer, backend=device, tokenizer=SimpleNamespace(encode=encoded))
+
+    receipt = desk.work()
+
+    assert receipt.rows_in == 12
+    assert encoded.calls == 3
+
+
+class Counted:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.calls = 0
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return self._function(*args)
+
+
+@dataclass
+class WaitsAtFirst:
+    """A device that finishes its first batch only after another event has happened."""
+
+    backend: Any
+    until: Callable[[], bool]
+    name: str = "stand-in"
+
+    def logits(self, batch: Any) -> Any:
+        wait_until(self.until, description="the next step's work is done meanwhile", seconds=30)
+        return self.backend.logits(batch)
+
+
+def test_fifty_shards_leave_no_thread_process_or_file_handle_behind(office: Office, shards: Path) -> None:
+    desk = office.claim(shards)
+    desk.work()
+    threads, processes, files = held()
+
+    for _ in range(50):
+        office.desk(desk.claim).work()
+
+    threads_after, processes_after, files_after = held()
+    assert threads_after <= threads
+    assert processes_after <= processes
+    assert files_after <= files
+
+
+def held() -> tuple[set[str], int, int]:
+    """The threads, child processes and open files, after a garbage collection that removes those of earlier tests."""
+    gc.collect()
+    me = psutil.Process()
+    return {thread.name for thread in threading.enumerate()}, len(me.children(recursive=True)), me.num_fds()
+
+
+def test_rows_that_cannot_be_scored_are_counted_by_reason_and_never_kept(office: Office, tmp_path: Path) -> None:
+    folder = one_shard(tmp_path / "in", pa.table({"text": ["one", None, "three", None], "place": range(4)}))
+    desk = office.claim(folder)
+
+    receipt = desk.work()
+
+    assert (receipt.rows_kept, receipt.rows_dropped, receipt.errors) == (2, 0, {"null text": 2})
+    assert pq.read_table(desk.output / receipt.data.staged_path)["place"].to_pylist() == [0, 2]
+
+
+BLANK = ["", "  ", "\t\n", "\u00a0\u3000\u2028"]
+
+
+def test_a_text_without_a_visible_character_is_an_errored_row(
+    office: Office, scorer: SequenceClassifier, tmp_path: Path
+) -> None:
+    texts = ["one", *BLANK, None, " two ", "\u200b", "."]
+    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
+
+    receipt = desk.work()
+
+    assert receipt.errors == {"blank text": len(BLANK), "null text": 1}
+    kept = pq.read_table(desk.output / receipt.data.staged_path)
+    assert kept["text"].to_pylist() == ["one", " two ", "\u200b", "."]
+    expected = scorer.score(kept["text"]).values[:, 0]
+    assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-6)
+    lines = pq.read_table(desk.output / receipt.scores.staged_path).to_pylist()
+    assert [line["error"] for line in lines[1:5]] == ["blank text"] * 4
+    assert lines[1]["score"] is None
+
+
+def test_blank_texts_are_scored_on_request(office: Office, scorer: SequenceClassifier, tmp_path: Path) -> None:
+    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": BLANK})), score_blank=True)
+
+    receipt = desk.work()
+
+    assert (receipt.rows_kept, receipt.errors) == (len(BLANK), {})
+    assert desk.claim.spec.scorings[0].score_blank
+
+
+def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> None:
+    desk = office.claim(shards, limit_rows=7)
+
+    receipt = desk.work()
+
+    assert (receipt.rows_in, receipt.scores.rows) == (7, 7)
+
+
+@pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_a_text_that_is_not_utf8_is_scored_with_replacement_characters_and_kept_as_it_is(
+    office: Office, tmp_path: Path, text_type: pa.DataType
+) -> None:
+    raw = pa.array([b"good", b"b\xffd", None], pa.binary())
+    texts = raw.view(pa.string()) if text_type == pa.string() else pa.chunked_array([raw.view(pa.string())])
+    if text_type == pa.large_string():
+        texts = raw.cast(pa.large_binary()).view(pa.large_string())
+    if pa.types.is_dictionary(text_type):
+        texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), raw[:2].view(pa.string()))
+    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
+
+    receipt = desk.work()
+
+    kept = pq.read_table(desk.output / receipt.data.staged_path)
+    as_bytes = kept["text"].cast(pa.large_string()).cast(pa.large_binary())
+    assert as_bytes.to_pylist() == [b"good", b"b\xffd"]
+    expected = desk.scorer.score(["good", "b\ufffdd"]).values[:, 0]
+    assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-5)
+    assert receipt.errors == {"null text": 1}

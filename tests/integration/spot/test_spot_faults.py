@@ -1,0 +1,102 @@
+"""A metadata service that fails, lies or is silent costs one warning, and a later notice is still seen."""
+
+import pytest
+
+from support.metadata_services import GcpService, Handler, Misbehaviour, Reply, Service, polled, serving, watching
+from support.waiting import wait_until
+
+
+def fails(handler: Handler) -> None:
+    handler.answer(Reply(500, "out of order"))
+
+
+def speaks_garbage(handler: Handler) -> None:
+    handler.answer(Reply(body='<html lang="en">Please log in.</html>'))
+
+
+def answers_json_of_another_shape(handler: Handler) -> None:
+    handler.answer(Reply(body='["TRUE"]'))
+
+
+def hangs_up(handler: Handler) -> None:
+    handler.close_connection = True
+
+
+def redirects(handler: Handler) -> None:
+    handler.answer(Reply(307, headers={"Location": f"{handler.server.address}/elsewhere"}))
+
+
+def never_ends(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    while handler.write(b"x" * 4096):
+        pass
+
+
+def says_nothing(handler: Handler) -> None:
+    handler.server.closing.wait(60)
+
+
+def drips(handler: Handler) -> None:
+    """Each part of the answer comes in time, but the answer never ends."""
+    handler.send_response(200)
+    handler.end_headers()
+    while handler.write(b"x") and not handler.server.closing.wait(0.1):
+        pass
+
+
+class TestBrokenService:
+    @pytest.mark.parametrize(
+        "fault", [fails, speaks_garbage, answers_json_of_another_shape, hangs_up, redirects, never_ends]
+    )
+    def test_a_fault_costs_one_warning_and_a_later_notice_is_seen(
+        self, cloud: str, service: Service, fault: Misbehaviour, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        service.misbehaviour = fault
+
+        with watching(cloud, service.address) as watched:
+            polled(service, times=6)
+            warnings = list(caplog.messages)
+            service.misbehaviour = None
+            service.give_notice()
+            watched.notice()
+
+        assert len(warnings) == 1
+        assert f"The metadata service of {cloud} fails; polling continues" in warnings[0]
+        assert ("GET", "/elsewhere") not in service.asked
+
+    @pytest.mark.parametrize("fault", [says_nothing, drips])
+    def test_a_slow_answer_is_given_up_after_two_seconds_and_a_later_notice_is_seen(
+        self, gcp: GcpService, fault: Misbehaviour, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gcp.misbehaviour = fault
+
+        with watching("gcp", gcp.address) as watched:
+            wait_until(lambda: caplog.messages, description="a warning", seconds=20)
+            gcp.misbehaviour = None
+            gcp.give_notice()
+            watched.notice()
+
+    def test_a_missing_service_is_waited_for(self, caplog: pytest.LogCaptureFixture) -> None:
+        with serving("gcp") as gone:
+            port, address = gone.server_port, gone.address
+
+        with watching("gcp", address) as watched:
+            wait_until(lambda: "refused" in caplog.text, description="a warning")
+            with serving("gcp", port) as service:
+                service.give_notice()
+                watched.notice()
+
+    def test_a_wrong_address_is_logged_and_does_not_end_the_watch(self, caplog: pytest.LogCaptureFixture) -> None:
+        with watching("gcp", "http://[nowhere") as watched:
+            wait_until(lambda: caplog.messages, description="a warning")
+
+            assert watched.watch.is_running
+
+    def test_a_second_outage_is_logged_again(self, gcp: GcpService, caplog: pytest.LogCaptureFixture) -> None:
+        with watching("gcp", gcp.address):
+            for warnings in (1, 2):
+                gcp.misbehaviour = fails
+                wait_until(lambda expected=warnings: len(caplog.messages) == expected, description="a warning")
+                gcp.misbehaviour = None
+                polled(gcp, times=6)

@@ -1,0 +1,167 @@
+"""Token ids equal those of a full encode by the tokenizer itself, for long and odd texts and for any tokenizer."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import processors
+from transformers import AutoTokenizer, CanineTokenizer
+
+from support import tokenizers as families
+from support.encoding import MAX_TOKENS, encode, full_encode
+from support.odd_texts import TEXTS, real_texts
+from worker.scoring.tokenizing.tokenize import TextTokenizer
+
+
+@settings(max_examples=30, deadline=None)
+@given(texts=st.lists(TEXTS, min_size=1, max_size=4))
+def test_any_text_has_the_ids_of_a_full_encode(encoders: tuple[TextTokenizer, Any], texts: list[str]) -> None:
+    ours, theirs = encoders
+
+    ids = encode(ours, texts)
+
+    assert ids == full_encode(theirs, texts)
+
+
+@pytest.mark.parametrize("max_tokens", [3, 128, 512])
+def test_real_texts_have_the_ids_of_a_full_encode(folder: Path, max_tokens: int) -> None:
+    ours, theirs = (AutoTokenizer.from_pretrained(folder) for _ in range(2))
+    texts = real_texts(100)
+
+    ids = encode(TextTokenizer(ours, max_tokens=max_tokens), texts)
+
+    assert ids == full_encode(theirs, texts, max_tokens=max_tokens)
+
+
+def test_the_ids_are_those_of_a_full_encode_for_every_limit(
+    encoders: tuple[TextTokenizer, Any],
+) -> None:
+    ours, theirs = encoders
+    sentence = "An over\x0clook at last, [SEP] ``quoted'' it  is <mask> Café 12 345.\n\nAnd  so on; "
+    texts = ["x" * shift + " " + sentence * 20 for shift in range(len(sentence))]
+
+    ids = encode(ours, texts)
+
+    assert ids == full_encode(theirs, texts)
+
+
+def test_long_and_short_texts_of_one_call_do_not_get_mixed_up(encoders: tuple[TextTokenizer, Any]) -> None:
+    ours, theirs = encoders
+    far = " " * 60_000 + "far"
+    texts = [
+        "short",
+        far,
+        "",
+        "long " * 5000,
+        "\u200b" * 20_000 + "hidden",
+        "x" * 20_000,
+        *real_texts(3),
+        "漢字" * 5000,
+    ]
+
+    ids = encode(ours, texts)
+
+    assert ids == full_encode(theirs, texts)
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀"])
+def test_an_odd_text_has_the_ids_of_a_full_encode(encoders: tuple[TextTokenizer, Any], text: str) -> None:
+    ours, theirs = encoders
+
+    assert encode(ours, [text]) == full_encode(theirs, [text])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_slice_of_a_column_has_the_ids_of_its_own_texts(bert: Path, kind: pa.DataType) -> None:
+    ours, theirs = (AutoTokenizer.from_pretrained(bert) for _ in range(2))
+    texts = real_texts(50)
+
+    tokens = TextTokenizer(ours, max_tokens=MAX_TOKENS).encode(pa.array(texts, kind).slice(7, 30))
+
+    assert [tokens[row].tolist() for row in range(30)] == full_encode(theirs, texts[7:37])
+    assert len(tokens) == 30
+
+
+def test_no_texts_have_no_ids(encoders: tuple[TextTokenizer, Any]) -> None:
+    ours, _ = encoders
+
+    tokens = ours.encode(pa.array([], pa.string()))
+
+    assert (len(tokens), len(tokens.ids)) == (0, 0)
+
+
+def test_more_texts_than_one_call_takes_keep_their_order(bert: Path) -> None:
+    ours = TextTokenizer(AutoTokenizer.from_pretrained(bert), max_tokens=MAX_TOKENS)
+    numbers = ours.encode(pa.array([str(number) for number in range(10)]))
+
+    tokens = ours.encode(pa.array([str(number % 10) for number in range(5_000)]))
+
+    assert [tokens[row].tolist() for row in range(5_000)] == [numbers[row % 10].tolist() for row in range(5_000)]
+
+
+def test_a_tokenizer_in_python_gives_the_ids_that_it_gives_by_itself() -> None:
+    ours, theirs = (CanineTokenizer(model_max_length=64) for _ in range(2))
+    texts = ["", "漢字 and émoji 😀", *real_texts(3)]
+
+    ids = encode(TextTokenizer(ours, max_tokens=64), texts)
+
+    assert ids == full_encode(theirs, texts, max_tokens=64)
+
+
+def truncates_left(tokenizer: Any) -> None:
+    tokenizer.truncation_side = "left"
+
+
+def says_a_text_twice(tokenizer: Any) -> None:
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A [SEP] $A", special_tokens=[("[SEP]", tokenizer.sep_token_id)]
+    )
+
+
+def reads_special_tokens_as_text(tokenizer: Any) -> None:
+    tokenizer.split_special_tokens = True
+
+
+def does_as_it_is(tokenizer: Any) -> None:
+    """The tokenizer of BERT."""
+
+
+@pytest.mark.parametrize("change", [truncates_left, says_a_text_twice, reads_special_tokens_as_text, does_as_it_is])
+@pytest.mark.parametrize("max_tokens", [2, MAX_TOKENS])
+def test_a_tokenizer_changed_by_its_user_gives_the_ids_that_it_gives_by_itself(
+    bert: Path, change: Callable[[Any], None], max_tokens: int
+) -> None:
+    ours, theirs = (AutoTokenizer.from_pretrained(bert) for _ in range(2))
+    texts = ["", "one [SEP] two", *(text[:300] for text in real_texts(10))]
+    change(ours)
+    change(theirs)
+
+    ids = encode(TextTokenizer(ours, max_tokens=max_tokens), texts)
+
+    assert ids == full_encode(theirs, texts, max_tokens=max_tokens)
+
+
+def test_the_tokenizer_that_is_passed_in_does_not_change(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    backend = tokenizer.backend_tokenizer
+    backend.enable_truncation(100)
+    before = backend.to_str()
+
+    TextTokenizer(tokenizer, max_tokens=MAX_TOKENS).encode(pa.array(real_texts(3)))
+
+    assert backend.to_str() == before
+
+
+def test_the_tokenizer_reports_what_its_model_needs(bert: Path, tmp_path: Path) -> None:
+    families.save_gpt2_tokenizer(tmp_path)
+
+    of_bert, of_gpt2 = (
+        TextTokenizer(AutoTokenizer.from_pretrained(saved), max_tokens=64) for saved in (bert, tmp_path)
+    )
+
+    assert (of_bert.max_tokens, of_bert.pad_id, of_bert.takes_token_types) == (64, 0, True)
+    assert (of_gpt2.max_tokens, of_gpt2.pad_id, of_gpt2.takes_token_types) == (64, 0, False)

@@ -1,0 +1,110 @@
+"""Shards that are enqueued and claimed as by the product, to be scored without Celery."""
+
+import sys
+import threading
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.ledger import Claim, Ledger
+from fleet.receipt import Receipt
+from fleet.storage.opening import open_output
+from producer.options import RunOptions
+from producer.plan import plan_run
+from worker.scoring import SequenceClassifier
+from worker.service.checkpoint_store import open_checkpoint
+from worker.service.lease import Lease
+from worker.service.watchdog import Watchdog
+from worker.shard.score_shard import score_shard
+
+_outputs = count()
+
+
+@dataclass
+class Desk:
+    """What a worker has: a claimed shard, its lease, a scorer, and a scratch folder."""
+
+    claim: Claim
+    lease: Lease
+    scorer: SequenceClassifier
+    scratch: Path
+    stopping: threading.Event
+    ledger: Ledger
+
+    @property
+    def output(self) -> Path:
+        return Path(self.claim.spec.output_uri)
+
+    def work(self) -> Receipt:
+        with self.lease:
+            return self.work_under_the_lease()
+
+    def work_under_the_lease(self) -> Receipt:
+        output = open_output(self.claim.spec.output_uri, self.claim.run_id)
+        with open_checkpoint(self.claim, self.ledger, output, self.stopping) as checkpoint:
+            return score_shard(
+                self.claim, [self.scorer], self.lease, checkpoint, output, worker="w1@test/1", scratch_dir=self.scratch
+            )
+
+    def produced(self) -> list[str]:
+        """The files of the output without the spec that `enqueue` wrote, and the rest of the scratch folder."""
+        files = [path for folder in (self.output, self.scratch) for path in folder.rglob("*") if path.is_file()]
+        return sorted(path.name for path in files if path.name != "spec.json")
+
+
+class Office:
+    """Runs over folders of shards, enqueued and claimed as by the product."""
+
+    def __init__(self, ledger: Ledger, scorer: SequenceClassifier, model: Path, folder: Path) -> None:
+        self._ledger, self._scorer, self._model, self._folder = ledger, scorer, model, folder
+
+    def claim(self, shards: Path, *, shard: int = 0, scratch: Path | None = None, **options: object) -> Desk:
+        output = self._folder / f"output-{next(_outputs)}"
+        plan = plan_run(
+            RunOptions(
+                **{
+                    "input_uris": (str(shards),),
+                    "model": str(self._model),
+                    "dtype": "float32",
+                    "output_uri": str(output),
+                    "keep_all": "where" not in options,
+                    **options,
+                }
+            )
+        )
+        open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+        self._ledger.create_run(plan.spec, plan.shards, now=0)
+        claim = self._ledger.claim(plan.spec.run_id, plan.shards[shard].name, owner="w1@test/1")
+        assert isinstance(claim, Claim)
+        return self.desk(claim, scratch=scratch)
+
+    def desk(self, claim: Claim, *, scratch: Path | None = None) -> Desk:
+        scratch = scratch or self._folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        stopping = threading.Event()
+        lease = Lease(
+            self._ledger,
+            claim,
+            stopping=stopping,
+            report=lambda _line: None,
+            report_seconds=10,
+            watchdog=Watchdog(900, sys.__stderr__),
+        )
+        return Desk(
+            claim=claim, lease=lease, scorer=self._scorer, scratch=scratch, stopping=stopping, ledger=self._ledger
+        )
+
+    def taken_over(self, claim: Claim) -> Claim:
+        """The claim of this worker's next child, which ends the old claim."""
+        second = self._ledger.claim(claim.run_id, claim.shard.name, owner="w1@test/1")
+        assert isinstance(second, Claim)
+        return second
+
+
+def one_shard(folder: Path, rows: pa.Table) -> Path:
+    folder.mkdir()
+    pq.write_table(rows, folder / "000_00000.parquet")
+    return folder

@@ -1,0 +1,56 @@
+"""A run of three shards for the tests of the finalizer, and what workers and other runs do to its output."""
+
+import hashlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fleet.columns import kept_schema, scores_schema
+from fleet.ledger import Claim, Ledger
+from fleet.receipt import OutputFile
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.opening import open_output
+from fleet.storage.output import MANIFEST_PATH, Mark
+from support.records import a_receipt, a_shard
+
+A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
+INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
+
+
+def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
+    """Do a shard as a worker does: claim it, stage both files and complete it."""
+    output = open_output(spec.output_uri, spec.run_id)
+    for shard in shards:
+        claim = claimed(ledger, spec, shard)
+        data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=f"{claim.token}-aa")
+        scores = staged(output, shard.scores_path, scores_schema(spec), attempt=f"{claim.token}-aa")
+        ledger.complete(claim, a_receipt(spec.run_id, shard, data=data, scores=scores))
+
+
+def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
+    for shard in shards:
+        ledger.fail(claimed(ledger, spec, shard), "corrupt", "")
+
+
+def claimed(ledger: Ledger, spec: RunSpec, shard: Shard) -> Claim:
+    claim = ledger.claim(spec.run_id, shard.name, "w1")
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def staged(output: object, path: str, schema: pa.Schema, *, attempt: str) -> OutputFile:
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table().replace_schema_metadata({"path": path}), sink)
+    content = sink.getvalue().to_pybytes()
+    file = Path(output.uri).parent / "scratch"
+    file.write_bytes(content)
+    staged_path = output.stage(file, path, attempt=attempt)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return OutputFile(path=path, staged_path=staged_path, size_bytes=len(content), sha256=sha256, rows=0)
+
+
+def publish_as_other_run(out: Path) -> None:
+    table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
+    pq.write_table(table, out / MANIFEST_PATH)

@@ -1,0 +1,27 @@
+"""A run of two shards whose output is a folder or a bucket."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.receipt import Receipt
+from fleet.shard import Shard
+from fleet.storage.folder import FolderOutput
+from fleet.storage.manifest import manifest
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
+from support.records import a_shard, a_spec, stage_shard
+
+SPEC = a_spec()
+RUN = SPEC.run_id
+A, B = a_shard("crawl/a"), a_shard("crawl/b")
+
+
+def stage(output: FolderOutput, shard: Shard, folder: Path, *, attempt: str = "1-aa") -> Receipt:
+    return stage_shard(output, RUN, shard, folder, attempt=attempt)
+
+
+def documents(receipts: list[Receipt]) -> Mapping[str, bytes]:
+    return {MANIFEST_PATH: manifest(SPEC, receipts, Mark.of(RUN, receipts)), CARD_PATH: b"# Card"}
+
+
+def publish(output: FolderOutput, receipts: list[Receipt]) -> None:
+    assert output.publish(receipts, documents(receipts), parent=output.head()) == ""

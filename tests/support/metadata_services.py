@@ -1,0 +1,183 @@
+"""Metadata services of the clouds on loopback, as strict about requests as the real ones, and watches on them."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from support.waiting import wait_until
+from worker.service.spot.notice import Notice
+from worker.service.spot.watch import SpotWatch, watch_for_notice
+
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int = 200
+    body: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Misbehaviour = Callable[["Handler"], None]
+
+
+class Service(ThreadingHTTPServer):
+    """A metadata service. `asked` records the method and path of each request. `misbehaviour` replaces every answer."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.asked: list[tuple[str, str]] = []
+        self.misbehaviour: Misbehaviour | None = None
+        self.closing = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        raise NotImplementedError
+
+    def give_notice(self, **about: str) -> None:
+        raise NotImplementedError
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.command, self.path))
+        if self.server.misbehaviour:
+            return self.server.misbehaviour(self)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return self.answer(self.server.reply(self.command, self.path, headers))
+
+    do_PUT = do_GET
+
+    def answer(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.write(reply.body.encode())
+
+    def write(self, part: bytes) -> bool:
+        """Whether the client still listens."""
+        try:
+            self.wfile.write(part)
+        except OSError:
+            return False
+        return True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class AwsService(Service):
+    """Accepts every token until it is revoked. `token_seconds` is the lifetime that the service reports."""
+
+    notice: str | None = None
+    token_seconds: str = "21600"
+    tokens = 0
+    revoked = 0
+
+    def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        if (method, path) == ("PUT", "/latest/api/token") and "x-aws-ec2-metadata-token-ttl-seconds" in headers:
+            self.tokens += 1
+            body = f"token {self.tokens}"
+            return Reply(body=body, headers={"X-aws-ec2-metadata-token-ttl-seconds": self.token_seconds})
+        valid = [f"token {number}" for number in range(self.revoked + 1, self.tokens + 1)]
+        if headers.get("x-aws-ec2-metadata-token") not in valid:
+            return Reply(401)
+        if path == "/latest/meta-data/spot/instance-action" and self.notice:
+            return Reply(body=self.notice)
+        return Reply(404)
+
+    def give_notice(self, **about: str) -> None:
+        self.notice = json.dumps({"action": "terminate", **about})
+
+
+class GcpService(Service):
+    preempted = "FALSE"
+
+    def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method != "GET" or headers.get("metadata-flavor") != "Google":
+            return Reply(403)
+        if path == "/computeMetadata/v1/instance/maintenance-event":
+            return Reply(body="TERMINATE_ON_HOST_MAINTENANCE")
+        return Reply(body=self.preempted) if path == "/computeMetadata/v1/instance/preempted" else Reply(404)
+
+    def give_notice(self, **about: str) -> None:
+        self.preempted = "TRUE"
+
+
+class AzureService(Service):
+    events: list[dict[str, object]] = []
+
+    def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method != "GET" or headers.get("metadata") != "true":
+            return Reply(400)
+        if path == "/metadata/instance/compute/name?api-version=2021-02-01&format=text":
+            return Reply(body="gpu_7")
+        if path == "/metadata/scheduledevents?api-version=2020-07-01":
+            return Reply(body=json.dumps({"DocumentIncarnation": 1, "Events": self.events}))
+        return Reply(404)
+
+    def give_notice(self, **about: str) -> None:
+        self.events = [an_event(**about)]
+
+
+def an_event(**about: object) -> dict[str, object]:
+    event = {"EventId": "1", "EventType": "Preempt", "ResourceType": "VirtualMachine", "Resources": ["gpu_7"]}
+    return {**event, "EventStatus": "Scheduled", "NotBefore": "", "EventSource": "Platform", **about}
+
+
+SERVICES: dict[str, type[Service]] = {"aws": AwsService, "gcp": GcpService, "azure": AzureService}
+
+
+@contextmanager
+def serving(cloud: str, port: int = 0) -> Iterator[Service]:
+    service = SERVICES[cloud](port)
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.closing.set()
+        service.shutdown()
+        service.server_close()
+        thread.join()
+
+
+@dataclass
+class Watched:
+    watch: SpotWatch
+    notices: list[Notice]
+
+    def notice(self) -> Notice:
+        return wait_until(lambda: self.notices, description="the notice is seen", seconds=20)[0]
+
+    def has_ended(self) -> bool:
+        return wait_until(lambda: not self.watch.is_running, description="the watch has ended", seconds=20)
+
+
+@contextmanager
+def watching(cloud: str, address: str) -> Iterator[Watched]:
+    notices: list[Notice] = []
+    watch = watch_for_notice(cloud, address=address, on_notice=notices.append, poll_seconds=POLL_SECONDS)
+    watched = Watched(watch, notices)
+    try:
+        yield watched
+    finally:
+        watch.stop()
+        watched.has_ended()
+
+
+def polled(service: Service, times: int = 3) -> int:
+    """Wait until this many further requests have begun."""
+    before = len(service.asked)
+    return wait_until(lambda: len(service.asked) >= before + times, description="further polls", seconds=20)
