@@ -36,7 +36,7 @@ print("read back", kept.num_rows)
 """
 
 
-@pytest.fixture(params=["lfs", "xet"])
+@pytest.fixture(params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
 def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path: Path) -> Iterator[HubServer]:
     """A Hub that has the crawl and the classifier under their public names."""
     with HubServer(xet=request.param == "xet") as hub:

@@ -76,16 +76,18 @@ def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.parametrize("of_kind", ["tiny_model", pytest.param("minilm_model", marks=pytest.mark.slow)])
 def test_two_workers_keep_what_the_reference_recipe_keeps(
-    machine: dict[str, str], shards: Path, minilm_model: Path, tmp_path: Path
+    of_kind: str, request: pytest.FixtureRequest, machine: dict[str, str], shards: Path, tmp_path: Path
 ) -> None:
+    model: Path = request.getfixturevalue(of_kind)
     few = tmp_path / "few"
     few.mkdir()
     for shard in sorted(shards.glob("*.parquet"))[:4]:
         shutil.copy(shard, few)
-    expected = reference_rows(few, minilm_model)
+    expected = reference_rows(few, model)
 
-    done = run_job(machine, few, minilm_model, tmp_path / "out", "--int-score", "--workers", "2")
+    done = run_job(machine, few, model, tmp_path / "out", "--int-score", "--workers", "2")
 
     assert done.returncode == 0, done.stderr
     scores = published_rows(tmp_path / "out", "scores")
@@ -94,7 +96,7 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(
     assert abs(scores["score"].to_numpy() - expected["reference"]).max() < TOLERANCE
     undecided = abs(expected["reference"] - 3) < TOLERANCE
     wanted = expected[(expected["reference"] >= 3) & ~undecided]
-    assert 10 < len(wanted) < len(expected) - 10
+    assert 5 < len(wanted) < len(expected) - 10
     surely_kept = kept[kept["id"].isin(expected.loc[~undecided, "id"])]
     before, after = (pq.read_schema(folder / "000_00000.parquet") for folder in (shards, tmp_path / "out/data"))
     assert [after.field(name) for name in before.names] == list(before)
@@ -137,7 +139,7 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
     assert data_digests(tmp_path / "out") == whole
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.faults)])
 def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     stop: signal.Signals,
     quick_machine: dict[str, str],

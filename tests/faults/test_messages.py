@@ -46,6 +46,7 @@ def put_in(runs: FaultRuns, messages: list[tuple[str, str]]) -> None:
     pipeline.execute()
 
 
+@pytest.mark.faults
 def test_messages_that_come_three_times_score_no_row_twice(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
     run_id = runs.enqueue()
     put_in(runs, 3 * taken_out(runs, run_id))

@@ -154,6 +154,7 @@ def test_a_worker_announces_what_it_is_doing(runs: FaultRuns, faults: Faults) ->
     assert busy.queue.startswith("score.stand-in.tiny-bert.")
 
 
+@pytest.mark.faults
 def test_a_worker_that_started_on_a_gpu_exits_when_the_gpu_is_gone(runs: FaultRuns, faults: Faults) -> None:
     faults.use_stand_in(seconds_a_batch=0.2)
     faults.set_device("cuda")

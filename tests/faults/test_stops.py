@@ -117,6 +117,7 @@ def test_a_worker_told_to_stop_loses_at_most_a_batch(
     assert {line["attempt"] for line in runs.manifest()} == {1}
 
 
+@pytest.mark.faults
 def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_keeps_running(
     runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_seed_gives_the_same_texts_and_another_seed_others(tokenizer: PreTrain
     assert not set(texts) & set(others)
 
 
+@pytest.mark.slow
 def test_all_contenders_give_the_same_scores(measured: Comparison) -> None:
     assert set(measured.entrants) == set(Name)
     for name, entrant in measured.entrants.items():
@@ -140,11 +141,13 @@ def test_all_contenders_give_the_same_scores(measured: Comparison) -> None:
     assert measured.score_spread > 0.05
 
 
+@pytest.mark.slow
 def test_every_contender_is_timed_in_every_round(measured: Comparison) -> None:
     assert len(measured.rounds) == 2
     assert all(set(round_.seconds) == set(Name) for round_ in measured.rounds)
 
 
+@pytest.mark.slow
 def test_the_figures_follow_from_the_seconds(measured: Comparison) -> None:
     figures = figures_of(measured, best_peaks([measured]))
 
@@ -161,6 +164,7 @@ def test_the_figures_follow_from_the_seconds(measured: Comparison) -> None:
     assert figures.contenders[Name.REFERENCE].ratio == 1
 
 
+@pytest.mark.slow
 def test_the_reference_pads_all_its_rows_to_the_longest(measured: Comparison) -> None:
     figures = figures_of(measured, best_peaks([measured])).contenders
 
