@@ -23,7 +23,7 @@ from fleet.settings import read_settings
 from producer.enqueue import enqueue
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
-from support.orders import STAND_IN
+from support.injected_faults import STAND_IN
 from support.outputs import data_digests, manifest_lines
 from support.redis_servers import RedisServer, redis_server
 from support.waiting import wait_until

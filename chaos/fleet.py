@@ -24,7 +24,7 @@ from chaos.victims import Finalizer, RedisVictim, Worker
 from fleet.ledger import Ledger
 from fleet.model import SEQUENCE_CLASSIFIER
 from hubserver import HubServer
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import BIN
 from support.proxy import Network
 from support.redis_servers import RedisServer, redis_server
@@ -58,7 +58,7 @@ class ChaosFleet:
         self._model = model
         self._hub = hub
         self._server = server
-        self.faults = Faults(folder / "faults", notes_events=True)
+        self.faults = InjectedFaults(folder / "faults", notes_events=True)
         self._scorer = STAND_IN if plan.stand_in else SEQUENCE_CLASSIFIER
         if plan.stand_in:
             self.faults.use_stand_in(rows_a_batch=plan.rows_a_batch, seconds_a_batch=plan.seconds_a_batch)
@@ -128,7 +128,7 @@ class ChaosFleet:
 
     def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
         """The enqueue command of a run, not started yet."""
-        orders = Faults(self.folder / "faults", window_rows=self.plan.window_rows)
+        orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
             enqueue_command(variant, self._model, self._scorer, output_uri, verify=verify),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},

@@ -9,7 +9,7 @@ import pytest
 from fleet.errors import UsageError
 from producer.demo.shards import write_shards
 from support.fleet import Fleet, new_fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.redis_servers import version_found
 
 os.environ.setdefault(
@@ -73,8 +73,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def faults(tmp_path: Path) -> Faults:
+def faults(tmp_path: Path) -> InjectedFaults:
     """Orders for processes that get its environment: workers score with the stand-in, which loads at once."""
-    faults = Faults(tmp_path / "faults")
+    faults = InjectedFaults(tmp_path / "faults")
     faults.use_stand_in()
     return faults

@@ -17,7 +17,7 @@ import pytest
 
 from hubserver import HubServer
 from support.fleet import Fleet
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.pages import script_of
 from support.processes import BIN
 
@@ -83,7 +83,7 @@ def _copy(shards: Path, folder: Path, *, count: int) -> None:
 
 
 def test_the_commands_of_the_readme_run(
-    shell: Shell, fleet: Fleet, faults: Faults, hub: HubServer, shards: Path
+    shell: Shell, fleet: Fleet, faults: InjectedFaults, hub: HubServer, shards: Path
 ) -> None:
     """The run on one machine loads the classifier. The fleet scores with the stand-in, which loads at once."""
     _copy(shards, shell.folder / "shards", count=2)
@@ -113,7 +113,7 @@ def test_the_commands_of_the_tutorial_run(
     shell: Shell, fleet: Fleet, hub: HubServer, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """By the stand-in scorer, whose batches take long enough to kill a worker between two of them."""
-    stand_in = Faults(tmp_path / "slow-scorer")
+    stand_in = InjectedFaults(tmp_path / "slow-scorer")
     stand_in.use_stand_in(seconds_a_batch=0.2)
     _copy(shards, shell.folder / "demo-output/shards", count=8)
     shutil.copytree(tiny_model, shell.folder / "demo-output/classifier")

@@ -17,8 +17,8 @@ from fleet.workers import list_workers
 from producer.local.processes import Child
 from support.disturbed_runs import child_of
 from support.fleet import Fleet
+from support.injected_faults import InjectedFaults
 from support.models import overflowing_classifier
-from support.orders import Faults
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
@@ -26,7 +26,7 @@ from worker.service.ipc import EXIT_NO_MODEL
 
 
 @pytest.fixture
-def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
+def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
     """A fleet whose workers load no model. A shard of 12 rows takes them about a second."""
     faults.use_stand_in(seconds_a_batch=0.3)
     fleet.environment |= {**faults.environment, "SHARDSIFT_DTYPE": "float32"}

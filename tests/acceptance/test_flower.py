@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.fleet import Fleet
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until
@@ -21,7 +21,7 @@ PORT = unused_port()
 
 
 @pytest.fixture
-def flower(fleet: Fleet, faults: Faults) -> Iterator[Fleet]:
+def flower(fleet: Fleet, faults: InjectedFaults) -> Iterator[Fleet]:
     """A fleet with Flower. A shard of 12 rows takes its workers about two seconds."""
     faults.use_stand_in(seconds_a_batch=0.5)
     fleet.environment |= faults.environment

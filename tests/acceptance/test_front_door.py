@@ -15,7 +15,7 @@ import pytest
 
 from hubserver import HubServer
 from support.fleet import Fleet
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import BIN, call_command, run_command
 
 
@@ -307,7 +307,7 @@ class TestFilesOfTheUser:
         assert not (folder / "imported").exists()
 
     def test_a_local_run_does_not_import_them(
-        self, folder: Path, faults: Faults, shards: Path, tiny_model: Path
+        self, folder: Path, faults: InjectedFaults, shards: Path, tiny_model: Path
     ) -> None:
         done = self.in_folder(
             folder,

@@ -10,7 +10,7 @@ import pytest
 
 from hubserver import HubServer
 from support.fleet import Fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.processes import run_command
 from support.waiting import wait_until
 
@@ -51,7 +51,7 @@ def hub(request: pytest.FixtureRequest, shards: Path, tiny_model: Path, tmp_path
 
 
 @pytest.fixture
-def quick_fleet(fleet: Fleet, faults: Faults) -> Fleet:
+def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
     """A fleet whose workers may use the Hub, and load no model."""
     fleet.environment.pop("HF_HUB_OFFLINE")
     fleet.environment |= faults.environment
@@ -73,7 +73,7 @@ def _copied(shards: Path, folder: Path) -> Path:
 
 
 def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
-    hub: HubServer, fleet: Fleet, faults: Faults, tmp_path: Path
+    hub: HubServer, fleet: Fleet, faults: InjectedFaults, tmp_path: Path
 ) -> None:
     fleet.environment.pop("HF_HUB_OFFLINE")
     if not hub.xet:

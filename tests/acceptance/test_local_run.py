@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
@@ -40,7 +40,7 @@ def new_machine(state: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def quick_machine(machine: dict[str, str], faults: Faults) -> dict[str, str]:
+def quick_machine(machine: dict[str, str], faults: InjectedFaults) -> dict[str, str]:
     """The same machine, whose workers load no model."""
     return machine | faults.environment
 
@@ -49,7 +49,7 @@ def quick_machine(machine: dict[str, str], faults: Faults) -> dict[str, str]:
 def undisturbed(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The files of an undisturbed run with the stand-in scorer: path → sha256."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    faults = Faults(folder / "faults")
+    faults = InjectedFaults(folder / "faults")
     faults.use_stand_in()
     done = run_job(new_machine(folder / "state") | faults.environment, shards, tiny_model, folder / "out")
     assert done.returncode == 0, done.stderr
@@ -144,7 +144,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     stop: signal.Signals,
     quick_machine: dict[str, str],
     undisturbed: dict[str, str],
-    faults: Faults,
+    faults: InjectedFaults,
     shards: Path,
     tiny_model: Path,
     tmp_path: Path,

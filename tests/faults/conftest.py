@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from producer.demo.shards import write_shards
-from support.disturbed_runs import FaultRuns
+from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 
 SHARDS, ROWS = 6, 24
 
@@ -25,12 +25,12 @@ def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.T
     from support.fleet import new_fleet
 
     folder = tmp_path_factory.mktemp("undisturbed")
-    faults = Faults(folder / "faults")
+    faults = InjectedFaults(folder / "faults")
     faults.use_stand_in(seconds_a_batch=0)
     with new_fleet(folder) as fleet:
-        return FaultRuns(fleet, faults, small_shards, tiny_model, folder / "out").undisturbed()
+        return DisturbedRuns(fleet, faults, small_shards, tiny_model, folder / "out").undisturbed()
 
 
 @pytest.fixture
-def runs(fleet: Fleet, faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path) -> FaultRuns:
-    return FaultRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
+def runs(fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path) -> DisturbedRuns:
+    return DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")

@@ -11,9 +11,9 @@ import pytest
 from chaos.campaign import CampaignPlan, campaign
 from chaos.kinds import KILLS, Kind
 from chaos.report import figures_of
-from support.disturbed_runs import FaultRuns, child_of
+from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.redis_servers import redis_server
 from support.waiting import wait_until
 
@@ -45,7 +45,7 @@ def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills_of_
 
 @pytest.mark.faults
 def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(rows_a_batch=1, seconds_a_batch=0.15)
     run_id = runs.enqueue()
@@ -64,7 +64,7 @@ def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
 
 @pytest.mark.faults
 def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of_its_child(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.service.parent:Parent.__init__", "before", "fail next ping")
     runs.lease_seconds = 300
@@ -80,7 +80,7 @@ def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of
 
 
 def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("fleet.ledger.ledger:Ledger.claim", "after", "lose answer", times=3)
     runs.lease_seconds = 30
@@ -96,13 +96,13 @@ def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
 
 @pytest.mark.faults
 def test_a_child_that_starts_while_redis_is_away_waits_for_it(
-    faults: Faults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
+    faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(load_seconds=3, seconds_a_batch=0.1)
     with redis_server(tmp_path / "redis") as server:
         fleet = Fleet(folder=tmp_path, redis_url=server.url, environment={"REDIS_URL": server.url})
         fleet.environment |= {"SHARDSIFT_SWEEP_SECONDS": "0.5", "SHARDSIFT_PARITY_ROWS": "0"}
-        runs = FaultRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
+        runs = DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
         run_id = runs.enqueue()
         with runs.finalizer(), runs.worker() as worker:
             runs.wait_for_rows(run_id)

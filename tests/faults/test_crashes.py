@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.disturbed_runs import FaultRuns, child_of
-from support.orders import Faults
+from support.disturbed_runs import DisturbedRuns, child_of
+from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 from worker.service.ipc import EXIT_NO_MODEL
 
@@ -53,7 +53,7 @@ def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
     ],
 )
 def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_others_are_done(
-    action: str, said: str, runs: FaultRuns, small_shards: Path, tmp_path: Path
+    action: str, said: str, runs: DisturbedRuns, small_shards: Path, tmp_path: Path
 ) -> None:
     runs.shards = poisoned(small_shards, tmp_path / "in", action)
     runs.lease_seconds = 30  # so that it is not the lease that frees it
@@ -80,7 +80,7 @@ def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_ot
 
 @pytest.mark.faults
 def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("fleet.storage.folder:FolderOutput.stage", "before", "kill", times=3)
     ledger = runs.fleet.ledger
@@ -99,7 +99,7 @@ def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.faults)])
 def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_five_seconds(
-    number: signal.Signals, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    number: signal.Signals, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(rows_a_batch=4, seconds_a_batch=0.1)
     runs.lease_seconds = 30  # so that it is not the lease that frees it
@@ -121,7 +121,7 @@ def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_
     assert max(int(str(line["attempt"])) for line in runs.manifest()) == 2
 
 
-def process_start_seconds(runs: FaultRuns) -> float:
+def process_start_seconds(runs: DisturbedRuns) -> float:
     """The seconds that a worker's process needs to load, on this machine."""
     began = time.monotonic()
     with runs.worker("another") as worker:
@@ -132,7 +132,7 @@ def process_start_seconds(runs: FaultRuns) -> float:
 
 @pytest.mark.faults
 def test_a_new_process_starts_however_long_its_model_takes_to_load(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     """By default, Celery kills a process that is not up after four seconds, again and again."""
     faults.use_stand_in(load_seconds=6)
@@ -148,7 +148,7 @@ def test_a_new_process_starts_however_long_its_model_takes_to_load(
 
 @pytest.mark.faults
 def test_a_worker_whose_model_does_not_load_exits_with_the_reason_and_takes_no_shard(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.service.child:_load", "before", "device fault")
     run_id = runs.enqueue()
@@ -166,7 +166,7 @@ def test_a_worker_whose_model_does_not_load_exits_with_the_reason_and_takes_no_s
 
 @pytest.mark.faults
 def test_after_a_fault_of_the_device_another_process_continues(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "device fault")
     run_id = runs.enqueue()
@@ -183,7 +183,7 @@ def test_after_a_fault_of_the_device_another_process_continues(
 
 @pytest.mark.faults
 def test_a_lack_of_memory_is_retried_later_and_ends_no_process(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "memory error")
     run_id = runs.enqueue()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from support.disturbed_runs import FaultRuns
+from support.disturbed_runs import DisturbedRuns
 from support.fleet import new_fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 PUBLISH = "fleet.storage.folder:FolderOutput.publish"
@@ -27,7 +27,7 @@ RECORD = "fleet.ledger.ledger:Ledger.record_publication"
 class DoneRun:
     """A function that makes a run whose shards are all done and which no finalizer has seen yet."""
 
-    runs: FaultRuns
+    runs: DisturbedRuns
     run_id: str
     files: Path
     keys: dict[bytes, bytes]
@@ -44,10 +44,10 @@ class DoneRun:
 @pytest.fixture(scope="module")
 def done_run(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoneRun]:
     folder = tmp_path_factory.mktemp("done")
-    faults = Faults(folder / "faults")
+    faults = InjectedFaults(folder / "faults")
     faults.use_stand_in(seconds_a_batch=0)
     with new_fleet(folder) as fleet:
-        runs = FaultRuns(fleet, faults, small_shards, tiny_model, folder / "out")
+        runs = DisturbedRuns(fleet, faults, small_shards, tiny_model, folder / "out")
         run_id = runs.enqueue()
         with runs.worker():
             wait_until(lambda: fleet.ledger.counts(run_id).done == 6, description="all shards are done")
@@ -64,11 +64,11 @@ def run_id(done_run: DoneRun) -> str:
 
 
 @pytest.fixture
-def runs(done_run: DoneRun, faults: Faults) -> FaultRuns:
+def runs(done_run: DoneRun, faults: InjectedFaults) -> DisturbedRuns:
     return replace(done_run.runs, faults=faults)
 
 
-def check_published_once(runs: FaultRuns, run_id: str, undisturbed: dict[str, str]) -> None:
+def check_published_once(runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]) -> None:
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
     assert [path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()] == []
 
@@ -82,7 +82,7 @@ def check_published_once(runs: FaultRuns, run_id: str, undisturbed: dict[str, st
     ],
 )
 def test_a_finalizer_may_die_between_any_two_effects_of_publishing(
-    place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     faults.at(place, moment, "kill", program="producer")
 
@@ -97,7 +97,7 @@ def test_a_finalizer_may_die_between_any_two_effects_of_publishing(
 
 @pytest.mark.faults
 def test_finalizers_that_die_one_after_another_still_publish(
-    runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     """Each finalizer dies after it has moved one more file, or before it has written a document."""
     for place in (MOVE, WRITE):
@@ -114,7 +114,9 @@ def test_finalizers_that_die_one_after_another_still_publish(
 
 
 @pytest.mark.faults
-def test_two_finalizers_at_once_publish_a_run_once(runs: FaultRuns, run_id: str, undisturbed: dict[str, str]) -> None:
+def test_two_finalizers_at_once_publish_a_run_once(
+    runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]
+) -> None:
     with runs.finalizer() as first, runs.finalizer() as second:
         runs.wait_until_published(run_id)
         assert [first.poll(), second.poll()] == [None, None]
@@ -126,7 +128,7 @@ def test_two_finalizers_at_once_publish_a_run_once(runs: FaultRuns, run_id: str,
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(PUBLISH, "before"), (MOVE, "after"), (WRITE, "after")])
 def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
-    place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     faults.at(place, moment, "freeze", program="producer")
     log = runs.fleet.log("finalizer")
@@ -149,7 +151,7 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(MOVE, "after"), (WRITE, "before"), (REMOVE_STAGED, "before")])
 def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redis_is_lost_too(
-    place: str, moment: str, runs: FaultRuns, faults: Faults, run_id: str, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     faults.at(place, moment, "kill", program="producer")
     with runs.finalizer() as killed:
@@ -166,7 +168,7 @@ def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redi
 
 @pytest.mark.faults
 def test_only_the_shard_whose_staged_file_was_lost_is_done_again(
-    runs: FaultRuns, run_id: str, undisturbed: dict[str, str]
+    runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     lost = next(path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file())
     lost.unlink()

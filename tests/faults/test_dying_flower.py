@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from support.disturbed_runs import FaultRuns
+from support.disturbed_runs import DisturbedRuns
 from support.ports import unused_port
 from support.processes import started
 from support.waiting import wait_until
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 ALL_ROWS = 6 * 24
 
 
-def test_work_continues_while_flower_floods_hangs_and_dies(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+def test_work_continues_while_flower_floods_hangs_and_dies(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
     runs.faults.use_stand_in(seconds_a_batch=0.3)
     environment = {**runs.fleet.environment, "SHARDSIFT_FLOWER_AUTH": "me:a-password"}
     run_id = runs.enqueue()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from support.disturbed_runs import FaultRuns
-from support.orders import Faults
+from support.disturbed_runs import DisturbedRuns
+from support.injected_faults import InjectedFaults
 
 CLAIM = "fleet.ledger.ledger:Ledger.claim"
 SAVE = "fleet.ledger.ledger:Ledger.save_scores"
@@ -37,7 +37,7 @@ CASES = [
 
 @pytest.mark.parametrize(("place", "moment", "action"), CASES)
 def test_a_worker_may_die_between_any_two_effects(
-    place: str, moment: str, action: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    place: str, moment: str, action: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.at(place, moment, action, times=2)
     run_id = runs.enqueue()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from producer.local.processes import Child
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.leftovers import processes_with
-from support.orders import STAND_IN, Faults
 from support.processes import started
 from support.waiting import wait_until
 
@@ -27,7 +27,7 @@ def temporary() -> Iterator[Path]:
 
 
 @contextmanager
-def a_run(shards: Path, model: Path, faults: Faults, folder: Path, temporary: Path) -> Iterator[Child]:
+def a_run(shards: Path, model: Path, faults: InjectedFaults, folder: Path, temporary: Path) -> Iterator[Child]:
     arguments = ("run", "--input", shards, "--model", model, "--output", folder / "out", "--dtype", "float32")
     arguments += ("--scorer", STAND_IN)
     environment = {
@@ -40,7 +40,7 @@ def a_run(shards: Path, model: Path, faults: Faults, folder: Path, temporary: Pa
         yield run
 
 
-def check_nothing_stays(faults: Faults, temporary: Path) -> None:
+def check_nothing_stays(faults: InjectedFaults, temporary: Path) -> None:
     wait_until(lambda: not processes_with(faults), description="no process is left", seconds=SECONDS)
     wait_until(
         lambda: not list(temporary.glob("shardsift-redis-*")), description="the socket's folder is gone", seconds=5
@@ -49,7 +49,7 @@ def check_nothing_stays(faults: Faults, temporary: Path) -> None:
 
 @pytest.mark.faults
 def test_a_killed_run_leaves_no_process_and_no_socket_behind(
-    small_shards: Path, tiny_model: Path, faults: Faults, tmp_path: Path, temporary: Path
+    small_shards: Path, tiny_model: Path, faults: InjectedFaults, tmp_path: Path, temporary: Path
 ) -> None:
     faults.use_stand_in(seconds_a_batch=1)
 
@@ -62,7 +62,7 @@ def test_a_killed_run_leaves_no_process_and_no_socket_behind(
 
 @pytest.mark.faults
 def test_a_run_killed_at_any_moment_leaves_no_process_and_no_socket_behind(
-    small_shards: Path, tiny_model: Path, faults: Faults, tmp_path: Path, temporary: Path
+    small_shards: Path, tiny_model: Path, faults: InjectedFaults, tmp_path: Path, temporary: Path
 ) -> None:
     faults.use_stand_in(seconds_a_batch=1)
     began = time.monotonic()

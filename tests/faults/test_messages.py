@@ -16,7 +16,7 @@ from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from producer.demo.shards import write_shards
 from producer.local.processes import Child
-from support.disturbed_runs import FaultRuns, child_of
+from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until
 
 ALL_ROWS = 6 * 24
@@ -24,14 +24,14 @@ LOG_LIMIT_BYTES = 1_000_000
 
 
 @pytest.fixture
-def app(runs: FaultRuns) -> Iterator[Celery]:
+def app(runs: DisturbedRuns) -> Iterator[Celery]:
     """A foreign client that can write to the fleet's Redis."""
     app = make_app("foreign", Settings(redis_url=runs.fleet.redis_url))
     yield app
     app.close()
 
 
-def taken_out(runs: FaultRuns, run_id: str) -> list[tuple[str, str]]:
+def taken_out(runs: DisturbedRuns, run_id: str) -> list[tuple[str, str]]:
     """Remove and return the messages of a run's queue, with the names of their lists."""
     client, lists = runs.fleet.ledger.redis, queue_lists(runs.fleet.ledger.spec(run_id).queue)
     messages = [(name, str(message)) for name in lists for message in client.lrange(name, 0, -1)]
@@ -39,7 +39,7 @@ def taken_out(runs: FaultRuns, run_id: str) -> list[tuple[str, str]]:
     return messages
 
 
-def put_in(runs: FaultRuns, messages: list[tuple[str, str]]) -> None:
+def put_in(runs: DisturbedRuns, messages: list[tuple[str, str]]) -> None:
     pipeline = runs.fleet.ledger.redis.pipeline()
     for name, message in messages:
         pipeline.lpush(name, message)
@@ -47,7 +47,7 @@ def put_in(runs: FaultRuns, messages: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.faults
-def test_messages_that_come_three_times_score_no_row_twice(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+def test_messages_that_come_three_times_score_no_row_twice(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
     run_id = runs.enqueue()
     put_in(runs, 3 * taken_out(runs, run_id))
 
@@ -63,7 +63,7 @@ def test_messages_that_come_three_times_score_no_row_twice(runs: FaultRuns, undi
 
 @pytest.mark.faults
 def test_a_message_that_celery_delivers_again_while_its_shard_runs_starts_nothing(
-    runs: FaultRuns, tmp_path: Path
+    runs: DisturbedRuns, tmp_path: Path
 ) -> None:
     runs.shards = tmp_path / "one"
     write_shards(runs.shards, shards=1, rows=120, seed=4)
@@ -84,7 +84,7 @@ def test_a_message_that_celery_delivers_again_while_its_shard_runs_starts_nothin
 
 
 @pytest.mark.faults
-def test_lost_messages_are_sent_again(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+def test_lost_messages_are_sent_again(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
     run_id = runs.enqueue()
     lost = taken_out(runs, run_id)
 
@@ -98,7 +98,7 @@ def test_lost_messages_are_sent_again(runs: FaultRuns, undisturbed: dict[str, st
 
 @pytest.mark.faults
 def test_a_message_that_a_frozen_worker_took_before_it_died_is_sent_again(
-    runs: FaultRuns, undisturbed: dict[str, str]
+    runs: DisturbedRuns, undisturbed: dict[str, str]
 ) -> None:
     """Redis hands a message to a worker that waits in BRPOP. If the worker never reads it, plain Celery has lost it."""
     run_id = runs.enqueue()
@@ -121,7 +121,7 @@ def test_a_message_that_a_frozen_worker_took_before_it_died_is_sent_again(
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
-def frozen_in_brpop(runs: FaultRuns, worker: Child) -> bool:
+def frozen_in_brpop(runs: DisturbedRuns, worker: Child) -> bool:
     """Wait until the worker blocks in BRPOP. It does so for a second at a time, and takes no message in between."""
     os.kill(worker.pid, signal.SIGSTOP)
     waiting = [client for client in runs.fleet.ledger.redis.client_list() if "b" in client["flags"]]
@@ -131,7 +131,7 @@ def frozen_in_brpop(runs: FaultRuns, worker: Child) -> bool:
     return False
 
 
-def forged(app: Celery, runs: FaultRuns, run_id: str) -> dict[str, dict[str, Any]]:
+def forged(app: Celery, runs: DisturbedRuns, run_id: str) -> dict[str, dict[str, Any]]:
     """Arguments of `send_task` for messages that the fleet itself never sends."""
     right = {"version": 1, "run_id": run_id, "shard": "000_00000"}
     return {
@@ -151,7 +151,7 @@ def forged(app: Celery, runs: FaultRuns, run_id: str) -> dict[str, dict[str, Any
 
 @pytest.mark.faults
 def test_forged_messages_are_refused_and_counted_and_the_worker_finishes_its_run(
-    runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
+    runs: DisturbedRuns, app: Celery, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     ours, queue = taken_out(runs, run_id), runs.fleet.ledger.spec(run_id).queue
@@ -179,7 +179,7 @@ def test_forged_messages_are_refused_and_counted_and_the_worker_finishes_its_run
     assert f"Refused or repaired so far, in all runs: messages that are not ours ({len(messages)})." in status.stdout
 
 
-def send_forged(runs: FaultRuns, app: Celery, name: str, arguments: dict[str, Any], queue: str) -> None:
+def send_forged(runs: DisturbedRuns, app: Celery, name: str, arguments: dict[str, Any], queue: str) -> None:
     if name != "no task":
         app.send_task(**({"name": SCORE_SHARD, "queue": queue} | arguments))
         return
@@ -191,7 +191,7 @@ def send_forged(runs: FaultRuns, app: Celery, name: str, arguments: dict[str, An
 
 @pytest.mark.faults
 def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues(
-    runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
+    runs: DisturbedRuns, app: Celery, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     queue = runs.fleet.ledger.spec(run_id).queue
@@ -212,7 +212,7 @@ def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues
 
 @pytest.mark.faults
 def test_forged_messages_to_the_finalizer_are_refused_and_counted_and_it_publishes(
-    runs: FaultRuns, app: Celery, undisturbed: dict[str, str]
+    runs: DisturbedRuns, app: Celery, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     for fields in (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.disturbed_runs import FaultRuns
+from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.proxy import Proxy, proxied
 from support.redis_servers import RedisServer, moved, redis_server
 from support.waiting import wait_until
@@ -35,7 +35,7 @@ def way(server: RedisServer) -> Iterator[tuple[Proxy, str]]:
 
 
 @pytest.fixture
-def faults(faults: Faults) -> Faults:
+def faults(faults: InjectedFaults) -> InjectedFaults:
     faults.use_stand_in(seconds_a_batch=0.15)
     return faults
 
@@ -49,7 +49,7 @@ def cut_six_times(proxy: Proxy) -> None:
 
 @pytest.mark.faults
 def test_workers_whose_connections_are_cut_every_second_score_each_row_once(
-    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+    runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way
     run_id = runs.enqueue()
@@ -66,7 +66,7 @@ def test_workers_whose_connections_are_cut_every_second_score_each_row_once(
 
 @pytest.mark.faults
 def test_a_finalizer_whose_connections_are_cut_every_second_publishes(
-    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+    runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way
     run_id = runs.enqueue()
@@ -83,7 +83,7 @@ def test_a_finalizer_whose_connections_are_cut_every_second_publishes(
 @pytest.mark.faults
 @pytest.mark.parametrize("requests", [0, 6, 12])
 def test_a_producer_that_is_cut_off_says_so_in_one_line_and_finishes_when_it_is_run_again(
-    requests: int, runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+    requests: int, runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way
     options = ["--input", runs.shards, "--model", runs.model, "--output", runs.output, "--dtype", "float32"]
@@ -106,7 +106,7 @@ def test_a_producer_that_is_cut_off_says_so_in_one_line_and_finishes_when_it_is_
 
 @pytest.mark.faults
 def test_three_hundred_milliseconds_to_redis_cost_no_lease(
-    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+    runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way
     proxy.delay(0.15)
@@ -122,7 +122,7 @@ def test_three_hundred_milliseconds_to_redis_cost_no_lease(
 
 @pytest.mark.slow
 def test_a_worker_whose_connections_went_silent_continues_and_takes_other_shards_soon(
-    runs: FaultRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+    runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
 ) -> None:
     proxy, url = way
     run_id = runs.enqueue()

@@ -13,8 +13,8 @@ import pytest
 
 from fleet.storage.output import MANIFEST_PATH, Mark
 from producer.demo.shards import write_shards
-from support.disturbed_runs import FaultRuns
-from support.orders import STAND_IN, Faults
+from support.disturbed_runs import DisturbedRuns
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN, run_command, started
 from support.waiting import wait_until
@@ -27,12 +27,12 @@ TAKE = "fleet.ledger.ledger:Ledger.take_due"
 SEND = "fleet.dispatch:_send"
 
 
-def options(runs: FaultRuns) -> list[str | Path]:
+def options(runs: DisturbedRuns) -> list[str | Path]:
     what = ["--input", runs.shards, "--model", runs.model, "--scorer", STAND_IN, "--dtype", "float32"]
     return [*what, "--output", runs.output, "--json"]
 
 
-def enqueue(runs: FaultRuns, **environment: str) -> CompletedProcess[str]:
+def enqueue(runs: DisturbedRuns, **environment: str) -> CompletedProcess[str]:
     return run_command("producer", "enqueue", *options(runs), environment=runs.fleet.environment | environment)
 
 
@@ -55,7 +55,7 @@ def run_id_of(done: CompletedProcess[str]) -> str:
     ],
 )
 def test_a_producer_may_die_between_any_two_effects_of_enqueue(
-    place: str, moment: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     sane = faults.environment
     faults.at(place, moment, "kill", program="producer")
@@ -72,7 +72,7 @@ def test_a_producer_may_die_between_any_two_effects_of_enqueue(
 
 @pytest.mark.faults
 def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
-    faults: Faults, runs: FaultRuns, tmp_path: Path
+    faults: InjectedFaults, runs: DisturbedRuns, tmp_path: Path
 ) -> None:
     """The ledger takes 200 shards per call: of 203 shards, a producer that dies between two calls leaves 3 out."""
     runs.shards = tmp_path / "many"
@@ -102,7 +102,7 @@ def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_dies_or_is_slow(
-    fault: str, faults: Faults, runs: FaultRuns, undisturbed: dict[str, str]
+    fault: str, faults: InjectedFaults, runs: DisturbedRuns, undisturbed: dict[str, str]
 ) -> None:
     sane = faults.environment
     run_id = run_id_of(enqueue(runs))
@@ -128,14 +128,14 @@ def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_die
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
-def sweeps(runs: FaultRuns, run_id: str) -> int:
+def sweeps(runs: DisturbedRuns, run_id: str) -> int:
     """The time of the last publication."""
     return int(runs.fleet.ledger.redis.hget(f"shardsift:run:{run_id}", "looked_ms") or 0)
 
 
 @pytest.mark.faults
 def test_the_same_command_twice_at_once_adds_each_shard_once(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
     environment = os.environ | runs.fleet.environment
@@ -159,7 +159,7 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(
 @pytest.mark.faults
 @pytest.mark.parametrize("taken_up_by", ["enqueue", "retry"])
 def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
-    taken_up_by: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    taken_up_by: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.6)
     run_id = run_id_of(enqueue(runs))
@@ -182,7 +182,7 @@ def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
 
 
 @pytest.mark.faults
-def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: FaultRuns, undisturbed: dict[str, str]) -> None:
+def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
     run_id = run_id_of(enqueue(runs))
     with runs.served():
         runs.wait_until_published(run_id)
@@ -196,7 +196,7 @@ def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: FaultRuns, u
     assert data_digests(runs.output) == undisturbed
 
 
-def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: FaultRuns) -> None:
+def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:
     """Another run's manifest appears in the output after this run has reserved it."""
     log = runs.fleet.log("producer")
     command = started("producer", "enqueue", *options(runs), "--wait", environment=runs.fleet.environment, log=log)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from support.disturbed_runs import WINDOW_ROWS, FaultRuns
+from support.disturbed_runs import WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.outputs import data_digests
 from support.redis_servers import RedisServer, moved, redis_server
 from support.waiting import wait_until
@@ -28,17 +28,17 @@ def fleet(fleet: Fleet, server: RedisServer) -> Fleet:
 
 
 @pytest.fixture
-def faults(faults: Faults) -> Faults:
+def faults(faults: InjectedFaults) -> InjectedFaults:
     """Scoring is slow, so that a fault always hits a shard in progress."""
     faults.use_stand_in(seconds_a_batch=0.15)
     return faults
 
 
-def kept_receipts(runs: FaultRuns, run_id: str) -> int:
+def kept_receipts(runs: DisturbedRuns, run_id: str) -> int:
     return len(list((runs.output / ".shardsift" / run_id / "receipts").rglob("*.json")))
 
 
-def wait_until_idle(runs: FaultRuns) -> None:
+def wait_until_idle(runs: DisturbedRuns) -> None:
     """Whether every task that a worker took has ended."""
 
     def ended() -> bool:
@@ -51,7 +51,7 @@ def wait_until_idle(runs: FaultRuns) -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("seconds_down", [0.0, 3.0], ids=["at-once", "longer-than-a-lease"])
 def test_shards_continue_while_redis_is_killed_and_restarted_and_nothing_is_scored_twice(
-    seconds_down: float, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    seconds_down: float, runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
 
@@ -70,7 +70,7 @@ def test_shards_continue_while_redis_is_killed_and_restarted_and_nothing_is_scor
 
 @pytest.mark.faults
 def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon_as_it_answers(
-    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     runs.lease_seconds = 300
     run_id = runs.enqueue()
@@ -93,7 +93,7 @@ def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon
 
 @pytest.mark.parametrize("loss", ["flushed", pytest.param("no-persistence", marks=pytest.mark.faults)])
 def test_after_a_total_loss_of_redis_the_same_enqueue_scores_no_shard_again_that_has_a_receipt(
-    loss: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    loss: str, runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
 
@@ -121,7 +121,7 @@ def test_after_a_total_loss_of_redis_the_same_enqueue_scores_no_shard_again_that
 
 @pytest.mark.faults
 def test_a_shard_at_work_when_redis_lost_everything_is_taken_back_by_its_worker(
-    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
 
@@ -137,7 +137,7 @@ def test_a_shard_at_work_when_redis_lost_everything_is_taken_back_by_its_worker(
 
 @pytest.mark.faults
 def test_a_published_run_is_not_published_again_after_a_total_loss(
-    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     runs.faults.use_stand_in(seconds_a_batch=0)
     run_id = runs.enqueue()
@@ -158,7 +158,7 @@ def test_a_published_run_is_not_published_again_after_a_total_loss(
 @pytest.mark.faults
 @pytest.mark.parametrize("trouble", ["full", "replica", "password"])
 def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
-    trouble: str, runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    trouble: str, runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     operator = server.client
@@ -194,7 +194,7 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
 
 @pytest.mark.faults
 def test_no_worker_loses_its_shard_if_redis_is_frozen_for_longer_than_a_lease(
-    runs: FaultRuns, server: RedisServer, undisturbed: dict[str, str]
+    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:
     runs.faults.use_stand_in(seconds_a_batch=1.2)
     run_id = runs.enqueue()
@@ -213,7 +213,7 @@ def test_no_worker_loses_its_shard_if_redis_is_frozen_for_longer_than_a_lease(
 
 @pytest.mark.faults
 def test_scores_without_room_in_redis_are_stored_with_the_output_and_save_a_killed_workers_work(
-    runs: FaultRuns, undisturbed: dict[str, str]
+    runs: DisturbedRuns, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     checkpoints = runs.output / ".shardsift" / run_id / "checkpoints"

@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from producer.demo.shards import write_shards
-from support.disturbed_runs import FaultRuns
+from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.ports import unused_port
 from support.processes import run_command, started
 from support.proxy import proxied
@@ -116,7 +116,7 @@ def look_at_files(seen: Seen, folder: Path) -> None:
 
 @pytest.mark.faults
 def test_no_secret_is_in_anything_that_others_may_read(
-    runs: FaultRuns, faults: Faults, by_file: dict[str, str], address: str, tmp_path: Path
+    runs: DisturbedRuns, faults: InjectedFaults, by_file: dict[str, str], address: str, tmp_path: Path
 ) -> None:
     seen = Seen()
     runs.shards = tmp_path / "shards"
@@ -159,7 +159,7 @@ def test_no_secret_is_in_anything_that_others_may_read(
     ],
 )
 def test_no_secret_is_in_the_output_of_a_process_that_cannot_reach_redis(
-    url: str, says: str, runs: FaultRuns, address: str
+    url: str, says: str, runs: DisturbedRuns, address: str
 ) -> None:
     environment = {**runs.fleet.environment, "REDIS_URL": url.format(address=address)}
     seen = Seen()
@@ -177,7 +177,7 @@ def test_no_secret_is_in_the_output_of_a_process_that_cannot_reach_redis(
 
 @pytest.mark.faults
 def test_no_secret_is_in_the_log_of_a_worker_whose_redis_goes_away_or_changes_its_password(
-    runs: FaultRuns, server: RedisServer, by_file: dict[str, str]
+    runs: DisturbedRuns, server: RedisServer, by_file: dict[str, str]
 ) -> None:
     seen = Seen()
     runs.faults.use_stand_in(seconds_a_batch=0.1)
@@ -199,9 +199,9 @@ def test_no_secret_is_in_the_log_of_a_worker_whose_redis_goes_away_or_changes_it
     seen.check()
 
 
-def log(runs: FaultRuns, name: str) -> str:
+def log(runs: DisturbedRuns, name: str) -> str:
     return runs.fleet.log(name).read_text()
 
 
-def meets_trouble(runs: FaultRuns, name: str) -> bool:
+def meets_trouble(runs: DisturbedRuns, name: str) -> bool:
     return "invalid username-password" in log(runs, name) or "NOAUTH" in log(runs, name)

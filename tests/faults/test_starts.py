@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from fleet.workers import WorkerState, list_workers
-from support.disturbed_runs import FaultRuns, child_of
+from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
+from support.injected_faults import InjectedFaults
 from support.leftovers import processes_with
-from support.orders import Faults
 from support.processes import BIN
 from support.waiting import wait_until
 
@@ -37,21 +37,21 @@ EVERY_DAY = (CONNECTED, CHILD_LOADS)
 MOMENTS = 20
 
 
-def the_worker(runs: FaultRuns) -> WorkerState | None:
+def the_worker(runs: DisturbedRuns) -> WorkerState | None:
     """The announcement of the only worker."""
     return next(iter(list_workers(runs.fleet.ledger.redis)), None)
 
 
-def activity(runs: FaultRuns) -> str | None:
+def activity(runs: DisturbedRuns) -> str | None:
     worker = the_worker(runs)
     return worker.activity if worker else None
 
 
-def wait_until_gone(faults: Faults) -> None:
+def wait_until_gone(faults: InjectedFaults) -> None:
     wait_until(lambda: not processes_with(faults), description="parent and child are gone", seconds=SECONDS)
 
 
-def held_messages(runs: FaultRuns) -> int:
+def held_messages(runs: DisturbedRuns) -> int:
     return int(runs.fleet.ledger.redis.hlen("unacked"))
 
 
@@ -60,7 +60,7 @@ def held_messages(runs: FaultRuns) -> int:
     [pytest.param(step, marks=() if step in EVERY_DAY else pytest.mark.faults, id="-".join(step)) for step in STEPS],
 )
 def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
-    step: tuple[str, str], runs: FaultRuns, faults: Faults
+    step: tuple[str, str], runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
     faults.use_stand_in(load_seconds=3 if step[0].startswith("worker.service.child") else 60)
     faults.at(*step, "terminate worker")
@@ -75,7 +75,7 @@ def test_a_worker_stopped_at_any_step_of_its_start_exits_in_time_with_its_child(
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_worker_ended_at_any_moment_of_its_start_leaves_no_process(
-    number: signal.Signals, runs: FaultRuns, faults: Faults
+    number: signal.Signals, runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
     faults.use_stand_in(load_seconds=60)
     with runs.worker("measured") as worker:
@@ -91,7 +91,7 @@ def test_a_worker_ended_at_any_moment_of_its_start_leaves_no_process(
             wait_until_gone(faults)
 
 
-def test_a_starting_child_ends_with_its_killed_parent(runs: FaultRuns, faults: Faults) -> None:
+def test_a_starting_child_ends_with_its_killed_parent(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=60)
     faults.at(*CHILD_SPAWNED, "kill")
 
@@ -101,7 +101,9 @@ def test_a_starting_child_ends_with_its_killed_parent(runs: FaultRuns, faults: F
         wait_until_gone(faults)
 
 
-def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(
+    runs: DisturbedRuns, faults: InjectedFaults
+) -> None:
     faults.use_stand_in(load_seconds=2)
     run_id = runs.enqueue()
     log = runs.fleet.log("w1")
@@ -118,7 +120,7 @@ def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(runs: Fa
     assert lines.index("is loaded") < lines.index("is ready") < lines.index("received")
 
 
-def hold_nothing_until_loaded(runs: FaultRuns, *, times: int) -> None:
+def hold_nothing_until_loaded(runs: DisturbedRuns, *, times: int) -> None:
     """Watch until the log reports this many loaded models. A claim before that was made too early."""
     log = runs.fleet.log("w1")
 
@@ -131,7 +133,7 @@ def hold_nothing_until_loaded(runs: FaultRuns, *, times: int) -> None:
     wait_until(is_loaded, description="the model is loaded")
 
 
-def test_a_worker_announces_what_it_is_doing(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_announces_what_it_is_doing(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=1)
     runs.enqueue()
 
@@ -155,7 +157,7 @@ def test_a_worker_announces_what_it_is_doing(runs: FaultRuns, faults: Faults) ->
 
 
 @pytest.mark.faults
-def test_a_worker_that_started_on_a_gpu_exits_when_the_gpu_is_gone(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_that_started_on_a_gpu_exits_when_the_gpu_is_gone(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(seconds_a_batch=0.2)
     faults.set_device("cuda")
     run_id = runs.enqueue()
@@ -202,7 +204,7 @@ def test_a_worker_whose_model_folder_was_changed_exits_before_it_scores_with_oth
 def test_a_worker_whose_model_folder_is_changed_before_it_is_loaded_exits(
     fleet: Fleet, tiny_model: Path, tmp_path: Path
 ) -> None:
-    model, faults = Path(shutil.copytree(tiny_model, tmp_path / "model")), Faults(tmp_path / "faults")
+    model, faults = Path(shutil.copytree(tiny_model, tmp_path / "model")), InjectedFaults(tmp_path / "faults")
     faults.at(*CHILD_LOADS, "freeze")
     log = fleet.log("w1")
 
@@ -231,7 +233,7 @@ def negate_weights(model: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.at("worker.service.child:_load", "before", "kill", times=20)
 
     with runs.worker() as worker:
@@ -242,7 +244,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: FaultRuns, 
     assert faults.fired() in (5, 6)
 
 
-def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, faults: Faults) -> None:
+def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.at("fleet.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
@@ -254,7 +256,7 @@ def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: FaultRuns, f
     )
 
 
-def test_a_worker_imports_nothing_from_the_current_folder(runs: FaultRuns, tmp_path: Path) -> None:
+def test_a_worker_imports_nothing_from_the_current_folder(runs: DisturbedRuns, tmp_path: Path) -> None:
     run_id = runs.enqueue()
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -4,13 +4,13 @@ import pytest
 
 from producer.status import run_status
 from producer.status_report import what_next
-from support.disturbed_runs import FaultRuns, child_of
-from support.orders import Faults
+from support.disturbed_runs import DisturbedRuns, child_of
+from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 
 @pytest.mark.faults
-def test_a_run_is_queued_loading_running_loading_again_and_stalled(runs: FaultRuns, faults: Faults) -> None:
+def test_a_run_is_queued_loading_running_loading_again_and_stalled(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=8, seconds_a_batch=0.4)
     run_id = runs.enqueue()
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from producer.local.processes import Child
-from support.disturbed_runs import FaultRuns, child_of
-from support.orders import Faults
+from support.disturbed_runs import DisturbedRuns, child_of
+from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 ROWS_A_BATCH = 4
@@ -97,7 +97,7 @@ def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
     "end", [terminate_group, *(pytest.param(end, marks=pytest.mark.faults) for end in (terminate, interrupt_group))]
 )
 def test_a_worker_told_to_stop_loses_at_most_a_batch(
-    end: Callable[[Child], None], runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    end: Callable[[Child], None], runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
     run_id = runs.enqueue()
@@ -119,7 +119,7 @@ def test_a_worker_told_to_stop_loses_at_most_a_batch(
 
 @pytest.mark.faults
 def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_keeps_running(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     """If the worker exited, its supervisor would restart it, and it would take a shard each time."""
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)
@@ -146,7 +146,7 @@ def test_after_a_spot_notice_a_worker_gives_its_shard_back_takes_no_other_and_ke
 
 
 @pytest.mark.faults
-def test_a_spot_notice_ends_the_loading_of_a_model(runs: FaultRuns, faults: Faults) -> None:
+def test_a_spot_notice_ends_the_loading_of_a_model(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=60)
     run_id = runs.enqueue()
 
@@ -165,7 +165,7 @@ def test_a_spot_notice_ends_the_loading_of_a_model(runs: FaultRuns, faults: Faul
     "place", ["worker.shard.window_scoring:WindowScoring.scores", "fleet.storage.folder:FolderOutput.stage"]
 )
 def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_given_back(
-    place: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    place: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     tickets = faults.at(place, "before", "hang")
     run_id = runs.enqueue()
@@ -185,7 +185,7 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
 
 @pytest.mark.faults
 def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
     run_id = runs.enqueue()
@@ -201,7 +201,7 @@ def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
 
 
 @pytest.mark.faults
-def test_a_worker_told_to_stop_while_its_model_loads_exits_at_once(runs: FaultRuns, faults: Faults) -> None:
+def test_a_worker_told_to_stop_while_its_model_loads_exits_at_once(runs: DisturbedRuns, faults: InjectedFaults) -> None:
     faults.use_stand_in(load_seconds=60)
     run_id = runs.enqueue()
 
@@ -216,7 +216,7 @@ def test_a_worker_told_to_stop_while_its_model_loads_exits_at_once(runs: FaultRu
 
 @pytest.mark.faults
 def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goes(
-    runs: FaultRuns, faults: Faults
+    runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
     tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang")
     answers: dict[str, tuple[int, str]] = {}
@@ -237,7 +237,7 @@ def test_a_notice_that_leaves_little_time_ends_the_worker_before_the_machine_goe
     reason="this machine does not allow PID namespaces",
 )
 def test_a_container_that_is_stopped_gives_its_shard_back(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str], tmp_path: Path
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     """Like `docker stop` with a container without an init: SIGTERM to process 1, which is the worker."""
     faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.2)

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from support.disturbed_runs import FaultRuns, child_of
+from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 
 @pytest.mark.faults
 def test_an_unexpected_error_and_a_killed_process_are_logged_once_and_celery_adds_no_noise(
-    runs: FaultRuns, faults: Faults
+    runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:
     faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "runtime error")
     ledger = runs.fleet.ledger

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from producer.local.processes import Child
-from support.disturbed_runs import FaultRuns, child_of
-from support.orders import Faults
+from support.disturbed_runs import DisturbedRuns, child_of
+from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 ALL_ROWS, SHARD_ROWS = 6 * 24, 24
@@ -30,19 +30,19 @@ def freeze(worker: Child) -> None:
     os.kill(child.pid, signal.SIGSTOP)
 
 
-def wait_until_frozen(faults: Faults) -> None:
+def wait_until_frozen(faults: InjectedFaults) -> None:
     wait_until(lambda: faults.fired(), description="the worker is frozen")
 
 
-def staged_attempts(runs: FaultRuns, run_id: str) -> list[Path]:
+def staged_attempts(runs: DisturbedRuns, run_id: str) -> list[Path]:
     return [path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()]
 
 
-def receipts_of(runs: FaultRuns, run_id: str, shard: str) -> list[Path]:
+def receipts_of(runs: DisturbedRuns, run_id: str, shard: str) -> list[Path]:
     return list((runs.output / ".shardsift" / run_id / "receipts" / shard).glob("*.json"))
 
 
-def frozen_shard(runs: FaultRuns, run_id: str) -> str:
+def frozen_shard(runs: DisturbedRuns, run_id: str) -> str:
     ledger = runs.fleet.ledger
     (name,) = ledger.redis.zrange(f"shardsift:run:{run_id}:running", 0, -1)
     return str(name)
@@ -51,7 +51,7 @@ def frozen_shard(runs: FaultRuns, run_id: str) -> str:
 @pytest.mark.faults
 @pytest.mark.parametrize(("place", "moment"), [(STAGE, "after"), (RECEIPT, "after"), (COMPLETE, "before")])
 def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_and_continues(
-    place: str, moment: str, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     run_id = runs.enqueue()
     sane = faults.environment
@@ -84,7 +84,7 @@ def test_a_worker_that_comes_back_after_another_did_its_shard_drops_its_output_a
 
 @pytest.mark.faults
 def test_a_frozen_worker_continues_with_a_shard_that_no_other_worker_took(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.2)
     run_id = runs.enqueue()
@@ -103,7 +103,7 @@ def test_a_frozen_worker_continues_with_a_shard_that_no_other_worker_took(
 
 @pytest.mark.faults
 def test_a_worker_that_was_frozen_three_times_during_a_shard_still_finishes_it(
-    runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     """A machine that is paused now and then, without other workers: its expired leases are not crashes."""
     faults.use_stand_in(seconds_a_batch=0.5)
@@ -123,7 +123,7 @@ def test_a_worker_that_was_frozen_three_times_during_a_shard_still_finishes_it(
 @pytest.mark.faults
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(
-    minutes: int, runs: FaultRuns, faults: Faults, undisturbed: dict[str, str]
+    minutes: int, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.15)
     sane = faults.environment
@@ -144,7 +144,7 @@ def test_a_worker_whose_clock_is_wrong_by_ten_minutes_disturbs_no_other(
 
 @pytest.mark.faults
 def test_files_that_a_killed_worker_was_writing_are_removed_by_the_next_one(
-    runs: FaultRuns, faults: Faults, tmp_path: Path
+    runs: DisturbedRuns, faults: InjectedFaults, tmp_path: Path
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.3)
     scratch = tmp_path / "scratch"

@@ -18,7 +18,7 @@ _STAND_IN: dict[str, Any] = {}
 
 
 def install(orders: str) -> None:
-    """Carry out the orders of `support.orders.Faults`, as JSON."""
+    """Carry out the orders of `support.injected_faults.InjectedFaults`, as JSON."""
     wanted, born = json.loads(orders), time.monotonic()
     if wanted["clock_offset_seconds"]:
         _set_clock(wanted["clock_offset_seconds"])

@@ -1,6 +1,6 @@
 """Inject faults as ordered. Python runs this file at the start of every process with this folder in its PYTHONPATH.
 
-`support.orders.Faults` writes the orders. The product does not know of them.
+`support.injected_faults.InjectedFaults` writes the orders. The product does not know of them.
 """
 
 import os

@@ -10,7 +10,7 @@ from fleet.sequence_classifier import resolve_classifier
 
 
 def load_stand_in(_model: Model, settings: Any) -> Any:
-    """Load it with the options of this process; see `support.orders.Faults.use_stand_in`."""
+    """Load it with the options of this process; see `support.injected_faults.InjectedFaults.use_stand_in`."""
     from injected import stand_in_orders
     from stand_in import StandInScorer
 

@@ -14,7 +14,7 @@ from producer.local.processes import Child, running
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
 from support.fleet import Fleet
-from support.orders import STAND_IN, Faults
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
 from support.waiting import wait_until
@@ -23,11 +23,11 @@ WINDOW_ROWS = 8
 
 
 @dataclass
-class FaultRuns:
+class DisturbedRuns:
     """One run over `shards` into `output` on `fleet`, whose workers have `faults`."""
 
     fleet: Fleet
-    faults: Faults
+    faults: InjectedFaults
     shards: Path
     model: Path
     output: Path

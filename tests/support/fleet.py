@@ -10,7 +10,7 @@ from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.local.processes import Child
 from producer.local.redis_server import embedded_redis
-from support.orders import PYTHONPATH
+from support.injected_faults import PYTHONPATH
 from support.processes import call_command, run_command, started
 
 

@@ -2,10 +2,10 @@
 
 import psutil
 
-from support.orders import Faults
+from support.injected_faults import InjectedFaults
 
 
-def processes_with(faults: Faults) -> list[psutil.Process]:
+def processes_with(faults: InjectedFaults) -> list[psutil.Process]:
     """All living processes with these orders, even if they have lost their parent. A zombie is dead: init reaps it."""
     return [process for process in psutil.process_iter() if _has(process, str(faults.folder))]
 

@@ -1,4 +1,4 @@
-"""Orders for `tests/inject`: the faults of all processes that get this environment."""
+"""The faults that `tests/inject` puts into all processes with this environment, and the scorer that they load."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ STAND_IN = "stand-in"  # what `--scorer` calls it
 
 
 @dataclass
-class Faults:
+class InjectedFaults:
     """`folder` holds the tickets and the log of work. Faults are added before the processes start."""
 
     folder: Path
