@@ -59,7 +59,7 @@ def _uploaded_files(receipts: Iterable[Receipt]) -> list[CommitOperationAdd]:
 def _uploaded(file: OutputFile) -> CommitOperationAdd:
     """The operation for a blob that a worker uploaded, rebuilt from its receipt.
 
-    The client sets the same fields on upload; tests/integration/test_hub_output.py checks this.
+    The client sets the same fields on upload; tests/integration/hub_output checks this.
     """
     addition = CommitOperationAdd(file.path, b"")
     addition.upload_info = UploadInfo(size=file.size_bytes, sample=b"", sha256=bytes.fromhex(file.sha256))
