@@ -37,7 +37,8 @@ test-slow: install            ## what is too long for every day: the demo, the t
 release-check: check test test-slow test-faults  ## all tests, before a release: about an hour
 
 test-lowest: .venv-lowest/installed  ## unit and integration tests with the lowest versions that pyproject.toml allows
-	.venv-lowest/bin/python -m pytest -p no:cacheprovider -m "not slow and not faults" tests/unit tests/integration
+	.venv-lowest/bin/python -m pytest -p no:cacheprovider --numprocesses 2 -W ignore::DeprecationWarning \
+	  -m "not slow and not faults" tests/unit tests/integration
 
 coverage: install             ## which branches of the product the everyday tests take; processes that they start count too
 	$(BIN)/coverage run -m pytest -m "not slow and not faults"
