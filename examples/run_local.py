@@ -10,6 +10,8 @@ import sys
 
 import shardsift
 
+if len(sys.argv) < 3:
+    sys.exit(f"Usage: python {sys.argv[0]} SHARDS OUTPUT [MODEL]")
 source, output = sys.argv[1:3]
 model = sys.argv[3] if len(sys.argv) > 3 else "HuggingFaceFW/fineweb-edu-classifier"
 

@@ -32,6 +32,8 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return _from_folder(folder.resolve(), revision)
+    if name.startswith((".", "/", "~")):  # never a repository
+        raise UsageError(f"There is no model folder {folder}.")
     return _from_hub(name, revision)
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
+from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
-from fleet.model import Model
+from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.redact import redacted
 from fleet.scorers import resolve_model
 from fleet.scoring import Scoring
@@ -38,7 +39,7 @@ def plan_run(options: RunOptions) -> Plan:
     options = with_output(options)
     source = checked_input(options)
     check_hub_has_model(options)
-    model = resolve_model(options.scorer, options.model, options.model_revision)
+    model = _model(options)
     schema = schema_of(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
     spec = RunSpec(
@@ -56,6 +57,15 @@ def plan_run(options: RunOptions) -> Plan:
     )
     check_filter(spec, schema)
     return Plan(spec=spec, shards=source.shards, public=options.public)
+
+
+def _model(options: RunOptions) -> Model:
+    try:
+        return resolve_model(options.scorer, options.model, options.model_revision)
+    except UsageError as error:
+        if options.scorer == SEQUENCE_CLASSIFIER or options.model != DEFAULT_MODEL:
+            raise
+        raise UsageError(f"{error} Name a model of the scorer {options.scorer} with --model.") from error
 
 
 def checked_input(options: RunOptions) -> Input:

@@ -8,6 +8,7 @@ from huggingface_hub import HfApi, get_session
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
+from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.storage.hub import repo_id_of
@@ -54,6 +55,8 @@ def check_hub_has_model(options: RunOptions) -> None:
     try:
         _check_hub_answers()
     except UsageError as error:
+        if options.model == DEFAULT_MODEL:
+            raise UsageError(f"The default --model, {DEFAULT_MODEL}, comes from the Hub. {error}") from error
         raise UsageError(
             f"There is no folder {options.model!r} here, so the model must come from the Hub. {error}"
         ) from error

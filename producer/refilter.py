@@ -60,8 +60,8 @@ def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...
     spec = published.spec
     if not spec.publish_paths and any(not uri.startswith("hf://") for uri in spec.input_uris):
         raise UsageError(
-            f"The run at {published.uri} does not publish where its input is, only its name: "
-            f"{', '.join(disclosed_inputs(spec))}. Say where it is: --input PATH. Or name the run, if `producer runs` lists it."
+            f"The dataset at {published.uri} does not contain the path of its input, which was named "
+            f"{', '.join(disclosed_inputs(spec))}. Add --input PATH, or name the run instead, if `producer runs` lists it."
         )
     return spec.input_uris
 

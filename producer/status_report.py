@@ -123,6 +123,8 @@ def _on_state(status: RunStatus) -> Iterator[str]:
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
+        case "queued" if not status.workers and status.is_of_this_machine:
+            yield "No worker has served this run yet. The same `producer run` command starts it."
         case "stalled" | "queued" if not status.workers:
             yield f"No worker serves this run. Start one: {status.worker_command}"
         case "queued":

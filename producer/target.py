@@ -29,7 +29,7 @@ def no_folder_told(target: str) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{error} There is no folder {target!r} here either.") from error
+        raise UsageError(f"There is no folder {target!r} here, and no such run: {error}") from error
 
 
 def _as_argument(place: str) -> str:

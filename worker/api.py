@@ -123,7 +123,7 @@ def score(
     model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
     function_to_apply: turns logits into scores, as in a transformers pipeline. The default keeps the raw logits.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
-    load_options: any keyword argument of `load_scorer`.
+    dtype, device and the others: as for `load_scorer`.
 
     A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token.
     `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, and UsageError for a model that

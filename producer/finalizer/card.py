@@ -93,14 +93,15 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
     made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
     ways = ", ".join(sorted({f"{way.dtype} on {device} ({way.backend})" for way, device in made}))
     lines = [
-        f"| Model | {_model(scoring.model, spec)} at revision `{scoring.model.revision}` |",
+        f"| Model | {_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)} |",
         f"| Scored column | {_cell(scoring.text_column)} |",
     ]
     if scoring.scores_from:
         lines.append(f"| Scores from | {_stored(scoring.scores_from, spec)}, whose card says how they were computed |")
     else:
         lines.append(f"| Scored in | {ways} |")
-        lines.append(f"| Against float32 | {_parity([way.parity for way, _ in made])} |")
+        if _is_classifier(scoring.model):
+            lines.append(f"| Against float32 | {_parity([way.parity for way, _ in made])} |")
     return "\n".join(lines)
 
 
@@ -127,7 +128,8 @@ def _plain_input(spec: RunSpec) -> str:
 
 def _summary(spec: RunSpec) -> str:
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
-    return f"""Every row of the source was scored with a text classifier; {here},
+    means = "a text classifier" if all(_is_classifier(scoring.model) for scoring in spec.scorings) else "a scorer"
+    return f"""Every row of the source was scored with {means}; {here},
 in the source's order and with all its columns. Their licence and language are the source's."""
 
 
@@ -149,8 +151,16 @@ def _changed_files(receipts: list[Receipt]) -> str:
 
 def _model(model: Model, spec: RunSpec) -> str:
     name = disclosed_model(model, spec)
-    is_on_hub = model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder
+    is_on_hub = _is_classifier(model) and not model.is_folder
     return f"[{name}](https://huggingface.co/{name})" if is_on_hub else _cell(name)
+
+
+def _of_kind(model: Model) -> str:
+    return "" if _is_classifier(model) else f" of the scorer `{model.scorer}`"
+
+
+def _is_classifier(model: Model) -> bool:
+    return model.scorer == SEQUENCE_CLASSIFIER
 
 
 def _hub_dataset(spec: RunSpec) -> str | None:
@@ -231,7 +241,8 @@ def _columns(spec: RunSpec) -> str:
 
 
 def _added_columns(scoring: Scoring) -> list[str]:
-    made = {"none": "raw logit", "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
+    raw = "raw logit" if _is_classifier(scoring.model) else "score"
+    made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column
     lines = [f"- `{column}`: the model's {kind}, float32. The filter compares this value, not a rounded one."]
     if scoring.outputs > 1:

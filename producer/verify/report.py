@@ -73,7 +73,7 @@ class Verification:
         if len(self.faults) > _LINES:
             yield f"and {len(self.faults) - _LINES:,} more"
         if not self.is_sound:
-            yield "Repair what is missing or changed with the command that started the run and --verify."
+            yield "To repair it, run the command that started the run again, with --verify added."
         yield "sound" if self.is_sound else f"damaged: {counted(len(self.faults), 'fault')}"
 
     def _lines_of_manifest(self) -> Iterator[str]:

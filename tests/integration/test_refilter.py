@@ -184,7 +184,7 @@ class TestWhatItRefuses:
         options = RefilterOptions(
             choice=Choice(min_score=1.0, where=None, keep_all=False), output_uri=str(earlier.folder / "x")
         )
-        with pytest.raises(UsageError, match=r"only its name: shards\. Say where it is: --input PATH"):
+        with pytest.raises(UsageError, match=r"which was named shards\. Add --input PATH"):
             plan_refilter(str(earlier.output), options)
 
     def test_an_input_that_is_not_the_one_that_was_scored(self, earlier: Earlier, source: Path, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from fleet.scoring import Scoring
 from fleet.shard import Shard
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.tokenizing.texts import plain_texts
-from worker.shard.blank import blank_rows, with_blank_errors, without
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.progress import Progress
 from worker.shard.reader import Window
 from worker.shard.text_digest import text_digest
+from worker.shard.unscored import unscorable_rows, with_reasons, without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class PreparedWindow:
 class _PreparedTexts:
     digest: str
     earlier: Scores | None  # of an earlier attempt, perhaps of some rows only
-    blank: list[int]
+    unscorable: dict[int, str]  # row → reason
     encoded: Any  # None if an earlier attempt scored all rows
 
 
@@ -70,10 +70,10 @@ class WindowScoring:
         earlier: Scores | None,
         place: Place,
     ) -> _PreparedTexts:
-        blank = [] if scoring.score_blank else blank_rows(column)
+        unscorable = unscorable_rows(column, score_blank=scoring.score_blank)
         is_known = earlier is not None and earlier.has_all_rows
-        encoded = None if is_known else scorer.encode(without(column, blank), place)
-        return _PreparedTexts(digest=digest, earlier=earlier, blank=blank, encoded=encoded)
+        encoded = None if is_known else scorer.encode(without(column, unscorable), place)
+        return _PreparedTexts(digest=digest, earlier=earlier, unscorable=unscorable, encoded=encoded)
 
     def scores(self, prepared: PreparedWindow, progress: Progress) -> tuple[Scores, ...]:
         """The scores by each scoring, which are also stored. If the work must stop here, they are partial."""
@@ -84,17 +84,13 @@ class WindowScoring:
         all_scores: list[Scores] = []
         for scoring, scorer, texts in zip(self._scorings, self._scorers, prepared.texts, strict=True):
             is_to_end = any(not scores.has_all_rows for scores in all_scores)
-            all_scores.append(self._scores(texts, scorer, progress, _nothing(rows, scoring), is_to_end=is_to_end))
+            if texts.encoded is None or is_to_end:
+                all_scores.append(texts.earlier or _nothing(rows, scoring))
+                continue
+            scores = scorer.score_encoded(texts.encoded, progress.on_batch, texts.earlier)
+            all_scores.append(with_reasons(scores, texts.unscorable, scoring, rows=rows))
         self._checkpoint.store(prepared.window.first_row, all_scores, prepared.digests)
         return tuple(all_scores)
-
-    def _scores(
-        self, texts: _PreparedTexts, scorer: Scorer[Any], progress: Progress, nothing: Scores, *, is_to_end: bool
-    ) -> Scores:
-        if texts.encoded is None or is_to_end:
-            return texts.earlier or nothing
-        scores = scorer.score_encoded(texts.encoded, progress.on_batch, texts.earlier)
-        return with_blank_errors(scores, texts.blank)
 
 
 def _nothing(rows: int, scoring: Scoring) -> Scores:

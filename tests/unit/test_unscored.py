@@ -1,0 +1,73 @@
+"""A row without a score has a reason and is never kept, whatever a scorer returns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fleet.errors import ShardError
+from fleet.model import Model
+from support.records import a_spec
+from worker.scoring import Scores
+from worker.shard.unscored import unscorable_rows, with_reasons, without
+
+TEXTS = pa.array(["a", None, " \u2003\n", "", "b"], pa.large_string())
+SCORING = replace(
+    a_spec().scorings[0], model=Model(name="m", revision="1", labels=("x", "y"), scorer="own"), score_blank=False
+)
+
+
+def test_rows_without_a_text_reach_no_scorer() -> None:
+    unscorable = unscorable_rows(TEXTS, score_blank=False)
+
+    assert unscorable == {1: "null text", 2: "blank text", 3: "blank text"}
+    assert without(TEXTS, unscorable).to_pylist() == ["a", None, None, None, "b"]
+
+
+def test_blank_texts_reach_it_if_wanted() -> None:
+    unscorable = unscorable_rows(TEXTS, score_blank=True)
+
+    assert unscorable == {1: "null text"}
+    assert without(TEXTS, unscorable).to_pylist() == TEXTS.to_pylist()
+
+
+def test_a_scorer_cannot_score_a_row_without_a_text() -> None:
+    scores = with_reasons(Scores(values=np.zeros((2, 2), np.float32)), {1: "null text"}, SCORING, rows=2)
+
+    assert scores.errors == {1: "null text"}
+    assert np.isnan(scores.values[1]).all()
+
+
+def test_a_score_that_is_not_finite_is_an_errored_row_but_what_was_not_reached_is_missing() -> None:
+    values = np.array([[1, 2], [np.nan, 1], [np.inf, 0], [np.nan, np.nan], [np.nan, np.nan]], np.float32)
+    returned = Scores(values=values, errors={3: "too long"}, missing=np.array([4]))
+
+    scores = with_reasons(returned, {}, SCORING, rows=5)
+
+    assert scores.errors == {1: "score is not finite", 2: "score is not finite", 3: "too long"}
+    assert np.isnan(scores.values[1:]).all()
+    assert scores.missing.tolist() == [4]
+
+
+def test_numbers_of_another_type_are_taken() -> None:
+    scores = with_reasons(Scores(values=np.array([[1, 2]])), {}, SCORING, rows=1)  # type: ignore[arg-type]
+
+    assert scores.values.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (np.zeros(3, np.float32), r"shape \(3,\) and type float32 for 3 rows"),
+        (np.zeros((2, 2), np.float32), r"shape \(2, 2\)"),
+        (
+            np.zeros((3, 1), np.float32),
+            r"must return numbers of shape \(3, 2\): one row per text, one column per label",
+        ),
+        (np.array([["a", "b"]] * 3), "type <U1"),
+    ],
+)
+def test_other_shapes_fail_the_shard_with_what_is_expected(values: object, says: str) -> None:
+    with pytest.raises(ShardError, match=says):
+        with_reasons(Scores(values=values), {}, SCORING, rows=3)  # type: ignore[arg-type]
