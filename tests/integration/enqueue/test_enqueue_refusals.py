@@ -70,7 +70,7 @@ class TestRefusals:
         refused(replace(options, **changes), says)
 
     def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
-        refused(replace(options, model=str(tmp_path / "absent")), "There is no model '.*absent': neither a folder here")
+        refused(replace(options, model=str(tmp_path / "absent")), r"There is no model folder .*absent\.")
 
     def test_a_folder_that_is_not_a_model_is_an_error(self, options: RunOptions, source: Path) -> None:
         refused(replace(options, model=str(source)), "has no config.json, so it is not a model")
