@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -386,7 +387,10 @@ def check_ledger(url: str, *, steps: int, seed: int) -> int:
 
     Returns the number of steps.
     """
-    with ClockedRedis.from_url(url, decode_responses=True) as client, redis.ConnectionPool.from_url(url) as raw_pool:
+    with (
+        ClockedRedis.from_url(url, decode_responses=True) as client,
+        closing(redis.ConnectionPool.from_url(url)) as raw_pool,
+    ):
         machine = type("Machine", (LedgerMachine,), {"client": client, "raw_pool": raw_pool, "steps": 0})
         while machine.steps < steps:
             examples = min(100, -(-(steps - machine.steps) // STEPS_PER_EXAMPLE))
