@@ -34,22 +34,18 @@ def poisoned(shards: Path, folder: Path, action: str, *, row: int = 20) -> Path:
     return folder
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("action", "said"),
     [
         ("segfault", "signal 11 (SIGSEGV)"),
-        *(
-            pytest.param(*case, marks=pytest.mark.faults)
-            for case in (
-                ("kill", "signal 9 (SIGKILL)"),
-                ("exit", "exitcode 3"),
-                ("sys.exit", "exitcode 3"),
-                ("device fault", "device-side assert triggered, by order"),
-                ("runtime error", "an unexpected fault, by order"),
-                ("hang", "exitcode 1"),
-                ("hang locked", "exitcode 1"),
-            )
-        ),
+        ("kill", "signal 9 (SIGKILL)"),
+        ("exit", "exitcode 3"),
+        ("sys.exit", "exitcode 3"),
+        ("device fault", "device-side assert triggered, by order"),
+        ("runtime error", "an unexpected fault, by order"),
+        ("hang", "exitcode 1"),
+        ("hang locked", "exitcode 1"),
     ],
 )
 def test_a_shard_that_kills_three_processes_is_failed_with_the_reason_and_the_others_are_done(

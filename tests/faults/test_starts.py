@@ -256,6 +256,7 @@ def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRun
     )
 
 
+@pytest.mark.faults
 def test_a_worker_imports_nothing_from_the_current_folder(runs: DisturbedRuns, tmp_path: Path) -> None:
     run_id = runs.enqueue()
     folder = tmp_path / "mine"

@@ -178,7 +178,7 @@ def test_a_second_run_replaces_the_first(
         (("--budgets", "512,many"), "worker: --budgets takes token counts"),
         (("--backend", "packed", "--dtype", "float32"), "worker: --backend packed needs a GPU"),
         (("--text-column", "content"), 'has no column "content"; it has: '),
-        (("--model", "/nowhere/at/all"), "worker: There is no model '/nowhere/at/all'"),
+        (("--model", "/nowhere/at/all"), "worker: There is no model folder /nowhere/at/all"),
         (("--output", "/nowhere/curve.png"), "worker: Cannot write the chart to /nowhere/curve.png"),
     ],
 )

@@ -14,6 +14,7 @@ from support.hub_client import CARD, MODEL_SCRIPT, READ_SCRIPT, REPO, run_client
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
+@pytest.mark.slow  # datasets and transformers, each in a process of its own
 class TestOtherLibraries:
     def test_pyarrow_and_datasets_read_published_files(self, hub: HubServer, home: Path, tmp_path: Path) -> None:
         for number in range(2):
