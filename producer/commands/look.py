@@ -6,7 +6,7 @@ import typer
 
 from fleet.command_line import print_json, print_table
 from producer.commands.arguments import AsJson, Verify
-from producer.commands.reports import open_ledger, report
+from producer.commands.reports import report
 
 commands = typer.Typer()
 
@@ -32,11 +32,13 @@ def status(
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
+    from fleet.settings import read_settings
     from fleet.workers import list_workers
+    from producer.opening import open_ledger
     from producer.status import run_status
     from producer.status_report import status_table
 
-    with open_ledger() as (settings, ledger):
+    with open_ledger(read_settings()) as (settings, ledger):
         is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
         statuses = [
             run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local) for run_id in ledger.run_ids()

@@ -1,6 +1,5 @@
-"""What the subcommands print, and the ledger that they read."""
+"""What the subcommands print."""
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,19 +8,9 @@ from fleet.command_line import print_json, say
 from fleet.counted import counted
 
 if TYPE_CHECKING:
-    from fleet.ledger import Ledger
-    from fleet.settings import Settings
     from producer.enqueue import Enqueued
     from producer.plan import Plan
     from producer.status import RunStatus
-
-
-def open_ledger() -> "AbstractContextManager[tuple[Settings, Ledger]]":
-    """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
-    from fleet.settings import read_settings
-    from producer.opening import open_ledger
-
-    return open_ledger(read_settings())
 
 
 def report(status: "RunStatus", *, as_json: bool) -> None:

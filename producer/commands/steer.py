@@ -7,7 +7,7 @@ import typer
 from fleet.command_line import say
 from fleet.counted import counted
 from producer.commands.arguments import AsJson, RunId, Verify
-from producer.commands.reports import open_ledger, report
+from producer.commands.reports import report
 
 commands = typer.Typer()
 
@@ -25,9 +25,11 @@ def retry(
     """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
     from producer.retry import retry_run
 
-    with open_ledger() as (settings, ledger):
+    with open_ledger(read_settings()) as (settings, ledger):
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
@@ -43,7 +45,10 @@ def retry(
 )
 def cancel(run_id: RunId) -> None:
     """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
-    with open_ledger() as (_, ledger):
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+
+    with open_ledger(read_settings()) as (_, ledger):
         ledger.spec(run_id)
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
@@ -54,10 +59,12 @@ def cancel(run_id: RunId) -> None:
 )
 def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
+    from fleet.settings import read_settings
     from producer.finalizer.publish import NotReady, finalize_run
+    from producer.opening import open_ledger
     from producer.status import ExitCode, looked_at, run_status
 
-    with open_ledger() as (_, ledger):
+    with open_ledger(read_settings()) as (_, ledger):
         ledger.spec(run_id)
         ledger.clear_publish_error(run_id)
         outcome = finalize_run(ledger, run_id, without_failed=True, hashes=verify)
