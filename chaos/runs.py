@@ -35,6 +35,8 @@ class Run:
     published_at: float | None = None
     manifest_digest: str = ""  # at its publication
     is_put_back: bool = False  # its output was damaged or its ledger rewound, so it may be published again
+    is_output_damaged: bool = False  # and not yet published again
+    needs_repair: bool = False  # a power loss may have taken back the enqueue that repairs its output
     problems: list[str] = field(default_factory=list)
     enqueues: int = 1
 
@@ -57,7 +59,17 @@ class Run:
     def enqueue_again(self) -> None:
         """Run the same command again, as an operator does after the ledger or the output lost something."""
         self.run_id = ""
+        self.needs_repair = False
         self._run_again()
+
+    def see_damaged_output(self) -> None:
+        self.is_put_back = self.is_output_damaged = True
+        self.enqueue_again()
+
+    def see_power_loss(self) -> None:
+        """The ledger may again have the publication of before the damage, so the operator repeats the repair."""
+        self.is_put_back = True
+        self.needs_repair = self.is_output_damaged
 
     def tick(self, now: float, may_damage: Callable[["Run", Kind], bool]) -> Iterator[Fault]:
         """Inject the run's own faults: the producer's before the run is enqueued, those of its files after that."""

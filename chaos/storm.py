@@ -174,7 +174,7 @@ class _Storm:
         self.outcome.faults += faults
         if any(fault.kind == Kind.POWER for fault in faults):
             for run in self.outcome.runs:
-                run.is_put_back = True
+                run.see_power_loss()
 
     def _see(self, event: Event) -> None:
         self._fleet.see(event)
@@ -249,7 +249,7 @@ class _Storm:
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:
             return False
-        if not self._fleet.ledger.is_enqueued(run.run_id):  # a power loss removed it
+        if run.needs_repair or not self._fleet.ledger.is_enqueued(run.run_id):  # a power loss removed it
             run.enqueue_again()
             return False
         if run.variant.poison:
@@ -272,10 +272,10 @@ class _Storm:
             run, self._fleet, self._hub, self._undisturbed[run.variant.name], self._log.events[run.first_event :]
         )
         self.outcome.problems += problems
+        run.is_output_damaged = False
         if run.files and not problems and (fault := run.files.damage_output(time.time())):
             self.outcome.faults.append(fault)
-            run.is_put_back = True
-            run.enqueue_again()
+            run.see_damaged_output()
             return
         run.published_at = time.time()
         self._active.remove(run)

@@ -8,6 +8,7 @@ scoring process imports.
     word-count = "word_count:KIND"
 """
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -28,13 +29,14 @@ class ScorerKind:
     `resolve(name, revision)` returns the model of that name at one revision, with a label for each output; `revision` is None
     if the user named none. It raises UsageError if there is no such model. `loader` is `package.module:function`; the function
     is called with the model and the worker's Settings, and returns a `worker.scoring.Scorer`. `requires` are modules that it
-    imports and that a light installation may lack. On one machine, `producer run` starts a worker on each GPU, or if the kind
-    does not use GPUs, one on each CPU core.
+    imports and that a light installation may lack; `install` is what pip installs them with. On one machine, `producer run`
+    starts a worker on each GPU, or if the kind does not use GPUs, one on each CPU core.
     """
 
     resolve: Callable[[str, str | None], Model]
     loader: str
     requires: tuple[str, ...] = ()
+    install: str = ""
     uses_gpu: bool = True
 
 
@@ -57,11 +59,12 @@ def scorer_kind(scorer: str) -> ScorerKind:
 
 def check_requirements(kinds: Iterable[ScorerKind]) -> None:
     """Raises UsageError if this machine lacks a module that a kind's loader imports."""
-    missing = [module for kind in kinds for module in kind.requires if find_spec(module) is None]
-    if missing:
-        raise UsageError(
-            f"This machine has no {' and no '.join(missing)}. Install it: pip install 'shardsift[worker]'."
-        )
+    for kind in kinds:
+        if missing := [module for module in kind.requires if find_spec(module) is None]:
+            raise UsageError(
+                f"This machine has no {' and no '.join(missing)}. "
+                f"Install it: pip install {shlex.quote(kind.install or ' '.join(missing))}."
+            )
 
 
 def resolve_model(scorer: str, name: str, revision: str | None) -> Model:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -104,18 +104,19 @@ def _from_hub(name: str, revision: str | None) -> Model:
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:
         with translated(f"Looking for {shown}"):
-            commit = _hub_commit(name, revision)
-            config = _hub_config(name, commit)
+            file = _hub_config(name, revision)
+            config = _read_config(file, name)
     except TransientError as error:
         raise UsageError(f"{error} There is no folder {name!r} here either.") from error
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
-    return Model(name=name, revision=commit, labels=_labels(config, name))
+    return Model(name=name, revision=file.parent.name, labels=_labels(config, name))
 
 
-def _hub_commit(name: str, revision: str | None) -> str:
+def _hub_config(name: str, revision: str | None) -> Path:
+    """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached."""
     try:
-        return str(HfApi().model_info(name, revision=revision).sha)
+        return Path(hf_hub_download(name, "config.json", revision=revision))
     except RevisionNotFoundError as error:
         raise UsageError(
             f"The model {name} has no revision {revision!r}. Give --revision a branch, tag or commit."
@@ -126,11 +127,6 @@ def _hub_commit(name: str, revision: str | None) -> str:
         raise UsageError(
             f"There is no model {name!r}: neither a folder here nor a repository that the Hub shows to this HF_TOKEN."
         ) from error
-
-
-def _hub_config(name: str, commit: str) -> dict[str, Any]:
-    try:
-        return _read_config(Path(hf_hub_download(name, "config.json", revision=commit)), name)
     except RemoteEntryNotFoundError as error:
         raise UsageError(f"The repository {name} has no config.json, so it is not a transformers model.") from error
 
@@ -159,5 +155,8 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 KIND = ScorerKind(
-    resolve=resolve_classifier, loader="worker.service.serving:load_served_model", requires=("torch", "transformers")
+    resolve=resolve_classifier,
+    loader="worker.service.serving:load_served_model",
+    requires=("torch", "transformers"),
+    install="shardsift[worker]",
 )

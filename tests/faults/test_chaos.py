@@ -44,6 +44,18 @@ def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills_of_
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_a_repair_that_a_power_loss_takes_back_is_repeated(tmp_path: Path) -> None:
+    plan = CampaignPlan(seed=SEED, seconds=100, kinds=(Kind.OUTPUT, Kind.POWER), poison_runs=0, shards=6)
+
+    (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
+
+    kinds = Counter(fault.kind for fault in outcome.faults)
+    assert figures_of(outcome).broken == []
+    assert min(kinds[Kind.OUTPUT], kinds[Kind.POWER]) >= 3, kinds
+
+
+@pytest.mark.faults
 def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:

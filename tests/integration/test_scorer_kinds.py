@@ -6,7 +6,7 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.model import Model
-from fleet.scorers import load_scorer, resolve_model
+from fleet.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
 
 PACKAGE = """
 from fleet.errors import UsageError
@@ -66,3 +66,20 @@ def test_an_unknown_kind_is_refused_with_those_that_are_installed() -> None:
 def test_a_kind_that_does_not_load_is_one_line(kind: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         resolve_model(kind, "m", None)
+
+
+@pytest.mark.parametrize(
+    ("install", "told"), [("", "pip install no_such_module"), ("words[gpu]", "pip install 'words[gpu]'")]
+)
+def test_a_kind_whose_modules_are_missing_says_what_to_install(install: str, told: str) -> None:
+    kind = ScorerKind(
+        resolve=lambda name, revision: Model(name=name, revision=revision or "1"),
+        loader="word_count:load",
+        requires=("json", "no_such_module"),
+        install=install,
+    )
+
+    with pytest.raises(UsageError) as refused:
+        check_requirements([kind])
+
+    assert str(refused.value) == f"This machine has no no_such_module. Install it: {told}."
