@@ -23,6 +23,7 @@ def scoring_fields(scoring: Scoring) -> list[pa.Field]:
     types = {
         scoring.score_column: pa.float32(),
         scoring.label_column: pa.string(),
+        **dict.fromkeys(scoring.label_score_columns, pa.float32()),
         scoring.int_score_column: pa.int64(),
     }
     return [pa.field(name, types[name]) for name in scoring.added_columns]

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from fleet.choices import Function
+
 SEQUENCE_CLASSIFIER = "sequence-classifier"
 _FOLDER = "sha256-"  # how the revision of a folder begins
 
@@ -12,13 +14,15 @@ _FOLDER = "sha256-"  # how the revision of a folder begins
 class Model:
     """A model at one revision: a Hub name, a folder, or what else its kind of scorer loads.
 
-    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `scorer`
-    is the name of an entry point of the group `shardsift.scorers`.
+    `revision` is the Hub's commit, or for a folder `sha256-` and a digest of its files. `labels` names each output. `function`
+    turns the outputs into scores, unless the user names another. `scorer` is the name of an entry point of the group
+    `shardsift.scorers`.
     """
 
     name: str
     revision: str
     labels: tuple[str, ...]
+    function: Function = "none"
     scorer: str = SEQUENCE_CLASSIFIER
 
     @property

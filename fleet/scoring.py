@@ -1,9 +1,14 @@
 """A scoring: one model applied to one text column, and the columns that it adds to each row."""
 
+import re
 from dataclasses import dataclass
+from itertools import chain, count
 
 from fleet.choices import Dtype, Function
 from fleet.model import Model
+
+_NOT_IN_NAMES = re.compile(r"\W+")
+_MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its best label and score only, and all logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,25 @@ class Scoring:
 
     @property
     def label_column(self) -> str:
-        return f"{self.score_column}_label"
+        """`label` for `score`, `tox_label` for `tox_score`, `quality_label` for `quality`."""
+        if self.score_column == "score":
+            return "label"
+        return f"{self.score_column.removesuffix('_score')}_label"
+
+    @property
+    def label_score_columns(self) -> tuple[str, ...]:
+        """The column of each label's score, if there are several: `score_POSITIVE`, `score_climate_change`."""
+        if not 1 < self.outputs <= _MOST_LABEL_COLUMNS:
+            return ()
+        taken = {self.label_column.lower(), self.logits_column.lower()}  # in lower case, because SQL ignores the case
+        columns = []
+        for label in self.model.labels:
+            name = f"{self.score_column}_{_NOT_IN_NAMES.sub('_', label).strip('_')}"
+            numbered = chain([name], (f"{name}_{number}" for number in count(2)))
+            column = next(column for column in numbered if column.lower() not in taken)
+            taken.add(column.lower())
+            columns.append(column)
+        return tuple(columns)
 
     @property
     def logits_column(self) -> str:
@@ -55,4 +78,4 @@ class Scoring:
         """The columns that a kept row gains, in order."""
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
-        return (self.score_column, *label, *rounded)
+        return (self.score_column, *label, *self.label_score_columns, *rounded)

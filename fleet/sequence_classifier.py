@@ -19,6 +19,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from fleet.choices import Function
 from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.model import Model, folder_revision, is_folder_revision, short_revision
 from fleet.scorers import ScorerKind
@@ -97,7 +98,7 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
     found = revision_of_folder(folder)
     if revision and revision != found:
         raise _changed(folder, revision, found)
-    return Model(name=str(folder), revision=found, labels=_labels(config, str(folder)))
+    return _model(str(folder), found, config)
 
 
 def _from_hub(name: str, revision: str | None) -> Model:
@@ -110,7 +111,7 @@ def _from_hub(name: str, revision: str | None) -> Model:
         raise UsageError(f"{error} There is no folder {name!r} here either.") from error
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
-    return Model(name=name, revision=file.parent.name, labels=_labels(config, name))
+    return _model(name, file.parent.name, config)
 
 
 def _hub_config(name: str, revision: str | None) -> Path:
@@ -129,6 +130,11 @@ def _hub_config(name: str, revision: str | None) -> Path:
         ) from error
     except RemoteEntryNotFoundError as error:
         raise UsageError(f"The repository {name} has no config.json, so it is not a transformers model.") from error
+
+
+def _model(name: str, revision: str, config: dict[str, Any]) -> Model:
+    labels = _labels(config, name)
+    return Model(name=name, revision=revision, labels=labels, function=_function(config, outputs=len(labels)))
 
 
 def _read_config(file: Path, name: str) -> dict[str, Any]:
@@ -152,6 +158,14 @@ def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     if "id2label" in config:
         return tuple(label for _, label in sorted((int(i), label) for i, label in config["id2label"].items()))
     return tuple(f"LABEL_{i}" for i in range(config.get("num_labels", _DEFAULT_LABELS)))
+
+
+def _function(config: dict[str, Any], *, outputs: int) -> Function:
+    """What `pipeline("text-classification")` applies to the logits, except that a single output stays a raw score."""
+    problem = config.get("problem_type")
+    if problem == "multi_label_classification":
+        return "sigmoid"
+    return "softmax" if outputs > 1 and problem != "regression" else "none"
 
 
 KIND = ScorerKind(

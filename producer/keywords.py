@@ -37,7 +37,7 @@ class RunKeywords(TypedDict, total=False):
     scorer: str
     revision: str | None
     dtype: Dtype
-    function_to_apply: Function
+    function_to_apply: Function | None
     min_score: float | None
     where: str | None
     score_blank: bool

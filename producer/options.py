@@ -71,12 +71,13 @@ class RunOptions:
         ),
     ] = "auto"
     function_to_apply: Annotated[
-        Function,
+        Function | None,
         typer.Option(
-            help="Function applied to the logits.",
+            help="Function applied to the logits. Default: for several labels softmax, or sigmoid if the model says that a text "
+            "can have more than one; none for a single output.",
             rich_help_panel=_MODEL,
         ),
-    ] = "none"
+    ] = None
     min_score: Annotated[
         float | None,
         typer.Option(help="Keep rows with at least this score. Default: 3.", rich_help_panel=_KEEP),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from fleet.choices import Function
 from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import ShardsiftError, UsageError
@@ -42,13 +43,14 @@ def plan_run(options: RunOptions) -> Plan:
     model = _model(options)
     schema = schema_of(source.shards[0])
     _check_text_column(schema, options.text_column, source.shards[0])
+    scoring = _scoring(options, model)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
         crawl=source.crawl,
         columns=describe_columns(schema),
-        scorings=(_scoring(options, model),),
-        where=_condition(options),
+        scorings=(scoring,),
+        where=_condition(options, scoring),
         output_uri=absolute_uri(options.output_uri),
         row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
@@ -79,14 +81,15 @@ def checked_input(options: RunOptions) -> Input:
 
 
 def _scoring(options: RunOptions, model: Model) -> Scoring:
-    _check_function(options.function_to_apply, outputs=len(model.labels))
+    function = options.function_to_apply or model.function
+    _check_function(function, outputs=len(model.labels))
     return Scoring(
         model=model,
         dtype=options.dtype,
         text_column=options.text_column,
         score_column=options.score_column,
-        function_to_apply=options.function_to_apply,
-        int_score=_wants_int_score(options, outputs=len(model.labels)),
+        function_to_apply=function,
+        int_score=_wants_int_score(options, function, outputs=len(model.labels)),
         score_blank=options.score_blank,
     )
 
@@ -167,14 +170,14 @@ def _check_function(function: str, *, outputs: int) -> None:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
 
-def _wants_int_score(options: RunOptions, *, outputs: int) -> bool:
-    is_raw = options.function_to_apply == "none"
+def _wants_int_score(options: RunOptions, function: Function, *, outputs: int) -> bool:
+    is_raw = function == "none"
     if options.int_score is None:
         return is_raw and outputs == 1 and Path(options.model).name.lower() == _EDU_CLASSIFIER
-    if options.int_score and not is_raw:
-        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
     if options.int_score and outputs != 1:
         raise UsageError(f"--int-score rounds a single score, but the model has {outputs} outputs. Leave it out.")
+    if options.int_score and not is_raw:
+        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
     return options.int_score
 
 
@@ -187,11 +190,13 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     return names
 
 
-def _condition(options: RunOptions) -> str | None:
+def _condition(options: RunOptions, scoring: Scoring) -> str | None:
     choice = Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
-    if choice.is_default and options.function_to_apply != "none":
-        raise UsageError("Say which scores to keep: --min-score. Its default of 3 is for raw scores.")
-    return choice.condition(options.score_column)
+    if choice.is_default and scoring.function_to_apply != "none":
+        raise UsageError(
+            "Say which rows to keep: --min-score, --where or --keep-all. The default, 3, is for raw scores."
+        )
+    return choice.condition(scoring.score_column)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ def score(
     texts: Iterable[str | None],
     model: "str | PathLike[str] | LoadedScorer" = DEFAULT_MODEL,
     *,
-    function_to_apply: Function = "none",
+    function_to_apply: Function | None = None,
     score_blank: bool = False,
     **load_options: Unpack[LoadOptions],
 ) -> Floats:
@@ -121,7 +121,8 @@ def score(
     texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
         is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
     model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
-    function_to_apply: turns logits into scores, as in a transformers pipeline. The default keeps the raw logits.
+    function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
+        labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
     dtype, device and the others: as for `load_scorer`.
 
@@ -160,7 +161,7 @@ class LoadedScorer:
         return self.scorer.info
 
     def score(
-        self, texts: Iterable[str | None], *, function_to_apply: Function = "none", score_blank: bool = False
+        self, texts: Iterable[str | None], *, function_to_apply: Function | None = None, score_blank: bool = False
     ) -> Floats:
         """The scores of texts, as `shardsift.score` returns them."""
         scoring = self._scoring(function_to_apply, score_blank=score_blank)
@@ -169,20 +170,22 @@ class LoadedScorer:
         return values[:, 0] if len(self.labels) == 1 else values
 
     def table(
-        self, texts: Iterable[str | None], *, function_to_apply: Function = "none", score_blank: bool = False
+        self, texts: Iterable[str | None], *, function_to_apply: Function | None = None, score_blank: bool = False
     ) -> pa.Table:
-        """The columns that a run writes for each row: `score`, for several labels `score_label`, and `error`.
+        """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
 
         >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
         [None, 'blank text']
 
-        For a model with several labels, `score` is the highest and `score_label` names its label.
+        For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
+        label POSITIVE.
         """
         scoring = self._scoring(function_to_apply, score_blank=score_blank)
         nothing = Scores(values=np.empty((0, len(self.labels)), np.float32))
         return pa.concat_tables(_columns(scores, scoring) for scores in (nothing, *self._scores(texts, scoring)))
 
-    def _scoring(self, function: Function, *, score_blank: bool) -> Scoring:
+    def _scoring(self, function: Function | None, *, score_blank: bool) -> Scoring:
+        function = self.model.function if function is None else function
         if function not in get_args(Function):
             raise UsageError(f"function_to_apply={function!r} is not one of {', '.join(get_args(Function))}.")
         if function == "softmax" and len(self.labels) == 1:

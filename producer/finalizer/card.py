@@ -249,6 +249,8 @@ def _added_columns(scoring: Scoring) -> list[str]:
         lines[0] = f"- `{column}`: the highest of the model's {scoring.outputs} outputs, float32, each a {kind}."
         labels = ", ".join(scoring.model.labels)
         lines.append(f"- `{scoring.label_column}`: the label of that output, of: {labels}.")
+    for name, label in zip(scoring.label_score_columns, scoring.model.labels, strict=False):
+        lines.append(f"- `{name}`: the {kind} of the label {label}.")
     if scoring.int_score:
         lines.append(f"- `{scoring.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")
     return lines

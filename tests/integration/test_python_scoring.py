@@ -23,6 +23,7 @@ from support.outputs import published_rows
 from support.small_run import publish
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+EACH_LABEL = ["score_LABEL_0", "score_LABEL_1", "score_LABEL_2"]
 TEXTS = ["Light becomes sugar.", "", None, " \n", "Buy now!", "a" * 5000]
 
 
@@ -97,10 +98,10 @@ def test_probabilities_of_several_labels_are_those_of_a_run(
 
     assert shares.shape == (len(texts), 3)
     assert np.array_equal(shares.max(axis=1), published["score"].to_numpy(), equal_nan=True)
-    assert table.column_names == ["score", "score_label", "error"]
+    assert table.column_names == ["score", "label", *EACH_LABEL, "error"]
     assert all(table[name].to_pylist() == published[name].to_pylist() for name in table.column_names)
     tops = [None if np.isnan(row).any() else three_labels.labels[row.argmax()] for row in shares]
-    assert table["score_label"].to_pylist() == tops
+    assert table["label"].to_pylist() == tops
 
 
 def test_a_column_of_a_frame_becomes_a_column_of_scores(scorer: shardsift.LoadedScorer) -> None:
@@ -118,7 +119,7 @@ def test_shapes_follow_the_number_of_labels(
     assert (scorer.score(TEXTS).shape, scorer.score([]).shape) == ((6,), (0,))
     assert (three_labels.score(TEXTS).shape, three_labels.score([]).shape) == ((6, 3), (0, 3))
     assert three_labels.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-    assert three_labels.table([]).column_names == ["score", "score_label", "error"]
+    assert three_labels.table([]).column_names == ["score", "label", *EACH_LABEL, "error"]
 
 
 def test_texts_beyond_a_window_keep_their_places(scorer: shardsift.LoadedScorer) -> None:

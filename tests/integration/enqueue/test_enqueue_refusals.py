@@ -57,7 +57,7 @@ class TestRefusals:
             ({"row_columns": "score,r"}, 'already is a column "score".*--row-columns'),
             ({"score_column": "shard", "keep_all": True}, r'"shard".*--score-column'),
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
-            ({"function_to_apply": "sigmoid"}, "Say which scores to keep: --min-score"),
+            ({"function_to_apply": "sigmoid"}, "Say which rows to keep: --min-score"),
             ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
             ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
