@@ -38,7 +38,7 @@ RECIPES = {
         "filter by other columns too": "producer run --input ./shards --output ./kept "
         "--where \"score >= 3 and language = 'en' and token_count > 100\"",
         "keep a label of a classifier with several": "producer run --input ./shards --output ./kept --model me/topics "
-        "--function-to-apply softmax --where \"label = 'science' and score >= 0.9\"",
+        "--where \"label = 'science' and score >= 0.9\"",
         "keep every row, with its score": "producer run --input ./shards --output ./kept --keep-all",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
     },
