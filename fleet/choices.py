@@ -5,6 +5,7 @@ from typing import Literal
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"]
 Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_apply`
+Task = Literal["classification", "zero-shot"]
 Backend = Literal["auto", "padded", "packed"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]

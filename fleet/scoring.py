@@ -6,6 +6,7 @@ from itertools import chain, count
 
 from fleet.choices import Dtype, Function
 from fleet.model import Model
+from fleet.zero_shot import ZeroShot
 
 _NOT_IN_NAMES = re.compile(r"\W+")
 _MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its best label and score only, and all logits
@@ -22,11 +23,17 @@ class Scoring:
     function_to_apply: Function = "none"  # turns logits into scores
     int_score: bool = False  # add FineWeb-Edu's rounded score
     score_blank: bool = False  # also score texts without a visible character
+    zero_shot: ZeroShot | None = None  # labels other than the model's own
     scores_from: Model | None = None  # an earlier run that has the scores: the model is not loaded
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each output."""
+        return self.zero_shot.labels if self.zero_shot else self.model.labels
+
+    @property
     def outputs(self) -> int:
-        return len(self.model.labels)
+        return len(self.labels)
 
     @property
     def served_by(self) -> Model:
@@ -56,7 +63,7 @@ class Scoring:
             return ()
         taken = {self.label_column.lower(), self.logits_column.lower()}  # in lower case, because SQL ignores the case
         columns = []
-        for label in self.model.labels:
+        for label in self.labels:
             name = f"{self.score_column}_{_NOT_IN_NAMES.sub('_', label).strip('_')}"
             numbered = chain([name], (f"{name}_{number}" for number in count(2)))
             column = next(column for column in numbered if column.lower() not in taken)

@@ -6,6 +6,7 @@ from dataclasses import fields
 from fleet.model import Model, is_folder_revision
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
+from fleet.zero_shot import ZeroShot
 
 _OPTIONS = {
     "input_uris": "--input",
@@ -25,6 +26,11 @@ _SCORING_OPTIONS = {
     "function_to_apply": "--function-to-apply",
     "int_score": "--int-score",
     "score_blank": "--score-blank",
+}
+_ZERO_SHOT_OPTIONS = {
+    "labels": "--labels",
+    "hypothesis_template": "--hypothesis-template",
+    "multi_label": "--multi-label",
 }
 
 
@@ -67,6 +73,7 @@ def _scorings(_name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:
         return
     for before, now in zip(there.scorings, here.scorings, strict=True):
         yield from _models(before.model, now.model)
+        yield from _zero_shot(before.zero_shot, now.zero_shot)
         if before.scores_from != now.scores_from:
             yield _clause("the scores", _origin(before), _origin(now))
         for name, option in _SCORING_OPTIONS.items():
@@ -83,6 +90,16 @@ def _models(there: Model, here: Model) -> Iterator[str]:
         yield _clause("the model's revision", there.revision, here.revision)
     elif there.labels != here.labels:
         yield _clause("the model's labels", ", ".join(there.labels), ", ".join(here.labels))
+
+
+def _zero_shot(there: ZeroShot | None, here: ZeroShot | None) -> Iterator[str]:
+    if there is None or here is None:
+        if there != here:
+            yield _clause("--task", *("zero-shot" if one else "classification" for one in (there, here)))
+        return
+    for name, option in _ZERO_SHOT_OPTIONS.items():
+        if getattr(there, name) != getattr(here, name):
+            yield _clause(option, _shown(getattr(there, name)), _shown(getattr(here, name)))
 
 
 def _origin(scoring: Scoring) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.choices import Dtype, Function
+from fleet.choices import Dtype, Function, Task
 from fleet.errors import UsageError
 from fleet.keywords import showing, with_keywords
 from producer.options import RunOptions
@@ -35,6 +35,11 @@ class RunKeywords(TypedDict, total=False):
     limit_rows: int | None
     model: Place
     scorer: str
+    task: Task
+    labels: Sequence[str]
+    labels_file: Place | None
+    hypothesis_template: str
+    multi_label: bool
     revision: str | None
     dtype: Dtype
     function_to_apply: Function | None

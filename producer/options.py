@@ -8,9 +8,10 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from fleet.choices import Dtype, Function
+from fleet.choices import Dtype, Function, Task
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
 from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.zero_shot import HYPOTHESIS_TEMPLATE
 
 _INPUT, _MODEL, _KEEP, _OUTPUT = "What to read", "What to score it with", "What to keep", "Where to put it"
 
@@ -54,6 +55,39 @@ class RunOptions:
             rich_help_panel=_MODEL,
         ),
     ] = SEQUENCE_CLASSIFIER
+    task: Annotated[
+        Task,
+        typer.Option(
+            help="zero-shot: choose from --labels, with a model of natural language inference like facebook/bart-large-mnli.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = "classification"
+    labels: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="LABEL,…", help="Labels of --task zero-shot, with commas between them.", rich_help_panel=_MODEL
+        ),
+    ] = ()
+    labels_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Labels of --task zero-shot, one a line: they may have commas.", rich_help_panel=_MODEL
+        ),
+    ] = None
+    hypothesis_template: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="What a text that has the label entails; {} is the label.", rich_help_panel=_MODEL
+        ),
+    ] = HYPOTHESIS_TEMPLATE
+    multi_label: Annotated[
+        bool,
+        typer.Option(
+            "--multi-label",
+            help="Of --task zero-shot: judge each label by itself, because more than one can be true of a text.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = False
     model_revision: Annotated[
         str | None,
         typer.Option(
@@ -160,7 +194,9 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def collected(**given: Any) -> None:
         options = {parameter.name: given.pop(parameter.name) for parameter in shared}
-        command(RunOptions(**{**options, "input_uris": tuple(options["input_uris"])}), **given)
+        labels = ",".join(options["labels"]).split(",") if options["labels"] else ()
+        several = {"input_uris": tuple(options["input_uris"]), "labels": tuple(labels)}
+        command(RunOptions(**{**options, **several}), **given)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
     collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

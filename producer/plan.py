@@ -18,6 +18,7 @@ from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
 from producer.destination import with_output
+from producer.labels import zero_shot
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.sources.inputs import Input, crawl_input, limited, list_input
@@ -81,16 +82,19 @@ def checked_input(options: RunOptions) -> Input:
 
 
 def _scoring(options: RunOptions, model: Model) -> Scoring:
-    function = options.function_to_apply or model.function
-    _check_function(function, outputs=len(model.labels))
+    labels = zero_shot(options, model)
+    outputs = len(labels.labels if labels else model.labels)
+    function = options.function_to_apply or (labels.function if labels else model.function)
+    _check_function(function, outputs=outputs)
     return Scoring(
         model=model,
         dtype=options.dtype,
         text_column=options.text_column,
         score_column=options.score_column,
         function_to_apply=function,
-        int_score=_wants_int_score(options, function, outputs=len(model.labels)),
+        int_score=_wants_int_score(options, function, outputs=outputs),
         score_blank=options.score_blank,
+        zero_shot=labels,
     )
 
 

@@ -96,6 +96,11 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
         f"| Model | {_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)} |",
         f"| Scored column | {_cell(scoring.text_column)} |",
     ]
+    if scoring.zero_shot:
+        alone = ", each judged by itself" if scoring.zero_shot.judges_each_alone else ""
+        lines.append(
+            f"| Zero-shot | {_cell(scoring.zero_shot.hypothesis_template)} with {scoring.outputs} labels{alone} |"
+        )
     if scoring.scores_from:
         lines.append(f"| Scores from | {_stored(scoring.scores_from, spec)}, whose card says how they were computed |")
     else:
@@ -247,9 +252,9 @@ def _added_columns(scoring: Scoring) -> list[str]:
     lines = [f"- `{column}`: the model's {kind}, float32. The filter compares this value, not a rounded one."]
     if scoring.outputs > 1:
         lines[0] = f"- `{column}`: the highest of the model's {scoring.outputs} outputs, float32, each a {kind}."
-        labels = ", ".join(scoring.model.labels)
+        labels = ", ".join(scoring.labels)
         lines.append(f"- `{scoring.label_column}`: the label of that output, of: {labels}.")
-    for name, label in zip(scoring.label_score_columns, scoring.model.labels, strict=False):
+    for name, label in zip(scoring.label_score_columns, scoring.labels, strict=False):
         lines.append(f"- `{name}`: the {kind} of the label {label}.")
     if scoring.int_score:
         lines.append(f"- `{scoring.int_score_column}`: the score clipped to 0…5 and rounded, as in FineWeb-Edu.")

@@ -121,7 +121,7 @@ def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTraine
     model = with_lively_scores(make()).eval()
     convert(model, "float32")
     tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
-    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
+    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=False)
     alone = torch.cat([padded.logits(tokens.take(np.array([text]))) for text in range(len(tokens))])
 
     first_only = reduced and reduce_last_layer(model)
@@ -138,7 +138,7 @@ def test_padded_logits_are_the_same_with_the_last_layer_reduced(make: Callable[[
     model = with_lively_scores(make()).eval()
     convert(model, "float32")
     tokens = random_tokens([5, 40, 17, 1, 500, 2, 40])
-    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False)
+    padded = Padded(model=model, device=CPU, pad_id=3, pad_left=False, takes_token_types=False, has_cache=False)
     whole = padded.logits(tokens)
 
     assert reduce_last_layer(model)

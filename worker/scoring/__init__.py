@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.scoring.errors import DeviceFault, ModelError, ParityError
 from worker.scoring.rows import EncodedRows, GoOn, Scores
-from worker.scoring.scorer import Place, Scorer, ScorerInfo
+from worker.scoring.scorer import Place, Scorer, ScorerInfo, ZeroShotScorer
 
 if TYPE_CHECKING:
     from worker.scoring.load import load_scorer
@@ -28,6 +28,7 @@ __all__ = [
     "ScorerInfo",
     "Scores",
     "SequenceClassifier",
+    "ZeroShotScorer",
     "load_scorer",
 ]
 _NEED_TORCH = {"load_scorer": "worker.scoring.load", "SequenceClassifier": "worker.scoring.sequence_classifier"}

@@ -10,7 +10,7 @@ from worker.scoring.backends import Backend
 from worker.scoring.batches import Rows, padded_tokens, plan_batches
 from worker.scoring.errors import DeviceFault
 from worker.scoring.rows import GoOn, Scores, always
-from worker.scoring.tokenizing.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Sequences, Tokens
 
 Known = npt.NDArray[np.bool_]  # shape (texts,)
 
@@ -20,7 +20,7 @@ _CPU_OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "std::bad_al
 
 def forward(
     backend: Backend,
-    tokens: Tokens,
+    tokens: Sequences,
     *,
     outputs: int,
     max_batch_tokens: int,
@@ -35,7 +35,7 @@ def forward(
     Raises MemoryError if a row does not fit in memory although another, at least as long, did: then the machine is
     short of memory and the row is not at fault. Raises DeviceFault if the device fails.
     """
-    lengths = tokens.lengths
+    lengths = tokens.batch_lengths
     pending = deque(plan_batches(lengths, max_batch_tokens=max_batch_tokens))
     done: list[tuple[Rows, torch.Tensor]] = []
     errors: dict[int, str] = {}

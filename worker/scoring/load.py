@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -154,6 +155,7 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
         pad_id=int(tokenizer.pad_token_id or 0),
         pad_left=tokenizer.padding_side == "left",
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
+        has_cache="use_cache" in signature(model.forward).parameters,
     )
 
 

@@ -3,8 +3,9 @@
 A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/scorers.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -58,4 +59,16 @@ class Scorer(Protocol[Encoded]):
 
         Calls `go_on` with the rows done so far after each batch, and stops if it returns False: the rest is `missing`.
         `earlier` is what an interrupted call for the same rows returned; its rows need not be computed again.
+        """
+
+
+@runtime_checkable
+class ZeroShotScorer(Protocol):
+    """A scorer that can also judge hypotheses: labels that come with the run, not with the model."""
+
+    def with_hypotheses(self, hypotheses: Sequence[str], *, entailment: int, multi_label: bool) -> Scorer[Any]:
+        """A scorer with one output for each hypothesis: a logit for softmax or, if `multi_label`, for sigmoid.
+
+        `entailment` is the model's output for "the text entails the hypothesis". Raises ModelError for a hypothesis that the
+        model cannot judge.
         """

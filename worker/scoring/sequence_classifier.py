@@ -1,5 +1,6 @@
 """The scorer that a transformers sequence classifier is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,8 @@ from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.scorer import Place, ScorerInfo
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.tokenizing.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Sequences
+from worker.scoring.zero_shot import ZeroShotClassifier, zero_shot_classifier
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -81,7 +83,7 @@ class SequenceClassifier:
         scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=row_of[texts.missing])
         return scores if earlier is None else scores.filled_from(earlier)
 
-    def forward(self, tokens: Tokens, go_on: GoOn = always, known: Known | None = None) -> Scores:
+    def forward(self, tokens: Sequences, go_on: GoOn = always, known: Known | None = None) -> Scores:
         """The logits of tokenised texts, in their order; `missing` are those not reached, and batches all `known`."""
         return forward(
             self.backend,
@@ -94,3 +96,7 @@ class SequenceClassifier:
 
     def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
         return replace(self, parity=parity)
+
+    def with_hypotheses(self, hypotheses: Sequence[str], *, entailment: int, multi_label: bool) -> ZeroShotClassifier:
+        """The zero-shot classifier of these hypotheses; see `ZeroShotScorer`."""
+        return zero_shot_classifier(self, hypotheses, entailment=entailment, multi_label=multi_label)

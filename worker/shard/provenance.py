@@ -73,6 +73,8 @@ def _flipped_share(trial: ParityTrial, scoring: Scoring, spec: RunSpec) -> float
     """The share of sample rows for which the run's filter decides differently on the two sets of logits."""
     if spec.where is None:
         return 0.0
+    if scoring.zero_shot:  # the trial was of the model's own outputs
+        return None
     try:
         keep = Filter(spec.where, pa.schema(scoring_fields(scoring)))
     except UsageError:  # the filter uses columns that the sample does not have

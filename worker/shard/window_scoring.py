@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fleet.errors import ShardError
 from fleet.scoring import Scoring
 from fleet.shard import Shard
-from worker.scoring import Place, Scorer, Scores
+from fleet.zero_shot import entailment_output
+from worker.scoring import ModelError, Place, Scorer, Scores, ZeroShotScorer
 from worker.scoring.tokenizing.texts import plain_texts
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.progress import Progress
@@ -46,7 +48,7 @@ class WindowScoring:
     ) -> None:
         self._shard = shard
         self._scorings = scorings
-        self._scorers = scorers
+        self._scorers = list(map(_configured, scorings, scorers))
         self._checkpoint = checkpoint
 
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
@@ -91,6 +93,23 @@ class WindowScoring:
             all_scores.append(with_reasons(scores, texts.unscorable, scoring, rows=rows))
         self._checkpoint.store(prepared.window.first_row, all_scores, prepared.digests)
         return tuple(all_scores)
+
+
+def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
+    """The scorer for the labels of the scoring. Raises ShardError if it cannot score them."""
+    if scoring.zero_shot is None or scoring.scores_from:
+        return scorer
+    entailment = entailment_output(scoring.model)
+    if entailment is None or not isinstance(scorer, ZeroShotScorer):
+        raise ShardError(
+            f"The scorer of {scoring.model.name} cannot judge hypotheses, so it has no scores for --labels."
+        )
+    try:
+        return scorer.with_hypotheses(
+            scoring.zero_shot.hypotheses, entailment=entailment, multi_label=scoring.zero_shot.judges_each_alone
+        )
+    except ModelError as error:
+        raise ShardError(str(error)) from error
 
 
 def _nothing(rows: int, scoring: Scoring) -> Scores:

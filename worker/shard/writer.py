@@ -164,7 +164,7 @@ def score_columns(scores: Scores, errors: Mapping[int, str], scoring: Scoring) -
     columns = {
         scoring.score_column: top,
         scoring.int_score_column: np.round(np.clip(top, 0, 5)).astype(np.int64),
-        scoring.label_column: np.array(scoring.model.labels)[values.argmax(axis=1)],
+        scoring.label_column: np.array(scoring.labels)[values.argmax(axis=1)],
         **dict(zip(scoring.label_score_columns, values.T, strict=False)),
     }
     fields = scoring_fields(scoring)

@@ -77,10 +77,17 @@ class Packed:
             position_ids=to_device(positions[None, :], self.device),
             starts=starts,
             longest=int(lengths.max()),
+            **self._token_types(batch),
         ).last_hidden_state[0]
         if self.first_only:
             starts = torch.arange(len(starts), device=self.device)
         return self.family.head(self.model, states, starts).float()
+
+    def _token_types(self, batch: Tokens) -> dict[str, torch.Tensor]:
+        """Those of pairs, if the model has types. Single texts are of type 0, as is the model's default."""
+        if batch.types is None or not self.model.config.to_dict().get("type_vocab_size", 0) > 1:
+            return {}
+        return {"token_type_ids": to_device(batch.types[None, :], self.device).long()}
 
 
 def packed(

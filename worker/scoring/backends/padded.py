@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from worker.scoring.backends.compiled import is_compiled
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
+
+Filled = npt.NDArray[np.bool_]  # which places of a padded batch hold a token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,7 @@ class Padded:
     pad_id: int
     pad_left: bool  # as the tokenizer does, and the model expects
     takes_token_types: bool  # the model expects token type ids; they are all zero for single texts
+    has_cache: bool  # the model would keep keys and values for a next token, which there is not
 
     @property
     def name(self) -> str:
@@ -30,11 +34,19 @@ class Padded:
         filled = places >= lengths.max() - lengths[:, None] if self.pad_left else places < lengths[:, None]
         padded = np.full(filled.shape, self.pad_id, dtype=np.int32)
         padded[filled] = batch.ids
-        inputs = {"input_ids": to_device(padded, self.device).long()}
+        inputs: dict[str, Any] = {"input_ids": to_device(padded, self.device).long()}
         if not filled.all():  # without a mask, attention takes its fast path
             inputs["attention_mask"] = to_device(filled, self.device).long()
         if self.takes_token_types:
-            inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
+            inputs["token_type_ids"] = self._token_types(batch, filled)
+        if self.has_cache:
+            inputs["use_cache"] = False
         run = self.model.forward if 1 in filled.shape else self.model  # torch would recompile for a size of 1
         logits: torch.Tensor = run(**inputs).logits
         return logits.float()
+
+    def _token_types(self, batch: Tokens, filled: Filled) -> torch.Tensor:
+        types = np.zeros(filled.shape, dtype=np.int8)
+        if batch.types is not None:
+            types[filled] = batch.types
+        return to_device(types, self.device).long()

@@ -1,31 +1,84 @@
 """The token ids of many texts in one flat array. Knows nothing of tokenizers or models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     """Text i is `ids[offsets[i]:offsets[i + 1]]`, including special tokens."""
 
-    ids: npt.NDArray[np.int32]  # shape (tokens,)
-    offsets: npt.NDArray[np.int64]  # shape (texts + 1,), starting at 0
+    ids: Ids  # shape (tokens,)
+    offsets: Counts  # shape (texts + 1,), starting at 0
+    types: npt.NDArray[np.int8] | None = None  # token type ids, shape (tokens,); None if all are 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, text: int) -> npt.NDArray[np.int32]:
+    def __getitem__(self, text: int) -> Ids:
         return self.ids[self.offsets[text] : self.offsets[text + 1]]
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Counts:
         return np.diff(self.offsets)
 
-    def take(self, texts: npt.NDArray[np.int64]) -> "Tokens":
+    @property
+    def batch_lengths(self) -> Counts:
+        return self.lengths
+
+    def take(self, texts: Counts) -> "Tokens":
         """Some of the texts, in the order given."""
         lengths = self.lengths[texts]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[texts] - offsets[:-1], lengths)
-        return Tokens(ids=self.ids[places], offsets=offsets)
+        places = ranges(self.offsets[texts], lengths)
+        types = None if self.types is None else self.types[places]
+        return Tokens(ids=self.ids[places], offsets=offsets_of(lengths), types=types)
+
+
+class Sequences(Protocol):
+    """What a model scores, each sequence by itself. They may be put together only when they are taken."""
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+
+    @property
+    def batch_lengths(self) -> Counts:
+        """By which batches are planned: not less than the sequence's own length. Shape (sequences,)."""
+
+    def take(self, sequences: Counts, /) -> Tokens:
+        """The tokens of some of the sequences, in the order given."""
+
+
+def flat(texts: Sequence[Sequence[int]]) -> Tokens:
+    """Lists of ids as Tokens."""
+    offsets = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return Tokens(ids=np.fromiter(chain.from_iterable(texts), np.int32, offsets[-1]), offsets=offsets)
+
+
+def joined(parts: Sequence[Tokens]) -> Tokens:
+    """The texts of all parts, in order."""
+    return Tokens(
+        ids=np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
+        offsets=offsets_of(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])),
+    )
+
+
+def offsets_of(lengths: Counts) -> Counts:
+    """Where consecutive texts of these lengths start, and the end of the last."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def ranges(starts: Counts, lengths: Counts) -> Counts:
+    """start, start + 1, … of each range, one range after another: [5, 1], [2, 3] → [5, 6, 1, 2, 3]."""
+    offsets = offsets_of(lengths)
+    places: Counts = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+    return places

@@ -1,0 +1,112 @@
+"""A zero-shot run publishes the pipeline's labels and scores, can be filtered by them, and refilters to the same bytes."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from transformers import pipeline
+
+import shardsift
+from fleet.ledger import Ledger
+from fleet.stored_scores import published_run
+from producer.options import RunOptions
+from producer.plan import Choice
+from producer.refilter import RefilterOptions, plan_refilter
+from support.nli import nli_classifier
+from support.outputs import data_digests, published_rows
+from support.small_run import publish, publish_plan
+from worker.scoring import SequenceClassifier, load_scorer
+from worker.shard.stored_scores import load_stored_scores
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LABELS = ("climate change", "food, drink", "C++")
+COLUMNS = ["score_climate_change", "score_food_drink", "score_C"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nli_classifier(tmp_path_factory.mktemp("nli") / "model", "BART")
+
+
+@pytest.fixture(scope="module")
+def scorer(model: Path) -> SequenceClassifier:
+    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+
+
+@pytest.fixture
+def options(model: Path, shards: Path, tmp_path: Path) -> RunOptions:
+    return RunOptions(
+        input_uris=(str(shards),),
+        output_uri=str(tmp_path / "out"),
+        model=str(model),
+        dtype="float32",
+        limit_shards=2,
+        task="zero-shot",
+        labels=LABELS,
+        hypothesis_template="This text is about {}.",
+        keep_all=True,
+    )
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_labels_and_scores_are_those_of_the_pipeline(
+    multi_label: bool, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+) -> None:
+    publish(ledger, scorer, replace(options, multi_label=multi_label), scratch=tmp_path / "scratch")
+
+    kept = published_rows(tmp_path / "out")
+    found: list[dict[str, Any]] = pipeline("zero-shot-classification", model=options.model)(
+        kept["text"].to_pylist(), list(LABELS), hypothesis_template=options.hypothesis_template, multi_label=multi_label
+    )
+    by_label = [dict(zip(one["labels"], one["scores"], strict=True)) for one in found]
+    expected = np.array([[scores[label] for label in LABELS] for scores in by_label])
+    assert np.column_stack([kept[name] for name in COLUMNS]) == pytest.approx(expected, abs=1e-4)
+    assert kept["score"].to_numpy() == pytest.approx(expected.max(axis=1), abs=1e-4)
+    tops = [LABELS[number] for number in np.column_stack([kept[name] for name in COLUMNS]).argmax(axis=1)]
+    assert kept["label"].to_pylist() == tops
+    assert shardsift.verify(tmp_path / "out").faults == ()
+
+
+def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+) -> None:
+    earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
+    scores = published_rows(tmp_path / "out", "scores")
+    where = f"score_climate_change > {float(np.median(scores['score_climate_change']))} or label = 'C++'"
+    fresh = replace(options, output_uri=str(tmp_path / "fresh"), keep_all=False, where=where)
+    publish(ledger, scorer, fresh, scratch=tmp_path / "scratch")
+
+    choice = Choice(min_score=None, where=where, keep_all=False)
+    wanted = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"))
+    plan = plan_refilter(earlier.output_uri, wanted, earlier=earlier)
+    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
+    publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
+
+    assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
+    assert 0 < len(published_rows(tmp_path / "fresh")) < len(scores)
+
+
+def test_the_card_and_the_manifest_name_the_labels(
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+) -> None:
+    spec = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
+
+    card = (tmp_path / "out/README.md").read_text()
+    assert "| Zero-shot | `This text is about {}.` with 3 labels |" in card
+    assert "- `label`: the label of that output, of: climate change, food, drink, C++." in card
+    assert "- `score_food_drink`: the probability by softmax of the label food, drink." in card
+    (scoring,) = published_run(str(tmp_path / "out")).spec.scorings
+    assert scoring.zero_shot == spec.scorings[0].zero_shot
+    assert pq.read_schema(next((tmp_path / "out/data").rglob("*.parquet"))).names[-5:] == ["score", "label", *COLUMNS]
+
+
+def test_a_shard_fails_with_the_reason_if_a_label_is_too_long_for_the_model(
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+) -> None:
+    options = replace(options, labels=("a", "many words " * 600))
+
+    with pytest.raises(shardsift.ShardsiftError, match="takes 512 together with the text. Choose a shorter label"):
+        publish(ledger, scorer, options, scratch=tmp_path / "scratch")

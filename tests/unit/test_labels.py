@@ -1,0 +1,88 @@
+"""The labels of a zero-shot run: read from the options, or refused in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.model import Model
+from fleet.zero_shot import ZeroShot
+from producer.labels import zero_shot
+from producer.options import RunOptions
+
+NLI = Model(name="org/nli", revision="1", labels=("contradiction", "neutral", "Entailment"))
+CLASSIFIER = Model(name="org/topics", revision="1", labels=("sport", "politics"))
+
+
+def options(**changes: Any) -> RunOptions:
+    return RunOptions(**{"task": "zero-shot", **changes})
+
+
+def test_labels_are_taken_as_they_are_named() -> None:
+    found = zero_shot(options(labels=(" sport", "politics ", "food, drink")), NLI)
+
+    assert found == ZeroShot(labels=("sport", "politics", "food, drink"))
+    assert found.hypotheses[2] == "This example is food, drink."
+
+
+def test_a_file_has_a_label_on_each_line(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("sport\n\nfood, drink and travel\n日本\n", encoding="utf-8")
+
+    found = zero_shot(options(labels_file=str(tmp_path / "labels.txt"), multi_label=True), NLI)
+
+    assert found == ZeroShot(labels=("sport", "food, drink and travel", "日本"), multi_label=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "multi_label", "function"),
+    [(("a", "b"), False, "softmax"), (("a", "b"), True, "sigmoid"), (("a",), False, "sigmoid")],
+)
+def test_logits_become_scores_as_in_the_pipeline(labels: tuple[str, ...], multi_label: bool, function: str) -> None:
+    assert ZeroShot(labels=labels, multi_label=multi_label).function == function
+
+
+def test_a_classifier_keeps_its_own_labels() -> None:
+    assert zero_shot(RunOptions(), CLASSIFIER) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "Say which labels to choose from: either --labels"),
+        ({"labels": ("a",), "labels_file": "labels.txt"}, "Say which labels to choose from: either --labels"),
+        ({"labels": ("", " ")}, "There are no labels"),
+        ({"labels": ("a", "b", "a")}, "The label 'a' is there twice"),
+        ({"labels_file": "/nowhere/labels.txt"}, "--labels-file /nowhere/labels.txt cannot be read: .*No such file"),
+        (
+            {"labels": ("a",), "hypothesis_template": "About sport."},
+            "--hypothesis-template needs {} where the label goes",
+        ),
+        ({"labels": ("a",), "hypothesis_template": "About {"}, "--hypothesis-template needs {}"),
+        ({"labels": ("a",), "hypothesis_template": "About {1}."}, "--hypothesis-template needs {}"),
+        ({"labels": ("a",), "hypothesis_template": "About {label}."}, "--hypothesis-template needs {}"),
+        ({"labels": ("a",), "scorer": "word-count"}, "is for the scorer sequence-classifier, not for word-count"),
+        ({"task": "classification", "labels": ("a",)}, "--labels is for --task zero-shot"),
+        ({"task": "classification", "labels_file": "f"}, "--labels-file is for --task zero-shot"),
+        ({"task": "classification", "multi_label": True}, "--multi-label is for --task zero-shot"),
+        ({"task": "classification", "hypothesis_template": "{}"}, "--hypothesis-template is for --task zero-shot"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says.replace("{}", r"\{\}")) as refused:
+        zero_shot(options(**changes), NLI)
+
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_that_knows_no_entailment_is_refused() -> None:
+    with pytest.raises(UsageError, match="none of its outputs is called entailment; they are sport, politics"):
+        zero_shot(options(labels=("a",)), CLASSIFIER)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "labels").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(UsageError, match="cannot be read: 'utf-8' codec"):
+        zero_shot(options(labels_file=str(tmp_path / "labels")), NLI)
