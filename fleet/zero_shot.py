@@ -1,8 +1,10 @@
 """Zero-shot classification: labels in the user's words, which a model of natural language inference judges. Needs no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.choices import Function
+from fleet.errors import UsageError
 from fleet.model import Model
 
 HYPOTHESIS_TEMPLATE = "This example is {}."  # transformers' default
@@ -29,6 +31,35 @@ class ZeroShot:
     def function(self) -> Function:
         """What turns the logits of the labels into the scores of transformers' pipeline."""
         return "sigmoid" if self.judges_each_alone else "softmax"
+
+
+def zero_shot_of(
+    model: Model, labels: Sequence[str], *, hypothesis_template: str = HYPOTHESIS_TEMPLATE, multi_label: bool = False
+) -> ZeroShot:
+    """The labels, checked. Raises UsageError for a model, labels or a template that cannot be used."""
+    if entailment_output(model) is None:
+        raise UsageError(
+            f"The model {model.name} cannot choose from --labels: none of its outputs is called entailment; they are "
+            f"{', '.join(model.labels)}. Name a model of natural language inference, like facebook/bart-large-mnli."
+        )
+    _check_template(hypothesis_template)
+    stripped = tuple(label.strip() for label in labels if label.strip())
+    if not stripped:
+        raise UsageError("There are no labels in --labels. Name at least one.")
+    if twice := [label for label in stripped if stripped.count(label) > 1]:
+        raise UsageError(f"The label {twice[0]!r} is there twice. Name each label once.")
+    return ZeroShot(labels=stripped, hypothesis_template=hypothesis_template, multi_label=multi_label)
+
+
+def _check_template(template: str) -> None:
+    try:
+        one, other = template.format("one"), template.format("other")
+    except (ValueError, LookupError, AttributeError):
+        one = other = ""
+    if one == other:
+        raise UsageError(
+            f"--hypothesis-template needs {{}} where the label goes, like 'This text is about {{}}.'; it is {template!r}."
+        )
 
 
 def entailment_output(model: Model) -> int | None:

@@ -1,7 +1,7 @@
 """Score texts in this process: `shardsift.score` and `shardsift.load_scorer`. Knows no queue and no Redis."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -23,6 +23,7 @@ from fleet.scoring import Scoring
 from fleet.settings import read_settings
 from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
+from fleet.zero_shot import HYPOTHESIS_TEMPLATE, zero_shot_of
 from worker.given_texts import check_is_one_column, windows
 from worker.scoring import ModelError, Scorer, ScorerInfo, Scores
 from worker.scoring.activation import apply
@@ -51,6 +52,16 @@ class LoadOptions(TypedDict, total=False):
     compile: bool | None
     threads: int | None
     parity_rows: int | None
+
+
+class ScoreOptions(TypedDict, total=False):
+    """The keyword arguments of `LoadedScorer.score` and `table`; `shardsift.score` describes them."""
+
+    labels: Sequence[str] | None
+    hypothesis_template: str
+    multi_label: bool
+    function_to_apply: Function | None
+    score_blank: bool
 
 
 def load_scorer(
@@ -106,6 +117,9 @@ def score(
     texts: Iterable[str | None],
     model: "str | PathLike[str] | LoadedScorer" = DEFAULT_MODEL,
     *,
+    labels: Sequence[str] | None = None,
+    hypothesis_template: str = HYPOTHESIS_TEMPLATE,
+    multi_label: bool = False,
     function_to_apply: Function | None = None,
     score_blank: bool = False,
     **load_options: Unpack[LoadOptions],
@@ -121,6 +135,9 @@ def score(
     texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
         is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
     model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
+    labels: zero-shot classification: choose from these labels, with a model of natural language inference such as
+        facebook/bart-large-mnli. A label's score says how far the text entails `hypothesis_template` with the label in it; the
+        scores of a text add up to 1, or with `multi_label=True` each label is judged by itself.
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
@@ -131,11 +148,62 @@ def score(
     cannot be loaded.
     """
     check_is_one_column(texts)  # before a model is loaded
+    if labels is not None:
+        _checked_labels(labels)
     if not isinstance(model, LoadedScorer):
         model = load_scorer(model, **load_options)
     elif load_options:
         raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
-    return model.score(texts, function_to_apply=function_to_apply, score_blank=score_blank)
+    return model.score(
+        texts,
+        labels=labels,
+        hypothesis_template=hypothesis_template,
+        multi_label=multi_label,
+        function_to_apply=function_to_apply,
+        score_blank=score_blank,
+    )
+
+
+def _scoring(
+    model: Model,
+    *,
+    labels: Sequence[str] | None = None,
+    hypothesis_template: str = HYPOTHESIS_TEMPLATE,
+    multi_label: bool = False,
+    function_to_apply: Function | None = None,
+    score_blank: bool = False,
+) -> Scoring:
+    zero_shot = None
+    if labels is not None:
+        with keywords_told():
+            zero_shot = zero_shot_of(
+                model, _checked_labels(labels), hypothesis_template=hypothesis_template, multi_label=multi_label
+            )
+    scoring = Scoring(
+        model=model,
+        dtype="auto",
+        text_column=_TEXT,
+        score_column="score",
+        function_to_apply=function_to_apply or (zero_shot.function if zero_shot else model.function),
+        score_blank=score_blank,
+        zero_shot=zero_shot,
+    )
+    _check_function(scoring)
+    return scoring
+
+
+def _checked_labels(labels: Sequence[str]) -> Sequence[str]:
+    if isinstance(labels, str):
+        raise TypeError(f"Expected a list of labels, not a single str. Pass [{labels!r}].")
+    return labels
+
+
+def _check_function(scoring: Scoring) -> None:
+    function = scoring.function_to_apply
+    if function not in get_args(Function):
+        raise UsageError(f"function_to_apply={function!r} is not one of {', '.join(get_args(Function))}.")
+    if function == "softmax" and scoring.outputs == 1:
+        raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -160,18 +228,16 @@ class LoadedScorer:
         """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
         return self.scorer.info
 
-    def score(
-        self, texts: Iterable[str | None], *, function_to_apply: Function | None = None, score_blank: bool = False
-    ) -> Floats:
+    @with_keywords_of(_scoring)
+    def score(self, texts: Iterable[str | None], **options: Unpack[ScoreOptions]) -> Floats:
         """The scores of texts, as `shardsift.score` returns them."""
-        scoring = self._scoring(function_to_apply, score_blank=score_blank)
+        scoring = _scoring(self.model, **options)
         parts = [_values(scores, scoring) for scores in self._scores(texts, scoring)]
-        values = np.concatenate([np.empty((0, len(self.labels)), np.float32), *parts])
-        return values[:, 0] if len(self.labels) == 1 else values
+        values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
+        return values[:, 0] if scoring.outputs == 1 else values
 
-    def table(
-        self, texts: Iterable[str | None], *, function_to_apply: Function | None = None, score_blank: bool = False
-    ) -> pa.Table:
+    @with_keywords_of(_scoring)
+    def table(self, texts: Iterable[str | None], **options: Unpack[ScoreOptions]) -> pa.Table:
         """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
 
         >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
@@ -180,24 +246,9 @@ class LoadedScorer:
         For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
         label POSITIVE.
         """
-        scoring = self._scoring(function_to_apply, score_blank=score_blank)
-        nothing = Scores(values=np.empty((0, len(self.labels)), np.float32))
+        scoring = _scoring(self.model, **options)
+        nothing = Scores(values=np.empty((0, scoring.outputs), np.float32))
         return pa.concat_tables(_columns(scores, scoring) for scores in (nothing, *self._scores(texts, scoring)))
-
-    def _scoring(self, function: Function | None, *, score_blank: bool) -> Scoring:
-        function = self.model.function if function is None else function
-        if function not in get_args(Function):
-            raise UsageError(f"function_to_apply={function!r} is not one of {', '.join(get_args(Function))}.")
-        if function == "softmax" and len(self.labels) == 1:
-            raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
-        return Scoring(
-            model=self.model,
-            dtype="auto",
-            text_column=_TEXT,
-            score_column="score",
-            function_to_apply=function,
-            score_blank=score_blank,
-        )
 
     def _scores(self, texts: Iterable[str | None], scoring: Scoring) -> Iterator[Scores]:
         """The logits of each window, computed as those of a shard are: the same code, windows and batches."""

@@ -11,11 +11,13 @@ import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.nli import nli_classifier
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
@@ -105,6 +107,22 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert list(kept["int_score"]) == [int(round(max(0, min(score, 5)))) for score in kept["score"]]
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
+
+
+def test_a_zero_shot_run_keeps_the_rows_of_a_label(machine: dict[str, str], shards: Path, tmp_path: Path) -> None:
+    model = nli_classifier(tmp_path / "nli", "BART")
+    labels = ["climate change", "food", "code"]
+    zero_shot = ("--task", "zero-shot", "--labels", ",".join(labels), "--limit-shards", "2")
+
+    done = run_job(machine, shards, model, tmp_path / "out", *zero_shot, "--where", "label = 'food'")
+
+    assert done.returncode == 0, done.stderr
+    kept, scores = published_rows(tmp_path / "out"), published_rows(tmp_path / "out", "scores")
+    each = np.column_stack([scores[f"score_{label.replace(' ', '_')}"] for label in labels])
+    assert each.sum(axis=1) == pytest.approx(1.0)
+    assert scores["label"].to_pylist() == [labels[top] for top in each.argmax(axis=1)]
+    assert set(kept["label"].to_pylist()) == {"food"}
+    assert len(kept) == scores["label"].to_pylist().count("food")
 
 
 def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_lost(

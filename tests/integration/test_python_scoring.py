@@ -13,12 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 import shardsift
 from fleet.ledger import Ledger
 from producer.options import RunOptions
 from support.models import tiny_classifier
+from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.small_run import publish
 
@@ -241,3 +243,33 @@ def test_a_notebook_keeps_its_logging_when_a_model_was_loaded(tiny_model: Path) 
     assert transformers_logging.is_progress_bar_enabled()
     assert {name: logging.getLogger(name).level for name in levels} == levels
     assert "SHARDSIFT_MODEL" not in os.environ
+
+
+def test_a_user_chooses_from_labels_of_their_own(tmp_path: Path) -> None:
+    model = nli_classifier(tmp_path / "nli", "RoBERTa")
+    labels = ["climate change", "food, drink"]
+    scorer = shardsift.load_scorer(model, dtype="float32", device="cpu", parity_rows=0)
+    found = pipeline("zero-shot-classification", model=str(model))(TEXTS[:1], labels, hypothesis_template="About {}.")
+
+    scores = scorer.score(TEXTS, labels=labels, hypothesis_template="About {}.")
+    table = scorer.table(TEXTS, labels=labels, hypothesis_template="About {}.")
+
+    expected = dict(zip(found[0]["labels"], found[0]["scores"], strict=True))
+    assert scores.shape == (len(TEXTS), 2)
+    assert scores[0] == pytest.approx([expected[label] for label in labels], abs=1e-4)
+    assert np.isnan(scores[1:4]).all()
+    assert table.column_names == ["score", "label", "score_climate_change", "score_food_drink", "error"]
+    assert scorer.score(TEXTS, labels=labels[:1]).shape == (len(TEXTS),)
+    again = shardsift.score(TEXTS[:1], scorer, labels=labels, hypothesis_template="About {}.")
+    assert again == pytest.approx(scores[:1], abs=1e-5)
+
+
+def test_wrong_labels_are_refused_as_a_python_user_writes_them(
+    three_labels: shardsift.LoadedScorer,
+) -> None:
+    with pytest.raises(TypeError, match=r"a list of labels, not a single str\. Pass \['sport'\]"):
+        three_labels.score(TEXTS, labels="sport")
+    with pytest.raises(
+        shardsift.UsageError, match="cannot choose from labels: none of its outputs is called entailment"
+    ):
+        three_labels.score(TEXTS, labels=["sport"])

@@ -51,7 +51,7 @@ def test_a_classifier_keeps_its_own_labels() -> None:
     [
         ({}, "Say which labels to choose from: either --labels"),
         ({"labels": ("a",), "labels_file": "labels.txt"}, "Say which labels to choose from: either --labels"),
-        ({"labels": ("", " ")}, "There are no labels"),
+        ({"labels": ("", " ")}, "There are no labels in --labels"),
         ({"labels": ("a", "b", "a")}, "The label 'a' is there twice"),
         ({"labels_file": "/nowhere/labels.txt"}, "--labels-file /nowhere/labels.txt cannot be read: .*No such file"),
         (

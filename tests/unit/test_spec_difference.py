@@ -9,6 +9,7 @@ from fleet.model import Model
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.spec_difference import differences
+from fleet.zero_shot import ZeroShot
 from support.records import a_spec
 
 SPEC = a_spec(input_uris=("/data/web",), input_revision="sha256-1", crawl=None)
@@ -42,6 +43,7 @@ MODEL = SPEC.scorings[0].model
             ],
         ),
         ({"columns": SPEC.columns[::-1]}, ["the order of the columns"]),
+        ({"zero_shot": ZeroShot(labels=("a",))}, ["--task: classification there, zero-shot here"]),
         ({"model": replace(MODEL, revision="5")}, ["the model's revision: 4567def there, 5 here"]),
         ({"model": replace(MODEL, labels=("good",))}, ["the model's labels: LABEL_0 there, good here"]),
         (
@@ -52,6 +54,17 @@ MODEL = SPEC.scorings[0].model
 )
 def test_each_option_that_differs_is_told_with_both_values(changes: dict[str, Any], clauses: list[str]) -> None:
     assert differences(SPEC, changed(**changes)) == clauses
+
+
+def test_labels_and_template_that_differ_are_told() -> None:
+    there = changed(zero_shot=ZeroShot(labels=("a", "b")))
+    here = changed(zero_shot=ZeroShot(labels=("a", "c"), hypothesis_template="{}", multi_label=True))
+
+    assert differences(there, here) == [
+        "--labels: a, b there, a, c here",
+        "--hypothesis-template: This example is {}. there, {} here",
+        "--multi-label: no there, yes here",
+    ]
 
 
 OTHERS: dict[str, Any] = {  # another value for each field; 7 for fields that are not listed
