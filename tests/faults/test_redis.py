@@ -152,6 +152,7 @@ def test_a_redis_that_refuses_writes_for_a_while_costs_no_row_and_no_worker(
 
     with runs.finalizer() as finalizer, runs.worker("w1") as first, runs.worker("w2") as second:
         runs.wait_for_rows(run_id, 8)
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).running == 2, description="both workers hold a shard")
         match trouble:
             case "full":
                 operator.config_set("maxmemory", 1)
