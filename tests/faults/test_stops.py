@@ -104,12 +104,12 @@ def test_a_worker_told_to_stop_loses_at_most_a_batch(
     with runs.worker() as worker:
         runs.wait_for_rows(run_id, 10)
         seconds = gone_in_time(worker, end)
-    counts = runs.fleet.ledger.counts(run_id)
+    counts, unacked = runs.fleet.ledger.counts(run_id), runs.fleet.ledger.redis.hlen("unacked")
     runs.serve_until_published(run_id)
 
     assert seconds < SECONDS
     assert counts.running == 0
-    assert runs.fleet.ledger.redis.hlen("unacked") == 0
+    assert unacked == 0
     assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
     assert runs.attempts() == {1}
