@@ -41,7 +41,7 @@ test-lowest: .venv-lowest/installed  ## unit and integration tests with the lowe
 	  -m "not slow and not faults" tests/unit tests/integration
 
 coverage: install             ## which branches of the product the everyday tests take; processes that they start count too
-	$(BIN)/coverage run -m pytest -m "not slow and not faults"
+	$(BIN)/coverage run -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 600 -m "not slow and not faults"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --sort=cover
 
