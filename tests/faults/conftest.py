@@ -1,21 +1,21 @@
 """A fleet of real processes on a real Redis, with faults on request, and a run cut into many small windows."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from producer.demo.shards import write_shards
-from support.disturbed_runs import DisturbedRuns
+from support.disturbed_runs import SHARD_ROWS, SHARDS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
-
-SHARDS, ROWS = 6, 24
+from support.redis_servers import RedisServer, redis_server
 
 
 @pytest.fixture(scope="session")
 def small_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faults") / "shards"
-    write_shards(folder, shards=SHARDS, rows=ROWS, seed=4)
+    write_shards(folder, shards=SHARDS, rows=SHARD_ROWS, seed=4)
     return folder
 
 
@@ -34,3 +34,10 @@ def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.T
 @pytest.fixture
 def runs(fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path) -> DisturbedRuns:
     return DisturbedRuns(fleet, faults, small_shards, tiny_model, tmp_path / "out")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis that a test may kill, freeze or empty."""
+    with redis_server(tmp_path / "own-redis") as server:
+        yield server

@@ -11,14 +11,13 @@ import pytest
 from chaos.campaign import CampaignPlan, campaign
 from chaos.kinds import KILLS, Kind
 from chaos.report import figures_of
-from support.disturbed_runs import DisturbedRuns, child_of
+from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import redis_server
 from support.waiting import wait_until
 
 SEED, MOST_SECONDS = 7, 120
-ALL_ROWS = 6 * 24
 
 
 @pytest.mark.timeout(600)  # the storm itself reports a stuck run, with the reason
@@ -67,8 +66,7 @@ def test_a_notice_to_all_processes_of_a_worker_costs_a_batch(
         os.killpg(worker.pid, signal.SIGTERM)
         worker.wait(timeout=20)
     faults.use_stand_in(rows_a_batch=1, seconds_a_batch=0)
-    with runs.served():
-        runs.wait_until_published(run_id)
+    runs.serve_until_published(run_id)
 
     assert faults.rows_scored() <= ALL_ROWS + 1
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
@@ -98,12 +96,11 @@ def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
     runs.lease_seconds = 30
     run_id = runs.enqueue()
 
-    with runs.served():
-        runs.wait_until_published(run_id)
+    runs.serve_until_published(run_id)
 
     assert faults.fired() == 3
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-    assert {line["attempt"] for line in runs.manifest()} == {1}
+    assert runs.attempts() == {1}
 
 
 @pytest.mark.faults

@@ -25,7 +25,7 @@ RECORD = "fleet.ledger.ledger:Ledger.record_publication"
 
 @dataclass
 class DoneRun:
-    """A function that makes a run whose shards are all done and which no finalizer has seen yet."""
+    """A run whose shards are all done and that no finalizer has seen yet."""
 
     runs: DisturbedRuns
     run_id: str
@@ -68,9 +68,20 @@ def runs(done_run: DoneRun, faults: InjectedFaults) -> DisturbedRuns:
     return replace(done_run.runs, faults=faults)
 
 
+def run_a_finalizer_until_it_dies(runs: DisturbedRuns) -> int:
+    """Returns its exit code."""
+    with runs.finalizer() as killed:
+        return killed.wait(timeout=60)
+
+
+def publish(runs: DisturbedRuns, run_id: str) -> None:
+    with runs.finalizer():
+        runs.wait_until_published(run_id)
+
+
 def check_published_once(runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]) -> None:
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-    assert [path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()] == []
+    assert runs.staged_files(run_id) == []
 
 
 @pytest.mark.parametrize(
@@ -86,12 +97,10 @@ def test_a_finalizer_may_die_between_any_two_effects_of_publishing(
 ) -> None:
     faults.at(place, moment, "kill", program="producer")
 
-    with runs.finalizer() as killed:
-        killed.wait(timeout=60)
-    with runs.finalizer():
-        runs.wait_until_published(run_id)
+    exit_code = run_a_finalizer_until_it_dies(runs)
+    publish(runs, run_id)
 
-    assert killed.returncode == -signal.SIGKILL
+    assert exit_code == -signal.SIGKILL
     check_published_once(runs, run_id, undisturbed)
 
 
@@ -104,10 +113,8 @@ def test_finalizers_that_die_one_after_another_still_publish(
         faults.at(place, "after", "kill", times=2, program="producer")
 
     for _ in range(4):
-        with runs.finalizer() as killed:
-            killed.wait(timeout=60)
-    with runs.finalizer():
-        runs.wait_until_published(run_id)
+        run_a_finalizer_until_it_dies(runs)
+    publish(runs, run_id)
 
     assert faults.fired() == 4
     check_published_once(runs, run_id, undisturbed)
@@ -136,8 +143,7 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
 
     with runs.finalizer() as zombie:
         wait_until(faults.fired, description="it is frozen in the middle of publishing")
-        with runs.finalizer():
-            runs.wait_until_published(run_id)
+        publish(runs, run_id)
         manifest = (runs.output / "manifest.parquet").read_bytes()
         os.kill(zombie.pid, signal.SIGCONT)
         wait_until(lambda: log.read_text().count("published 6 shards") == 2, description="it comes to its end")
@@ -154,13 +160,11 @@ def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redi
     place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, run_id: str, undisturbed: dict[str, str]
 ) -> None:
     faults.at(place, moment, "kill", program="producer")
-    with runs.finalizer() as killed:
-        killed.wait(timeout=60)
+    run_a_finalizer_until_it_dies(runs)
     runs.fleet.ledger.redis.flushall()
 
     assert runs.enqueue() == run_id
-    with runs.finalizer():
-        runs.wait_until_published(run_id)
+    publish(runs, run_id)
 
     assert runs.faults.rows_scored() == 0
     check_published_once(runs, run_id, undisturbed)
@@ -170,8 +174,7 @@ def test_a_publication_that_died_midway_is_finished_without_scoring_even_if_redi
 def test_only_the_shard_whose_staged_file_was_lost_is_done_again(
     runs: DisturbedRuns, run_id: str, undisturbed: dict[str, str]
 ) -> None:
-    lost = next(path for path in (runs.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file())
-    lost.unlink()
+    runs.staged_files(run_id)[0].unlink()
 
     with runs.finalizer():
         wait_until(lambda: runs.fleet.ledger.counts(run_id).queued == 1, description="the shard is queued again")

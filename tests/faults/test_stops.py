@@ -15,12 +15,11 @@ import psutil
 import pytest
 
 from producer.local.processes import Child
-from support.disturbed_runs import DisturbedRuns, child_of
+from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
 
 ROWS_A_BATCH = 4
-ALL_ROWS = 6 * 24
 SECONDS = 10
 
 
@@ -105,16 +104,15 @@ def test_a_worker_told_to_stop_loses_at_most_a_batch(
     with runs.worker() as worker:
         runs.wait_for_rows(run_id, 10)
         seconds = gone_in_time(worker, end)
-    counts = runs.fleet.ledger.counts(run_id)
-    with runs.served():
-        runs.wait_until_published(run_id)
+    counts, unacked = runs.fleet.ledger.counts(run_id), runs.fleet.ledger.redis.hlen("unacked")
+    runs.serve_until_published(run_id)
 
     assert seconds < SECONDS
     assert counts.running == 0
-    assert runs.fleet.ledger.redis.hlen("unacked") == 0
+    assert unacked == 0
     assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-    assert {line["attempt"] for line in runs.manifest()} == {1}
+    assert runs.attempts() == {1}
 
 
 @pytest.mark.faults
@@ -174,13 +172,12 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
         wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
     counts = runs.fleet.ledger.counts(run_id)
-    with runs.served():
-        runs.wait_until_published(run_id)
+    runs.serve_until_published(run_id)
 
     assert seconds < SECONDS
     assert counts.running == 0
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
-    assert {line["attempt"] for line in runs.manifest()} == {1}
+    assert runs.attempts() == {1}
 
 
 @pytest.mark.faults
@@ -193,8 +190,7 @@ def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
     with runs.worker() as worker:
         wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
-    with runs.served():
-        runs.wait_until_published(run_id)
+    runs.serve_until_published(run_id)
 
     assert seconds < SECONDS
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
@@ -251,8 +247,7 @@ def test_a_container_that_is_stopped_gives_its_shard_back(
         container.wait(timeout=2 * SECONDS)
         seconds = time.monotonic() - began
     counts = runs.fleet.ledger.counts(run_id)
-    with runs.served():
-        runs.wait_until_published(run_id)
+    runs.serve_until_published(run_id)
 
     assert seconds < SECONDS
     assert counts.running == 0

@@ -1,6 +1,6 @@
-"""The Hub as a process, for use by hand, from `tests/`: `python -m hubserver --xet --load dataset:org/name=FOLDER`.
+"""Run the test Hub by hand. From `tests/`: `python -m hubserver --xet --load dataset:org/name=FOLDER`.
 
-Prints its endpoint and a write token as one line of JSON, and serves until SIGTERM or Ctrl-C.
+Prints the endpoint and a write token as one line of JSON, then serves until SIGTERM or Ctrl-C.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from hubserver.server import HubServer
 
 def main() -> None:
     options = parser().parse_args()
-    # Blocked, not handled: the server's threads inherit the mask, so the signal waits for sigwait below.
+    # Block the signals before the server starts its threads, which inherit the mask, so that sigwait receives them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     with HubServer(xet=options.xet, redirect_downloads=options.redirect, port=options.port) as hub:
         for repo_type, repo_id, folder in options.load:
@@ -26,14 +26,16 @@ def main() -> None:
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hubserver", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0 selects a free port")
     parser.add_argument("--xet", action="store_true", help="serve xet; without it, clients need HF_HUB_DISABLE_XET=1")
-    parser.add_argument("--redirect", action="store_true", help="send downloads to another origin, as a CDN")
-    parser.add_argument("--load", action="append", default=[], type=load, metavar="dataset:org/name=FOLDER")
+    parser.add_argument(
+        "--redirect", action="store_true", help="redirect downloads of large files to another origin, like a CDN"
+    )
+    parser.add_argument("--load", action="append", default=[], type=folder_to_load, metavar="dataset:org/name=FOLDER")
     return parser
 
 
-def load(text: str) -> tuple[str, str, Path]:
+def folder_to_load(text: str) -> tuple[str, str, Path]:
     match = re.fullmatch(r"(dataset|model):([^/=]+/[^/=]+)=(.+)", text)
     if not match or not Path(match[3]).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not TYPE:ORG/NAME=FOLDER with an existing folder")

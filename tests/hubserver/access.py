@@ -1,4 +1,4 @@
-"""Who may read and write which repository. A reader without a token hears 401 where others hear 404, as on the Hub."""
+"""Permissions on repositories. As on the Hub, a missing repository is a 404, but a 401 for a request without a token."""
 
 from hubserver.errors import HubError, gated_repo, repo_not_found, token_required, write_token_required
 from hubserver.repos import Repo, Repos, RepoType
@@ -8,7 +8,7 @@ TYPES: dict[str, RepoType] = {"models": "model", "datasets": "dataset"}
 
 
 def type_of_prefix(prefix: str) -> RepoType:
-    """Downloads and LFS say `datasets/org/name`, and just `org/name` for a model."""
+    """URLs for downloads and LFS begin with `datasets/org/name` for a dataset and with `org/name` for a model."""
     return "dataset" if prefix else "model"
 
 
@@ -17,10 +17,12 @@ def url_prefix(repo_type: RepoType) -> str:
 
 
 class Access:
+    """Finds a repository and checks the grant. Each method raises `HubError` if the grant is not enough."""
+
     def __init__(self, repos: Repos) -> None:
         self._repos = repos
 
-    def reading(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
+    def readable(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
         try:
             repo = self._repos.get(repo_type, repo_id)
         except HubError:
@@ -29,21 +31,21 @@ class Access:
             raise token_required()
         return repo
 
-    def downloading(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
-        """A gated repository shows itself to all, and its files to those who may write."""
-        repo = self.reading(grant, repo_type, repo_id)
+    def downloadable(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
+        """Metadata of a gated repository is open to all. Its files need a token that can write."""
+        repo = self.readable(grant, repo_type, repo_id)
         if repo.gated and not grant.write:
             raise gated_repo(repo_id)
         return repo
 
-    def writing(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
-        repo = self.reading(grant, repo_type, repo_id)
+    def writable(self, grant: Grant, repo_type: RepoType, repo_id: str) -> Repo:
+        repo = self.readable(grant, repo_type, repo_id)
         require_write(grant)
         return repo
 
 
 def ticket_repo(grant: Grant, *, write: bool = False) -> Repo:
-    """The repository that a signed URL or a xet token is good for."""
+    """The repository to which a signed URL or a xet token gives access."""
     if grant.repo is None or grant.write < write:
         raise HubError(403, "Request has no valid signature")
     return grant.repo

@@ -1,4 +1,4 @@
-"""Contents on disk, each under its sha256. Knows no repository: which may point to a blob, `repos.py` says."""
+"""File contents on disk, each named by its sha256. Does not know which repositories refer to a blob: see `repos.py`."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ class Blob:
 
 
 class BlobStore:
-    """Blobs are written once and never changed, so a reader needs no lock."""
+    """A store of blobs. A blob never changes after it is written, so readers need no lock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -24,7 +24,7 @@ class BlobStore:
         self._serial = count()
 
     def write(self, chunks: Iterable[bytes]) -> Blob:
-        """Store the chunks as one blob. It appears whole, under the hash of what was written, or not at all."""
+        """Store the chunks as one blob, atomically. Its name is the sha256 of the written bytes."""
         digest, size = hashlib.sha256(), 0
         incoming = self._folder / f"incoming-{next(self._serial)}"
         try:

@@ -1,4 +1,4 @@
-"""The Hub's checks of a README's YAML block, as far as a dataset or model card can break them."""
+"""Some of the Hub's checks of the YAML block in a dataset or model card."""
 
 import re
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def check_card(content: str) -> CardFindings:
 
 
 def card_metadata(content: str) -> Any:
-    """What stands between the `---` lines at the top, or None."""
+    """The parsed YAML between the `---` lines at the top, or None if there is no such block."""
     match = re.match(r"---\s*\n(.*?)^---\s*$", content.replace("\r\n", "\n"), re.DOTALL | re.MULTILINE)
     return yaml.safe_load(match[1]) if match else None
 

@@ -1,4 +1,7 @@
-"""Routes that change files: how each shall be uploaded, and the commit. The bytes of large files go elsewhere."""
+"""Routes that change files: preupload, which says how to upload each file, and commit.
+
+The content of large files is uploaded by LFS or xet, before the commit.
+"""
 
 import base64
 import json
@@ -22,12 +25,12 @@ class CommitRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            ("POST", "/api/{types}/{repo}/preupload/{revision}", self.preupload),
-            ("POST", "/api/{types}/{repo}/commit/{revision}", self.commit),
+            ("POST", "/api/{types}/{repo_id}/preupload/{revision}", self.preupload),
+            ("POST", "/api/{types}/{repo_id}/commit/{revision}", self.commit),
         ]
 
-    def preupload(self, call: Call, types: str, repo: str, revision: str) -> Reply:
-        tree = self._access.writing(call.grant, TYPES[types], repo).commit_at(revision).tree
+    def preupload(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
+        tree = self._access.writable(call.grant, TYPES[types], repo_id).commit_at(revision).tree
         answers = [
             {
                 "path": file["path"],
@@ -39,20 +42,20 @@ class CommitRoutes:
         ]
         return json_reply({"files": answers})
 
-    def commit(self, call: Call, types: str, repo: str, revision: str) -> Reply:
-        found = self._access.writing(call.grant, TYPES[types], repo)
+    def commit(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
+        repo = self._access.writable(call.grant, TYPES[types], repo_id)
         if "create_pr" in call.query:
             raise HubError(501, "The test Hub has no pull requests")
         header, lines = commit_lines(call.body.read())
-        commit = found.commit(
+        commit = repo.commit(
             revision,
-            [self._operation(found, key, value) for key, value in lines],
+            [self._operation(repo, key, value) for key, value in lines],
             title=header["summary"],
             description=header.get("description", ""),
             author=call.grant.name or "",
             expected_parent=header.get("parentCommit"),
         )
-        url = f"{self._endpoint}/{url_prefix(found.repo_type)}{repo}/commit/{commit.oid}"
+        url = f"{self._endpoint}/{url_prefix(repo.repo_type)}{repo_id}/commit/{commit.oid}"
         return json_reply({"success": True, "commitUrl": url, "commitOid": commit.oid, "hookOutput": ""})
 
     def _operation(self, repo: Repo, key: str, value: dict[str, Any]) -> Operation:
@@ -72,7 +75,10 @@ class CommitRoutes:
                 return None
 
     def _checked_size(self, repo: Repo, value: dict[str, Any]) -> int:
-        """A copy's line has no size. A blob that is not there is left for the commit to refuse."""
+        """The size of the blob, checked against the line. The line of a copy has no size.
+
+        Returns 0 if the blob is missing, because the commit then fails.
+        """
         if value["oid"] not in repo.uploaded:
             return 0
         size = self._blobs.size(value["oid"])

@@ -1,4 +1,4 @@
-"""Routes that give a file's content: with its metadata in headers, and for large files perhaps from another origin."""
+"""Routes that download a file. Its metadata is in the headers; a large file may come from another origin."""
 
 from hubserver.access import Access, ticket_repo, type_of_prefix
 from hubserver.blobs import BlobStore
@@ -10,7 +10,7 @@ from hubserver.wire import Call, Reply, Route, file_reply
 
 
 class DownloadRoutes:
-    """With a `cdn` origin the large files are there, and the Hub answers with a redirect to a signed URL."""
+    """If there is a `cdn` origin, the Hub redirects downloads of large files to a signed URL on it."""
 
     def __init__(
         self,
@@ -34,20 +34,20 @@ class DownloadRoutes:
             (method, template, handler)
             for method in ("GET", "HEAD")
             for template, handler in (
-                ("/{prefix}{repo}/resolve/{revision}/{path}", self.resolve),
+                ("/{prefix}{repo_id}/resolve/{revision}/{path}", self.resolve),
                 ("/cdn/{sha256}", self.from_cdn),
             )
         ]
 
-    def resolve(self, call: Call, prefix: str, repo: str, revision: str, path: str) -> Reply:
-        found = self._access.downloading(call.grant, type_of_prefix(prefix), repo)
-        commit = found.commit_at(revision)
+    def resolve(self, call: Call, prefix: str, repo_id: str, revision: str, path: str) -> Reply:
+        repo = self._access.downloadable(call.grant, type_of_prefix(prefix), repo_id)
+        commit = repo.commit_at(revision)
         if path not in commit.tree:
             raise entry_not_found()
         file = commit.tree[path]
-        headers = self._metadata(found, commit, file)
+        headers = self._metadata(repo, commit, file)
         if self._cdn and file.lfs:
-            ticket = self._tokens.ticket(call.grant, found, write=False)
+            ticket = self._tokens.ticket(call.grant, repo, write=False)
             return Reply(status=302, headers={**headers, "Location": f"{self._cdn}/cdn/{file.sha256}?ticket={ticket}"})
         return file_reply(self._blobs.path(file.sha256), range_header=call.headers.get("Range"), headers=headers)
 

@@ -1,13 +1,14 @@
-"""What the Hub answers when it refuses: the status, the `X-Error-Code` the client reads, and the Hub's own words.
+"""The Hub's error responses: status, message and the `X-Error-Code` header that the client reads.
 
-    HubError          any refusal, with its status
+    HubError          every error response, with its status
 
-The client tells a missing repository from a missing file by the header alone, since the status is 404 for both.
+The messages are the Hub's. A missing repository and a missing file are both a 404: the client tells them apart by the
+header.
 """
 
 
 class HubError(Exception):
-    """A refusal, raised anywhere below the HTTP layer, which turns it into an answer."""
+    """Raised by any handler. The HTTP layer turns it into a response."""
 
     def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -21,12 +22,12 @@ def bad_request(message: str) -> HubError:
 
 
 def invalid_token() -> HubError:
-    """The client tells this 401 from "no such repository" by these words."""
+    """The client tells an invalid token from a missing repository by this message."""
     return HubError(401, "Invalid credentials in Authorization header")
 
 
 def token_required() -> HubError:
-    """Over https the client takes a 401 without a code as a missing repository; over loopback it needs the code."""
+    """Over HTTPS, the client takes a 401 without a code as a missing repository. Over loopback HTTP, it needs the code."""
     return HubError(401, "Invalid username or password.", code="RepoNotFound")
 
 

@@ -1,4 +1,4 @@
-"""Routes about the files of a revision: the tree, in pages, and single paths."""
+"""Routes that list the files of a revision: the tree, page by page, and selected paths."""
 
 import hashlib
 from collections.abc import Callable
@@ -25,31 +25,31 @@ class FileRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            ("GET", "/api/{types}/{repo}/tree/{revision}", self.tree),
-            ("GET", "/api/{types}/{repo}/tree/{revision}/{path}", self.tree),
-            ("POST", "/api/{types}/{repo}/paths-info/{revision}", self.paths_info),
+            ("GET", "/api/{types}/{repo_id}/tree/{revision}", self.tree),
+            ("GET", "/api/{types}/{repo_id}/tree/{revision}/{path}", self.tree),
+            ("POST", "/api/{types}/{repo_id}/paths-info/{revision}", self.paths_info),
         ]
 
-    def tree(self, call: Call, types: str, repo: str, revision: str, path: str = "") -> Reply:
-        found = self._access.reading(call.grant, TYPES[types], repo)
+    def tree(self, call: Call, types: str, repo_id: str, revision: str, path: str = "") -> Reply:
+        repo = self._access.readable(call.grant, TYPES[types], repo_id)
         expand = is_true(call.query.get("expand"))
-        paths = listed_paths(found, revision, path.strip("/"), recursive=is_true(call.query.get("recursive")))
+        paths = listed_paths(repo, revision, path.strip("/"), recursive=is_true(call.query.get("recursive")))
         limit = EXPANDED_PAGE_SIZE if expand else PAGE_SIZE
         start = int(call.query.get("cursor", 0))
         page = paths[start : start + limit]
         more = start + limit < len(paths)
         headers = {"Link": self._next_page(call, start + limit)} if more else {}
-        return json_reply([self._entry(found, revision, path, expand) for path in page], headers=headers)
+        return json_reply([self._entry(repo, revision, path, expand) for path in page], headers=headers)
 
-    def paths_info(self, call: Call, types: str, repo: str, revision: str) -> Reply:
-        """The body is a form, not JSON. A path that is not there is left out."""
-        found = self._access.reading(call.grant, TYPES[types], repo)
+    def paths_info(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
+        """The request body is a form, not JSON. The response leaves out paths that do not exist."""
+        repo = self._access.readable(call.grant, TYPES[types], repo_id)
         form = parse_qs(call.body.read().decode())
-        tree = found.commit_at(revision).tree
+        tree = repo.commit_at(revision).tree
         present = {*tree, *folders_of(tree)}
         expand = is_true(form.get("expand", [""])[0])
         paths = [path for path in form.get("paths", []) if path in present]
-        return json_reply([self._entry(found, revision, path, expand) for path in paths])
+        return json_reply([self._entry(repo, revision, path, expand) for path in paths])
 
     def _next_page(self, call: Call, cursor: int) -> str:
         query = urlencode({**call.query, "cursor": cursor})
@@ -78,7 +78,7 @@ def folder_entry(path: str, inside: dict[str, File]) -> dict[str, Any]:
 
 
 def listed_paths(repo: Repo, revision: str, folder: str, *, recursive: bool) -> list[str]:
-    """Files and folders below a folder, sorted by path; only its direct entries unless recursive."""
+    """Files and folders below a folder, sorted by path. Only direct entries, unless `recursive`."""
     tree = repo.commit_at(revision).tree
     prefix = f"{folder}/" if folder else ""
     paths = sorted(path for path in {*tree, *folders_of(tree)} if path.startswith(prefix))

@@ -1,4 +1,4 @@
-"""Routes about repositories as a whole: who asks, create and delete, info, branches, history, the card's check."""
+"""Routes for whole repositories: create, delete, info, branches, history. Also whoami and the check of a card."""
 
 from typing import Any
 
@@ -29,15 +29,15 @@ class RepoRoutes:
             ("POST", "/api/validate-yaml", self.validate_card),
             ("POST", "/api/repos/create", self.create),
             ("DELETE", "/api/repos/delete", self.delete),
-            ("GET", "/api/{types}/{repo}", self.info),
-            ("GET", "/api/{types}/{repo}/revision/{revision}", self.info),
-            ("GET", "/api/{types}/{repo}/auth-check", self.check_read),
-            ("GET", "/api/{types}/{repo}/auth-check/write", self.check_write),
-            ("GET", "/api/{types}/{repo}/refs", self.refs),
-            ("POST", "/api/{types}/{repo}/branch/{branch}", self.create_branch),
-            ("DELETE", "/api/{types}/{repo}/branch/{branch}", self.delete_branch),
-            ("GET", "/api/{types}/{repo}/commits/{revision}", self.history),
-            ("POST", "/api/{types}/{repo}/super-squash/{branch}", self.squash),
+            ("GET", "/api/{types}/{repo_id}", self.info),
+            ("GET", "/api/{types}/{repo_id}/revision/{revision}", self.info),
+            ("GET", "/api/{types}/{repo_id}/auth-check", self.check_read),
+            ("GET", "/api/{types}/{repo_id}/auth-check/write", self.check_write),
+            ("GET", "/api/{types}/{repo_id}/refs", self.refs),
+            ("POST", "/api/{types}/{repo_id}/branch/{branch}", self.create_branch),
+            ("DELETE", "/api/{types}/{repo_id}/branch/{branch}", self.delete_branch),
+            ("GET", "/api/{types}/{repo_id}/commits/{revision}", self.history),
+            ("POST", "/api/{types}/{repo_id}/super-squash/{branch}", self.squash),
         ]
 
     def whoami(self, call: Call) -> Reply:
@@ -57,38 +57,35 @@ class RepoRoutes:
 
     def create(self, call: Call) -> Reply:
         require_write(call.grant)
-        wish = call.body.json()
-        repo_type, repo_id = wish.get("type", "model"), self._wished_id(call, wish)
+        body = call.body.json()
+        repo_type, repo_id = body.get("type", "model"), requested_id(call, body)
         url = {"url": f"{self._endpoint}/{url_prefix(repo_type)}{repo_id}"}
         try:
-            repo = self._repos.create(repo_type, repo_id, private=is_private(wish))
+            repo = self._repos.create(repo_type, repo_id, private=is_private(body))
         except HubError as error:
             return json_reply({"error": error.message, **url}, status=error.status)
-        start(repo, self._blobs, author=call.grant.name or "")
+        add_initial_commit(repo, self._blobs, author=call.grant.name or "")
         return json_reply(url)
 
     def delete(self, call: Call) -> Reply:
         require_write(call.grant)
-        wish = call.body.json()
-        self._repos.delete(wish.get("type", "model"), self._wished_id(call, wish))
+        body = call.body.json()
+        self._repos.delete(body.get("type", "model"), requested_id(call, body))
         return json_reply({})
 
-    def _wished_id(self, call: Call, wish: dict[str, Any]) -> str:
-        return f"{wish.get('organization') or call.grant.name}/{wish['name']}"
-
-    def info(self, call: Call, types: str, repo: str, revision: str = MAIN) -> Reply:
-        found = self._access.reading(call.grant, TYPES[types], repo)
-        commit = found.commit_at(revision)
+    def info(self, call: Call, types: str, repo_id: str, revision: str = MAIN) -> Reply:
+        repo = self._access.readable(call.grant, TYPES[types], repo_id)
+        commit = repo.commit_at(revision)
         with_blobs = call.query.get("blobs", "").lower() in ("1", "true")
         return json_reply(
             {
-                "id": repo,
-                "author": repo.split("/")[0],
+                "id": repo_id,
+                "author": repo_id.split("/")[0],
                 "sha": commit.oid,
                 "lastModified": timestamp(commit.date),
-                "createdAt": timestamp(found.created),
-                "private": found.private,
-                "gated": "manual" if found.gated else False,
+                "createdAt": timestamp(repo.created),
+                "private": repo.private,
+                "gated": "manual" if repo.gated else False,
                 "disabled": False,
                 "downloads": 0,
                 "likes": 0,
@@ -112,32 +109,32 @@ class RepoRoutes:
                 sibling["xetHash"] = xet_hash
         return sibling
 
-    def check_read(self, call: Call, types: str, repo: str) -> Reply:
-        self._access.downloading(call.grant, TYPES[types], repo)
+    def check_read(self, call: Call, types: str, repo_id: str) -> Reply:
+        self._access.downloadable(call.grant, TYPES[types], repo_id)
         return json_reply({})
 
-    def check_write(self, call: Call, types: str, repo: str) -> Reply:
-        self._access.writing(call.grant, TYPES[types], repo)
+    def check_write(self, call: Call, types: str, repo_id: str) -> Reply:
+        self._access.writable(call.grant, TYPES[types], repo_id)
         return json_reply({})
 
-    def refs(self, call: Call, types: str, repo: str) -> Reply:
-        branches = self._access.reading(call.grant, TYPES[types], repo).branches
+    def refs(self, call: Call, types: str, repo_id: str) -> Reply:
+        branches = self._access.readable(call.grant, TYPES[types], repo_id).branches
         listed = [
             {"name": name, "ref": f"refs/heads/{name}", "targetCommit": oid} for name, oid in sorted(branches.items())
         ]
         return json_reply({"branches": listed, "converts": [], "tags": [], "pullRequests": []})
 
-    def create_branch(self, call: Call, types: str, repo: str, branch: str) -> Reply:
-        found = self._access.writing(call.grant, TYPES[types], repo)
-        found.create_branch(branch, call.body.json().get("startingPoint", MAIN))
+    def create_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
+        repo = self._access.writable(call.grant, TYPES[types], repo_id)
+        repo.create_branch(branch, call.body.json().get("startingPoint", MAIN))
         return json_reply({})
 
-    def delete_branch(self, call: Call, types: str, repo: str, branch: str) -> Reply:
-        self._access.writing(call.grant, TYPES[types], repo).delete_branch(branch)
+    def delete_branch(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
+        self._access.writable(call.grant, TYPES[types], repo_id).delete_branch(branch)
         return json_reply({})
 
-    def history(self, call: Call, types: str, repo: str, revision: str) -> Reply:
-        commits = self._access.reading(call.grant, TYPES[types], repo).history(revision)
+    def history(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
+        commits = self._access.readable(call.grant, TYPES[types], repo_id).history(revision)
         return json_reply(
             [
                 {
@@ -151,18 +148,22 @@ class RepoRoutes:
             ]
         )
 
-    def squash(self, call: Call, types: str, repo: str, branch: str) -> Reply:
-        found = self._access.writing(call.grant, TYPES[types], repo)
-        commit = found.squash(branch, title=call.body.json()["message"], author=call.grant.name or "")
+    def squash(self, call: Call, types: str, repo_id: str, branch: str) -> Reply:
+        repo = self._access.writable(call.grant, TYPES[types], repo_id)
+        commit = repo.squash(branch, title=call.body.json()["message"], author=call.grant.name or "")
         return json_reply({"commitOid": commit.oid})
 
 
-def is_private(wish: dict[str, Any]) -> bool:
-    return bool(wish.get("private")) or wish.get("visibility") == "private"
+def requested_id(call: Call, body: dict[str, Any]) -> str:
+    return f"{body.get('organization') or call.grant.name}/{body['name']}"
 
 
-def start(repo: Repo, blobs: BlobStore, *, author: str) -> None:
-    """A new repository on the Hub is not empty: it has a `.gitattributes`."""
+def is_private(body: dict[str, Any]) -> bool:
+    return bool(body.get("private")) or body.get("visibility") == "private"
+
+
+def add_initial_commit(repo: Repo, blobs: BlobStore, *, author: str) -> None:
+    """Commit a `.gitattributes`, as the Hub does in a new repository."""
     content = b"*.parquet filter=lfs diff=lfs merge=lfs -text\n*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
     blobs.write([content])
-    repo.start({GITATTRIBUTES: File.regular(content)}, author=author)
+    repo.add_initial_commit({GITATTRIBUTES: File.regular(content)}, author=author)

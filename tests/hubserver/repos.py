@@ -1,4 +1,4 @@
-"""Repositories in memory: files, commits, branches. Knows no HTTP and no bytes; contents are named by their sha256."""
+"""Repositories in memory: files, commits, branches. Knows no HTTP. A file refers to its content by sha256."""
 
 import hashlib
 import threading
@@ -28,7 +28,7 @@ COMMIT_WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """A file of a commit. `git_oid` is git's: of an LFS file it is the hash of the pointer, not of the content."""
+    """A file of a commit. For an LFS file, `git_oid` is the hash of the pointer, not of the content."""
 
     sha256: str
     size: int
@@ -46,7 +46,7 @@ class File:
 
     @property
     def content_oid(self) -> str:
-        """What the client compares with its local file, and what the download calls ETag."""
+        """The id that the client compares with its local file. A download sends it as the ETag."""
         return self.sha256 if self.lfs else self.git_oid
 
     @property
@@ -55,10 +55,10 @@ class File:
 
 
 class OperationKind(StrEnum):
-    """The keys of a commit's lines."""
+    """The keys of the lines in a commit request."""
 
-    ADD = "file"  # its content is in the line
-    ADD_LARGE = "lfsFile"  # its content was uploaded before
+    ADD = "file"  # the line contains the content
+    ADD_LARGE = "lfsFile"  # the content was uploaded before the commit
     DELETE = "deletedFile"
     DELETE_FOLDER = "deletedFolder"
 
@@ -76,7 +76,7 @@ class Commit:
     parent: str | None
     title: str
     description: str
-    author: str  # the name of the token that made it
+    author: str  # the name of the token
     date: datetime
     operations: tuple[Operation, ...]
     tree: Tree = field(repr=False)
@@ -89,10 +89,10 @@ class Repo:
         self.private = private
         self.gated = gated
         self.created = datetime.now(UTC)
-        self.uploaded: set[str] = set()  # sha256 of every large file this repository may point to
+        self.uploaded: set[str] = set()  # sha256 of each large file that a commit may refer to
         self.branches: dict[str, str] = {}
         self.commits: dict[str, Commit] = {}
-        self.committing = threading.Lock()
+        self._commit_lock = threading.Lock()
         self._serial = count()
 
     def branch_commit(self, branch: str) -> Commit:
@@ -101,7 +101,7 @@ class Repo:
         return self.commits[self.branches[branch]]
 
     def commit_at(self, revision: str) -> Commit:
-        """The commit of a branch name or a full commit id."""
+        """The commit that a branch name or a full commit id refers to."""
         if revision in self.commits:
             return self.commits[revision]
         return self.branch_commit(revision.removeprefix("refs/heads/"))
@@ -113,11 +113,11 @@ class Repo:
             commit = self.commits[commit.parent] if commit.parent else None
 
     def last_change(self, revision: str, path: str) -> Commit:
-        """The newest commit that changed the file or anything in the folder."""
+        """The newest commit that changed this file, or a file in this folder."""
         changed = self.commit_at(revision)
-        now = subtree(changed.tree, path)
+        content = subtree(changed.tree, path)
         for commit in self.history(revision):
-            if subtree(commit.tree, path) != now:
+            if subtree(commit.tree, path) != content:
                 break
             changed = commit
         return changed
@@ -132,8 +132,8 @@ class Repo:
         description: str = "",
         expected_parent: str | None = None,
     ) -> Commit:
-        """Commit all operations or none. Another commit that holds the repository for long is a 409, as on the Hub."""
-        if not self.committing.acquire(timeout=COMMIT_WAIT_SECONDS):
+        """Commit all operations or none. As on the Hub, a 409 is raised if another commit takes too long."""
+        if not self._commit_lock.acquire(timeout=COMMIT_WAIT_SECONDS):
             raise commit_in_progress()
         try:
             head = self.branch_commit(branch)
@@ -149,10 +149,10 @@ class Repo:
                 author=author,
             )
         finally:
-            self.committing.release()
+            self._commit_lock.release()
 
-    def start(self, files: Mapping[str, File], *, author: str) -> Commit:
-        """The commit that the Hub itself makes when a repository is created."""
+    def add_initial_commit(self, files: Mapping[str, File], *, author: str) -> Commit:
+        """Make the first commit, as the Hub does when it creates a repository."""
         operations = tuple(Operation(kind=OperationKind.ADD, path=path, added=file) for path, file in files.items())
         return self._append(
             MAIN,
@@ -165,31 +165,31 @@ class Repo:
         )
 
     def squash(self, branch: str, *, title: str, author: str) -> Commit:
-        """Replace a branch's history by one commit with the same files."""
-        with self.committing:
+        """Replace the history of a branch with one commit of the same files."""
+        with self._commit_lock:
             tree = self.branch_commit(branch).tree
             return self._append(
                 branch, parent=None, tree=tree, operations=(), title=title, description="", author=author
             )
 
     def create_branch(self, branch: str, starting_point: str) -> None:
-        with self.committing:
+        with self._commit_lock:
             if branch in self.branches:
                 raise HubError(409, f"Reference already exists: {branch}")
             self.branches[branch] = self.commit_at(starting_point).oid
 
     def delete_branch(self, branch: str) -> None:
-        with self.committing:
+        with self._commit_lock:
             if branch == MAIN:
                 raise bad_request("Cannot delete the main branch")
             self.branch_commit(branch)
             del self.branches[branch]
 
     def forget_unreferenced(self) -> None:
-        """What the Hub's garbage collection does to uploads that no commit of any branch points to."""
-        with self.committing:
-            kept = {commit.oid: commit for branch in self.branches for commit in self.history(branch)}
-            self.uploaded &= {file.sha256 for commit in kept.values() for file in commit.tree.values()}
+        """Drop uploads that no commit on any branch refers to, like the Hub's garbage collection."""
+        with self._commit_lock:
+            reachable = {commit.oid: commit for branch in self.branches for commit in self.history(branch)}
+            self.uploaded &= {file.sha256 for commit in reachable.values() for file in commit.tree.values()}
 
     def _apply(self, tree: Tree, operations: Iterable[Operation]) -> Tree:
         files = dict(tree)
@@ -242,17 +242,17 @@ class Repos:
 
     def __init__(self) -> None:
         self._repos: dict[tuple[RepoType, str], Repo] = {}
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
 
     def create(self, repo_type: RepoType, repo_id: str, *, private: bool = False) -> Repo:
-        with self._changing:
+        with self._lock:
             if (repo_type, repo_id) in self._repos:
                 raise HubError(409, "You already created this repo")
             repo = self._repos[repo_type, repo_id] = Repo(repo_type, repo_id, private=private)
             return repo
 
     def delete(self, repo_type: RepoType, repo_id: str) -> None:
-        with self._changing:
+        with self._lock:
             if self._repos.pop((repo_type, repo_id), None) is None:
                 raise repo_not_found()
 
@@ -267,7 +267,7 @@ class Repos:
 
 
 def subtree(tree: Tree, path: str) -> dict[str, File]:
-    """The file of this path, or all files in the folder of this path."""
+    """The file at this path, or all files in the folder at this path."""
     return {name: file for name, file in tree.items() if name == path or name.startswith(f"{path}/")}
 
 

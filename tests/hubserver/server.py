@@ -1,6 +1,6 @@
-"""The Hub as a test holds it: start and stop it, load repositories, look what it has, break it.
+"""The test Hub: start and stop it, fill its repositories, inspect them, inject faults.
 
-Builds the parts and joins them; what each request means is in the `*_routes.py` files.
+Connects the parts. The `*_routes.py` files implement the requests.
 """
 
 import os
@@ -18,7 +18,7 @@ from hubserver.commit_routes import CommitRoutes, is_large
 from hubserver.download_routes import DownloadRoutes
 from hubserver.file_routes import FileRoutes
 from hubserver.lfs_routes import LfsRoutes
-from hubserver.repo_routes import RepoRoutes, start
+from hubserver.repo_routes import RepoRoutes, add_initial_commit
 from hubserver.repos import MAIN, Commit, File, Operation, OperationKind, Repo, Repos, RepoType
 from hubserver.tokens import Tokens
 from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
@@ -26,16 +26,16 @@ from hubserver.wire import Route, Router, WireServer
 from hubserver.xet_routes import XetRoutes
 from hubserver.xet_store import XetStore
 
-LFS_PART_BYTES = 5 << 30  # what S3 takes in one PUT
-SERVER_AUTHOR = "hubserver"  # the author of what a test loads without HTTP
+LFS_PART_BYTES = 5 << 30  # the limit of S3 for one PUT
+SERVER_AUTHOR = "hubserver"  # the author of commits that a test makes without HTTP
 
 
-class Part(Protocol):
+class RouteGroup(Protocol):
     def routes(self) -> list[Route]: ...
 
 
 class HubServer:
-    """A Hub on loopback. Its state lives in memory and a temporary folder, and ends with it."""
+    """A Hub on loopback. Its state is in memory and in a temporary folder, and is lost when it stops."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class HubServer:
         self.stop()
 
     def token(self, name: str = "worker", write: bool = True) -> str:
-        """A new token. Its name is what `Request.token_name` and `Commit.author` say."""
+        """Create a token. `Request.token_name` and `Commit.author` contain its name."""
         return self._tokens.issue(name, write=write)
 
     def client_env(self, home: Path, token: str | None = None) -> dict[str, str]:
-        """The environment for a client process: this one's, without its Hub settings, pointed at this server.
+        """The environment for a client process: a copy of this process's, with Hub settings that point at this server.
 
-        Give each server a fresh `home`: hf_xet remembers there what it uploaded to an endpoint, and an endpoint
-        that forgot would get references to chunks it does not have.
+        Give each server a new `home`. hf_xet caches there which chunks it has uploaded to an endpoint. With the cache
+        of an earlier server, it refers to chunks that this server does not have.
         """
         own = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         settings = {
@@ -107,7 +107,7 @@ class HubServer:
     ) -> None:
         repo = self._repos.create(repo_type, repo_id, private=private)
         repo.gated = gated
-        start(repo, self._blobs, author=SERVER_AUTHOR)
+        add_initial_commit(repo, self._blobs, author=SERVER_AUTHOR)
 
     def is_private(self, repo_id: str, repo_type: RepoType = "dataset") -> bool:
         return self._repos.get(repo_type, repo_id).private
@@ -115,14 +115,14 @@ class HubServer:
     def add_folder(
         self, repo_id: str, folder: Path, repo_type: RepoType = "dataset", message: str = "Add folder"
     ) -> str:
-        """Commit a folder's files to main without HTTP, and return the commit's id."""
+        """Commit the files of a folder to main, without HTTP. Returns the id of the commit."""
         repo = self._repos.get(repo_type, repo_id)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         operations = [self._addition(repo, path, path.relative_to(folder).as_posix()) for path in paths]
         return repo.commit(MAIN, operations, title=message, author=SERVER_AUTHOR).oid
 
     def files(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> dict[str, int]:
-        """Size by path. A `.gitattributes` is among them, as on the Hub."""
+        """Size by path. Includes `.gitattributes`, as on the Hub."""
         tree = self._repos.get(repo_type, repo_id).commit_at(revision).tree
         return {path: tree[path].size for path in sorted(tree)}
 
@@ -131,7 +131,7 @@ class HubServer:
         return self._blobs.read(file.sha256)
 
     def commits(self, repo_id: str, repo_type: RepoType = "dataset", revision: str = MAIN) -> list[Commit]:
-        """Newest first. The last is the Hub's own "initial commit"."""
+        """The commits of a branch, newest first. The last is the Hub's "initial commit"."""
         return list(self._repos.get(repo_type, repo_id).history(revision))
 
     def branches(self, repo_id: str, repo_type: RepoType = "dataset") -> dict[str, str]:
@@ -139,7 +139,7 @@ class HubServer:
         return dict(self._repos.get(repo_type, repo_id).branches)
 
     def forget_unreferenced_blobs(self) -> None:
-        """Lose every upload that no commit of any branch points to, as the Hub's garbage collection does after about a day."""
+        """Drop uploads that no commit on any branch refers to, like the Hub's garbage collection after about a day."""
         for repo in self._repos.all():
             repo.forget_unreferenced()
 
@@ -162,11 +162,11 @@ class HubServer:
         drop_after: bool = False,
         delay_seconds: float = 0.0,
     ) -> None:
-        """Answer the next `times` requests whose path, as sent, matches with this status, and do nothing else.
+        """Answer the next `times` matching requests with this status and without effect. The path is matched as sent.
 
-        `drop` closes the connection with no answer and no effect; `drop_after` does the work first: a lost
-        response. `status=None` answers as usual, which with `delay_seconds` is a slow Hub. A body of None is the
-        Hub's own wording for the status.
+        `drop` closes the connection instead of answering. `drop_after` closes it after the request took effect: the
+        response is lost. `status=None` answers normally: with `delay_seconds`, the Hub is slow. If `body` is None,
+        the response has the Hub's message for the status.
         """
         fault = WireFault(
             path=re.compile(path_regex),
@@ -185,12 +185,12 @@ class HubServer:
         return self._faults.left()
 
     def forget_faults(self) -> None:
-        """Take back faults for requests that may or may not come."""
+        """Remove the faults that no request has met. For tests whose requests may or may not come."""
         self._faults.forget()
 
     @property
     def handler_errors(self) -> list[str]:
-        """The tracebacks of this server's own bugs. A test that uses it may assert that there is none."""
+        """Tracebacks of bugs in this server. Tests assert that there are none."""
         return self._wire.handler_errors
 
     def _addition(self, repo: Repo, source: Path, path: str) -> Operation:
@@ -208,7 +208,7 @@ class HubServer:
         def xet_hash_of(file: File) -> str | None:
             return store.hash_of(file) if self.xet and file.lfs else None
 
-        parts: list[Part] = [
+        groups: list[RouteGroup] = [
             RepoRoutes(repos=self._repos, blobs=blobs, access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
             FileRoutes(access=access, endpoint=endpoint, xet_hash_of=xet_hash_of),
             CommitRoutes(blobs=blobs, access=access, endpoint=endpoint),
@@ -218,5 +218,5 @@ class HubServer:
             ),
         ]
         if self.xet:
-            parts.append(XetRoutes(store=store, access=access, tokens=tokens, endpoint=endpoint))
-        return Router(route for part in parts for route in part.routes())
+            groups.append(XetRoutes(store=store, access=access, tokens=tokens, endpoint=endpoint))
+        return Router(route for group in groups for route in group.routes())

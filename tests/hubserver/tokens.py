@@ -1,4 +1,4 @@
-"""Who is asking: Hub tokens, and the tickets that stand for one on the routes where the client sends no token."""
+"""Tokens, and tickets, which replace a token in signed URLs and in requests to the xet store."""
 
 import secrets
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from hubserver.repos import Repo
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What a token lets its bearer do. A ticket's is tied to one repository, as a presigned URL is."""
+    """What a token or ticket permits. A ticket is for one repository, like a presigned URL."""
 
-    name: str | None  # None is a reader without a token
+    name: str | None  # None if the request has no token
     write: bool
     repo: Repo | None = None
 
@@ -26,7 +26,7 @@ class Tokens:
         return self._remember("hf_", Grant(name=name, write=write))
 
     def ticket(self, grant: Grant, repo: Repo, *, write: bool) -> str:
-        """A secret for upload URLs, download URLs and the xet store, that leads back to the Hub token's name."""
+        """Issue a secret for upload URLs, download URLs and the xet store, with the name of the Hub token."""
         return self._remember("ticket_", Grant(name=grant.name, write=write, repo=repo))
 
     def grant_of(self, secret: str) -> Grant | None:

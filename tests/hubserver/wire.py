@@ -1,4 +1,4 @@
-"""HTTP: a request in, a reply out, with the request log and the injected faults between. Knows no route's meaning."""
+"""HTTP: read a request, apply injected faults, call its handler, log it, send the reply. Knows none of the routes."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from hubserver.traffic import Request, RequestLog, WireFault, WireFaults
 
 @dataclass(frozen=True, kw_only=True)
 class FileSlice:
-    """A reply's body that is sent from the disk, never held in memory."""
+    """A part of a file as a reply's body. It is sent from disk and never loaded into memory."""
 
     path: Path
     start: int
@@ -57,7 +57,7 @@ def error_reply(error: HubError) -> Reply:
 
 
 def file_reply(path: Path, *, range_header: str | None, headers: Mapping[str, str]) -> Reply:
-    """The file, or the one range of it that was asked for."""
+    """Reply with the file or, if there is a Range header, with that range of it."""
     size = path.stat().st_size
     headers = {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
     if not range_header:
@@ -70,7 +70,7 @@ def file_reply(path: Path, *, range_header: str | None, headers: Mapping[str, st
 
 
 def byte_range(header: str, size: int) -> range | None:
-    """The bytes that a Range header names, cut to the size, or None when none of them exists."""
+    """The bytes that a Range header selects, limited to the size. None if the file has none of them."""
     match = re.fullmatch(r"bytes=(\d*)-(\d*)", header.strip())
     if not match or not any(match.groups()):
         raise bad_request(f"Unsupported range: {header}")
@@ -85,7 +85,7 @@ class ClientGoneError(Exception):
 
 
 class Body:
-    """A request's body, read once, in chunks or whole. Understands Content-Length and chunked encoding."""
+    """A request's body. It can be read once, in chunks or whole. Supports Content-Length and chunked encoding."""
 
     def __init__(self, stream: BufferedIOBase, headers: Message) -> None:
         self._stream = stream
@@ -108,7 +108,7 @@ class Body:
             raise bad_request(f"The body is not JSON: {error}") from error
 
     def drain(self) -> None:
-        """Read what no handler wanted, so that the connection can carry another request."""
+        """Read what the handler has not read, so that the connection can be used for another request."""
         for _ in self._chunks:
             pass
 
@@ -136,7 +136,7 @@ class Body:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A request as a route's handler sees it."""
+    """A request, as a handler receives it."""
 
     method: str
     path: str
@@ -147,12 +147,12 @@ class Call:
 
 
 Handler = Callable[..., Reply]
-Route = tuple[str, str, Handler]  # method, template, handler(call, **names of the template)
+Route = tuple[str, str, Handler]  # method, template, handler(call, **template parameters)
 
 TEMPLATE_PARTS = {
     "types": "models|datasets",
     "prefix": "(?:datasets/)?",
-    "repo": "[^/]+/[^/]+",
+    "repo_id": "[^/]+/[^/]+",
     "path": ".+",
     "sha256": "[0-9a-f]{64}",
     "xorb": "[0-9a-f]{64}",
@@ -161,7 +161,7 @@ TEMPLATE_PARTS = {
 
 
 class Router:
-    """Finds a request's handler. A template's names come to it unquoted; a slash inside one is `%2F` on the wire."""
+    """Calls the handler of a request. Template parameters are percent-decoded. A slash in one is sent as `%2F`."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = [(method, template_pattern(template), handler) for method, template, handler in routes]
@@ -181,7 +181,7 @@ def template_pattern(template: str) -> re.Pattern[str]:
 
 
 class WireServer(ThreadingHTTPServer):
-    """A thread per connection on loopback. `close` ends the open connections too, and waits for their threads."""
+    """A thread per connection, on loopback. `close` also closes the open connections and joins their threads."""
 
     request_queue_size = 128
 
@@ -250,7 +250,7 @@ class WireHandler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = handle_call
 
     def _grant(self, url: SplitResult) -> Grant | None:
-        """Whose token or ticket came with the request; None when it is one that was never issued."""
+        """The grant of the token or ticket in the request. None if it was never issued."""
         secret = self.headers.get("Authorization", "").removeprefix("Bearer ") or query_of(url).get("ticket")
         return self.server.tokens.grant_of(secret) if secret else ANONYMOUS
 
@@ -277,7 +277,7 @@ class WireHandler(BaseHTTPRequestHandler):
         )
 
     def _log(self, url: SplitResult, body: Body, grant: Grant | None, reply: Reply | None) -> None:
-        """Before the reply is sent: a client that has its answer finds its request in the log."""
+        """Log before the reply is sent, so that a client that has the reply finds its request in the log."""
         self.server.log.append(
             Request(
                 time=time.time(),
@@ -311,7 +311,7 @@ class WireHandler(BaseHTTPRequestHandler):
         hang_up(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent: what was asked is in the request log."""
+        """Print nothing: requests are in the request log."""
 
 
 def hang_up(connection: socket.socket) -> None:

@@ -1,6 +1,6 @@
-"""The xet protocol: the Hub's short-lived tokens, and the store's uploads and downloads under /cas.
+"""The xet protocol: short-lived tokens, and uploads to and downloads from the store under /cas.
 
-hf_xet asks newer routes first (xorb grants, v2) and goes to the older ones, which are here, on a 404.
+hf_xet first requests newer routes (xorb grants, v2). They return 404, and it falls back to the older routes below.
 """
 
 import time
@@ -24,24 +24,24 @@ class XetRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            ("GET", "/api/{types}/{repo}/xet-read-token/{revision}", self.read_token),
-            ("GET", "/api/{types}/{repo}/xet-write-token/{revision}", self.write_token),
+            ("GET", "/api/{types}/{repo_id}/xet-read-token/{revision}", self.read_token),
+            ("GET", "/api/{types}/{repo_id}/xet-write-token/{revision}", self.write_token),
             ("POST", "/cas/v1/xorbs/default/{xorb}", self.add_xorb),
             ("POST", "/cas/v1/shards", self.add_shard),
             ("GET", "/cas/v1/reconstructions/{xet_hash}", self.reconstruct),
             ("GET", "/cas/xorbs/{xorb}", self.xorb),
         ]
 
-    def read_token(self, call: Call, types: str, repo: str, revision: str) -> Reply:
-        found = self._access.downloading(call.grant, TYPES[types], repo)
-        return self._token_reply(self._tokens.ticket(call.grant, found, write=False))
+    def read_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
+        repo = self._access.downloadable(call.grant, TYPES[types], repo_id)
+        return self._token_reply(self._tokens.ticket(call.grant, repo, write=False))
 
-    def write_token(self, call: Call, types: str, repo: str, revision: str) -> Reply:
-        found = self._access.writing(call.grant, TYPES[types], repo)
-        return self._token_reply(self._tokens.ticket(call.grant, found, write=True))
+    def write_token(self, call: Call, types: str, repo_id: str, revision: str) -> Reply:
+        repo = self._access.writable(call.grant, TYPES[types], repo_id)
+        return self._token_reply(self._tokens.ticket(call.grant, repo, write=True))
 
     def _token_reply(self, ticket: str) -> Reply:
-        """huggingface_hub reads the headers, hf_xet the body."""
+        """huggingface_hub reads the headers; hf_xet reads the body."""
         expires = int(time.time()) + TOKEN_SECONDS
         headers = {
             "X-Xet-Cas-Url": self._cas,
@@ -67,13 +67,16 @@ class XetRoutes:
         wanted = byte_range(header, size) if header else range(size)
         if wanted is None:
             raise HubError(416, f"The file has {size} bytes")
-        found = self._store.reconstruction(xet_hash, wanted)
+        reconstruction = self._store.reconstruction(xet_hash, wanted)
         ticket = self._tokens.ticket(call.grant, repo, write=False)
         fetch_info: dict[str, list[dict[str, Any]]] = {}
-        for piece in found.fetches:
+        for piece in reconstruction.fetches:
             fetch_info.setdefault(piece.xorb, []).append(self._fetch(piece, ticket))
-        terms = [{"hash": piece.xorb, "unpacked_length": piece.size, "range": chunks(piece)} for piece in found.pieces]
-        return json_reply({"offset_into_first_range": found.offset, "terms": terms, "fetch_info": fetch_info})
+        terms = [
+            {"hash": piece.xorb, "unpacked_length": piece.size, "range": chunks(piece)}
+            for piece in reconstruction.pieces
+        ]
+        return json_reply({"offset_into_first_range": reconstruction.offset, "terms": terms, "fetch_info": fetch_info})
 
     def _fetch(self, piece: Piece, ticket: str) -> dict[str, Any]:
         last_byte = piece.xorb_bytes.stop - 1

@@ -1,7 +1,7 @@
-"""The xet storage behind the Hub: xorbs on disk, and of which of their chunks each file is made. Knows no HTTP.
+"""The xet storage of the Hub: xorbs on disk, and for each file the chunks that it consists of. Knows no HTTP.
 
-A file that came by xet is also written out as a plain blob, so that ranges of it can be had over HTTP. A blob that
-did not come by xet is cut into xorbs when it is first asked for over xet.
+A file uploaded by xet is also stored as a plain blob, for downloads over HTTP. A blob uploaded in another way is split
+into xorbs when a client first requests it over xet.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from hubserver.errors import HubError, bad_request
 from hubserver.repos import File
 from hubserver.xorbs import Chunk, ShardFile, Term, index_xorb, pack, read_shard, unpack_chunks
 
-CUT_BYTES = 64 << 10  # of a chunk
-CUTS_PER_XORB = 256  # with CUT_BYTES, 16 MiB, which are in memory at once
+XET_CHUNK_BYTES = 64 << 10
+CHUNKS_PER_XORB = 256  # 16 MiB in all, which are in memory at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A run of whole chunks of one xorb."""
+    """Consecutive whole chunks of one xorb."""
 
     xorb: str
     first: int
@@ -33,9 +33,9 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruction:
-    offset: int  # of the first wanted byte in the first piece
-    pieces: tuple[Piece, ...]  # in the file's order; it may use a chunk many times
-    fetches: tuple[Piece, ...]  # what to download: disjoint, and each piece lies in one. hf_xet panics on overlaps.
+    offset: int  # of the first requested byte, in the first piece
+    pieces: tuple[Piece, ...]  # in the order of the file; a file may contain a chunk many times
+    fetches: tuple[Piece, ...]  # what to download. They cover all pieces and do not overlap: hf_xet panics on overlaps.
 
 
 class XetStore:
@@ -46,11 +46,11 @@ class XetStore:
         self._xorbs: dict[str, list[Chunk]] = {}
         self._files: dict[str, tuple[Term, ...]] = {}  # by xet hash
         self._hashes: dict[str, str] = {}  # xet hash by sha256
-        self._cutting = threading.Lock()
+        self._lock = threading.Lock()
         self._serial = count()
 
     def hash_of(self, file: File) -> str:
-        """The xet hash; of a blob that did not come by xet its sha256, which no client can tell from one."""
+        """The xet hash or, for a blob that was not uploaded by xet, the sha256. Clients cannot tell the difference."""
         return self._hashes.get(file.sha256, file.sha256)
 
     def xorb_path(self, xorb: str) -> Path:
@@ -68,14 +68,14 @@ class XetStore:
             incoming.unlink(missing_ok=True)
 
     def add_shard(self, data: bytes) -> list[Blob]:
-        """The files that the shard describes, each written out as a blob and held against its sha256."""
+        """Store the files that the shard describes as blobs. Each is checked against its sha256."""
         return [self._add_file(file) for file in read_shard(data)]
 
     def size(self, xet_hash: str) -> int:
         return sum(chunk.size for term in self._terms(xet_hash) for chunk in self._chunks(term))
 
     def reconstruction(self, xet_hash: str, wanted: range) -> Reconstruction:
-        """The chunks that hold the wanted bytes of the file. Those at either end may hold more."""
+        """The chunks that contain the wanted bytes. The first and the last may contain other bytes too."""
         position, offset, terms = 0, 0, []
         for term in self._terms(xet_hash):
             inside = []
@@ -113,25 +113,25 @@ class XetStore:
             yield from unpack_chunks(self.xorb_path(term.xorb), self._chunks(term))
 
     def _chunks(self, term: Term) -> list[Chunk]:
-        """A client that remembers another server's xorbs names some that are not here: a plain 400 ends its retries."""
+        """The chunks of a term. A client with the cache of another server names unknown xorbs: a 400 ends its retries."""
         if len(self._xorbs.get(term.xorb, [])) < term.end:
             raise bad_request(f"Unknown xorb or chunk: {term}")
         return self._xorbs[term.xorb][term.first : term.end]
 
     def _terms(self, xet_hash: str) -> tuple[Term, ...]:
-        with self._cutting:
+        with self._lock:
             if xet_hash not in self._files:
-                self._files[xet_hash] = tuple(self._cut(xet_hash))
+                self._files[xet_hash] = tuple(self._split(xet_hash))
         return self._files[xet_hash]
 
-    def _cut(self, sha256: str) -> Iterator[Term]:
+    def _split(self, sha256: str) -> Iterator[Term]:
         path = self._blobs.path(sha256)
         if not path.exists():
             raise HubError(404, f"Unknown file: {sha256}")
         with path.open("rb") as file:
-            cuts = iter(lambda: file.read(CUT_BYTES), b"")
+            chunks = iter(lambda: file.read(XET_CHUNK_BYTES), b"")
             for number in count():
-                pieces = list(islice(cuts, CUTS_PER_XORB))
+                pieces = list(islice(chunks, CHUNKS_PER_XORB))
                 if not pieces:
                     return
                 xorb = hashlib.sha256(f"{sha256} {number}".encode()).hexdigest()
@@ -140,7 +140,7 @@ class XetStore:
 
 
 def merged(terms: Iterable[Term]) -> list[Term]:
-    """The same chunks, with overlapping and touching runs of a xorb made one."""
+    """The same chunks, with overlapping and adjacent runs of a xorb merged into one."""
     runs: list[Term] = []
     for term in sorted(terms, key=lambda term: (term.xorb, term.first)):
         if runs and runs[-1].xorb == term.xorb and term.first <= runs[-1].end:

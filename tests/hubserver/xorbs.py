@@ -1,6 +1,6 @@
-"""The byte formats of xet: xorbs, which hold chunks, and shards, which say which chunks make a file. No HTTP, no state.
+"""The byte formats of xet: xorbs contain chunks, and shards list the chunks of each file. No HTTP, no state.
 
-As in https://github.com/huggingface/xet-core/tree/main/spec.
+See https://github.com/huggingface/xet-core/tree/main/spec
 """
 
 import struct
@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 CHUNK_HEADER = struct.Struct("<B3sB3s")  # version, stored bytes, compression, bytes
-FOOTER_VERSION_BYTE = ord("X")  # the footer begins with "XETBLOB" where a chunk has its version, 0
+FOOTER_VERSION_BYTE = ord("X")  # the footer begins with "XETBLOB"; a chunk begins with its version, 0
 UNCOMPRESSED, LZ4, GROUPED_LZ4 = 0, 1, 2
 
 SHARD_HEADER_BYTES = 48
 FILE_RECORD = struct.Struct("<32sII8x")  # hash, flags, number of terms
 TERM_RECORD = struct.Struct("<32sIIII")  # xorb, flags, bytes, first chunk, end chunk
-EXTRA_RECORD = struct.Struct("<32s16x")  # the hash of a range, or the file's sha256
-HAS_VERIFICATION = 1 << 31  # an extra record per term
-HAS_METADATA = 1 << 30  # one extra record with the sha256
+EXTRA_RECORD = struct.Struct("<32s16x")  # the hash of a range of chunks, or the sha256 of the file
+HAS_VERIFICATION = 1 << 31  # an extra record follows for each term
+HAS_METADATA = 1 << 30  # an extra record with the sha256 follows
 END_OF_FILES = b"\xff" * 32
 
 
 class Chunk(NamedTuple):
-    """Where a chunk lies in its xorb, header included, and how it is packed."""
+    """The position of a chunk in its xorb, with its header, and its compression."""
 
     start: int
     end: int
@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """A run of a xorb's chunks, as a part of a file."""
+    """Consecutive chunks of a xorb that are a part of a file."""
 
     xorb: str
     first: int
@@ -50,7 +50,7 @@ class ShardFile:
 
 
 def xet_hex(digest: bytes) -> str:
-    """A xet hash in text: four little-endian words. Its bytes as hex would be another text."""
+    """The text form of a xet hash: four little-endian 64-bit words. It differs from the hex of the bytes."""
     return "".join(f"{word:016x}" for word in struct.unpack("<4Q", digest))
 
 
@@ -106,17 +106,17 @@ def unpack(stored: bytes, chunk: Chunk) -> bytes:
 
 
 def ungroup(data: bytes) -> bytes:
-    """Undo the grouping of every fourth byte, which helps numbers of four bytes to compress."""
-    whole, start = bytearray(len(data)), 0
+    """Restore the order of bytes that were grouped by position modulo 4. Grouped four-byte numbers compress better."""
+    ungrouped, start = bytearray(len(data)), 0
     for offset in range(4):
         count = len(range(offset, len(data), 4))
-        whole[offset::4] = data[start : start + count]
+        ungrouped[offset::4] = data[start : start + count]
         start += count
-    return bytes(whole)
+    return bytes(ungrouped)
 
 
 def pack(pieces: Sequence[bytes]) -> Iterator[bytes]:
-    """A xorb of uncompressed chunks."""
+    """The bytes of a xorb with these chunks, uncompressed."""
     for piece in pieces:
         size = len(piece).to_bytes(3, "little")
         yield CHUNK_HEADER.pack(0, size, UNCOMPRESSED, size)

@@ -19,7 +19,8 @@ from support.outputs import data_digests, manifest_lines
 from support.processes import BIN
 from support.waiting import wait_until
 
-WINDOW_ROWS = 8
+SHARDS, SHARD_ROWS, WINDOW_ROWS = 6, 24, 8
+ALL_ROWS = SHARDS * SHARD_ROWS
 
 
 @dataclass
@@ -69,10 +70,12 @@ class DisturbedRuns:
             yield
 
     def undisturbed(self) -> dict[str, str]:
-        run_id = self.enqueue()
+        self.serve_until_published(self.enqueue())
+        return data_digests(self.output)
+
+    def serve_until_published(self, run_id: str) -> None:
         with self.served():
             self.wait_until_published(run_id)
-        return data_digests(self.output)
 
     def wait_until_published(self, run_id: str, *, seconds: float = 60) -> None:
         wait_until(lambda: self.fleet.ledger.publication(run_id), description="the run is published", seconds=seconds)
@@ -82,6 +85,17 @@ class DisturbedRuns:
 
     def manifest(self) -> list[dict[str, object]]:
         return manifest_lines(self.output)
+
+    def attempts(self) -> set[int]:
+        """The attempt that finished each shard: {1} if no shard needed a second one."""
+        return {int(str(line["attempt"])) for line in self.manifest()}
+
+    def staged_files(self, run_id: str) -> list[Path]:
+        return [path for path in (self.output / ".shardsift" / run_id / "staged").rglob("*") if path.is_file()]
+
+    def check_each_row_scored_once(self, run_id: str, undisturbed: dict[str, str]) -> None:
+        assert self.faults.rows_scored() == ALL_ROWS
+        self.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
     def check_nothing_lost_nothing_twice(self, run_id: str, undisturbed: dict[str, str]) -> None:
         """Check that every shard is done once, that the bytes equal an undisturbed run's, and that nothing is left open."""

@@ -1,4 +1,4 @@
-"""A run of four small shards on the Hub, with ways to disturb it and to see what a user sees."""
+"""A run on the Hub, with ways to disturb it and to see what a user sees."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,17 @@ from hubserver import HubServer
 from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.publish import NotReady
 from producer.plan import Plan
-from support.hub_fleet import Client, finalize, noise, outputs, stage, titles
+from support.hub_fleet import (
+    Client,
+    finalize,
+    noise,
+    outputs,
+    publish_as_other_run,
+    reserve,
+    spec_on_branch,
+    stage,
+    titles,
+)
 from support.ledger_states import claimed
 from support.records import a_shard
 
@@ -64,7 +74,7 @@ def write_to(repo: str, branch: str, path: str, content: bytes) -> None:
     HfApi().upload_file(path_or_fileobj=content, path_in_repo=path, repo_id=repo, repo_type="dataset", revision=branch)
 
 
-# --- a run of four shards --------------------------------------------------------------------------------------------
+# --- the run as a test holds it --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +98,28 @@ class HubRun:
     def branch(self) -> str:
         return f"shardsift/{self.run_id}"
 
-    def score(self, *shards: Shard) -> dict[str, bytes]:
+    def reserve(self, *, token: str | None = None) -> None:
+        self.worker.call(reserve, self.spec, token=token)
+
+    def reserved_spec(self) -> RunSpec:
+        return RunSpec.from_json(spec_on_branch(self.hub, self.repo, self.spec))
+
+    def score(self, *shards: Shard, data_bytes: int = 3_000) -> dict[str, bytes]:
         """Stage shards and record them as done. Returns path → content of their files."""
         content = {}
         for shard in shards:
-            files = (noise(self.folder / "data", 3_000), noise(self.folder / "scores", 1_000))
-            content |= {shard.data_path: files[0].read_bytes(), shard.scores_path: files[1].read_bytes()}
             claim = self._claim(shard)
-            self.ledger.complete(claim, self.worker.call(stage, self.spec, shard, files))
+            self.ledger.complete(claim, self.stage(shard, data_bytes=data_bytes))
+            content |= {
+                shard.data_path: self._data_file.read_bytes(),
+                shard.scores_path: self._scores_file.read_bytes(),
+            }
         return content
+
+    def stage(self, shard: Shard, *, data_bytes: int = 3_000, token: str | None = None) -> Receipt:
+        """Stage random bytes as the files of a shard. The ledger does not learn of them."""
+        files = (noise(self._data_file, data_bytes), noise(self._scores_file, data_bytes // 3))
+        return self.worker.call(stage, self.spec, shard, files, token=token)
 
     def fail(self, *shards: Shard) -> None:
         for shard in shards:
@@ -107,6 +130,16 @@ class HubRun:
 
     def publish(self, *, without_failed: bool = False) -> Publication | NotReady:
         return self.finalizer.call(finalize, self.redis_url, self.run_id, without_failed)
+
+    def publish_as_other_run(self) -> None:
+        publish_as_other_run(self.hub, self.repo, self.folder)
+
+    def add_file(self, path: str, content: str, *, message: str = "Add a file") -> None:
+        """Commit a file to main, as a person with write access does."""
+        file = self.folder / "theirs" / path
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+        self.hub.add_folder(self.repo, self.folder / "theirs", message=message)
 
     def enqueue(self) -> Enqueued:
         return self.finalizer.call(enqueue_again, self.redis_url, self.spec)
@@ -125,6 +158,10 @@ class HubRun:
     def outputs(self) -> set[str]:
         return outputs(self.hub, self.repo)
 
+    def commit_statuses(self) -> list[int]:
+        """How the Hub answered each request to commit, oldest first."""
+        return [request.status for request in self.hub.requests if "/commit/" in request.path]
+
     def branches(self) -> set[str]:
         return set(self.hub.branches(self.repo))
 
@@ -136,6 +173,14 @@ class HubRun:
 
     def _has(self, content: Mapping[str, bytes], revision: str) -> bool:
         return all(self.hub.read(self.repo, path, revision=revision) == content[path] for path in content)
+
+    @property
+    def _data_file(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _scores_file(self) -> Path:
+        return self.folder / "scores"
 
     def _claim(self, shard: Shard) -> Claim:
         return claimed(self.ledger, self.run_id, shard)

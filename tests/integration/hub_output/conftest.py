@@ -1,4 +1,4 @@
-"""On a local Hub: a run whose shards are all staged, and a run of four small shards that is not started."""
+"""A run on a local Hub: new, staged, or with some of its shards scored."""
 
 from pathlib import Path
 
@@ -8,12 +8,11 @@ from fleet.ledger import Ledger
 from fleet.spec import RunSpec
 from hubserver import HubServer
 from support import hub_fleet
-from support.hub_fleet import Client, noise, stage
+from support.hub_fleet import Client
 from support.hub_runs import SHARDS, A, B, HubRun
-from support.ledger_states import claimed
 from support.records import a_shard
 
-SHARD_BYTES = 300_000
+LARGE_SHARD_BYTES = 300_000
 LARGE_SHARDS = [a_shard("CC-MAIN-2024-10/000_00000"), a_shard("CC-MAIN-2024-10/000_00001")]
 
 # The hubs and their clients, which all files of this folder share.
@@ -28,19 +27,6 @@ def redis_url(shared_redis_url: str) -> str:
 
 
 @pytest.fixture
-def staged(worker: Client, ledger: Ledger, spec: RunSpec, tmp_path: Path) -> dict[str, bytes]:
-    """A run whose shards are all done and staged, and path → content of its files."""
-    content = {}
-    ledger.create_run(spec, LARGE_SHARDS, now=1.0)
-    for shard in LARGE_SHARDS:
-        files = (noise(tmp_path / "data", SHARD_BYTES), noise(tmp_path / "scores", SHARD_BYTES // 3))
-        content |= {shard.data_path: files[0].read_bytes(), shard.scores_path: files[1].read_bytes()}
-        claim = claimed(ledger, spec.run_id, shard)
-        ledger.complete(claim, worker.call(stage, spec, shard, files))
-    return content
-
-
-@pytest.fixture
 def run(
     hub: HubServer,
     repo: str,
@@ -51,8 +37,7 @@ def run(
     ledger: Ledger,
     tmp_path: Path,
 ) -> HubRun:
-    """A run that is enqueued and not started."""
-    ledger.create_run(spec, SHARDS, now=1.0)
+    """A new run, which is not enqueued."""
     return HubRun(
         hub=hub,
         repo=repo,
@@ -66,6 +51,19 @@ def run(
 
 
 @pytest.fixture
-def scored(run: HubRun) -> dict[str, bytes]:
+def staged(run: HubRun) -> dict[str, bytes]:
+    """Enqueue the run with two large shards and finish both. Returns the content of their files."""
+    run.ledger.create_run(run.spec, LARGE_SHARDS, now=1.0)
+    return run.score(*LARGE_SHARDS, data_bytes=LARGE_SHARD_BYTES)
+
+
+@pytest.fixture
+def enqueued(run: HubRun) -> None:
+    """Enqueue the run with four small shards."""
+    run.ledger.create_run(run.spec, SHARDS, now=1.0)
+
+
+@pytest.fixture
+def scored(run: HubRun, enqueued: None) -> dict[str, bytes]:
     """Finish two of four shards. Returns the content of their files."""
     return run.score(A, B)

@@ -7,6 +7,8 @@ from producer.status import run_status
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
 from support.records import a_receipt
 
+pytestmark = pytest.mark.usefixtures("enqueued")
+
 
 class TestPublishingThatCannotSucceed:
     def test_a_repository_that_was_deleted_is_said_and_the_same_command_makes_it_again(self, run: HubRun) -> None:

@@ -12,6 +12,8 @@ from support.hub_fleet import Client, published
 from support.hub_runs import A, B, C, D, HubRun, data_of, look, look_from_threads
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("enqueued")
+
 
 class TestWaves:
     def test_a_wave_is_a_commit_on_a_branch_that_readers_do_not_see(
@@ -86,7 +88,7 @@ class TestWaves:
         run.finalizer.call(look_from_threads, run.redis_url, run.run_id, 2, 3)
 
         assert len(run.waves()) == 1
-        assert 412 in [request.status for request in run.hub.requests if "/commit/" in request.path]
+        assert 412 in run.commit_statuses()
 
     @pytest.mark.parametrize("step", ["/branch/", "/commit/"])
     @pytest.mark.parametrize("fault", [{"drop": True}, {"drop_after": True}])
