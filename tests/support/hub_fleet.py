@@ -86,10 +86,11 @@ class Client:
     def __init__(self, hub: HubServer, home: Path, name: str) -> None:
         self.token = hub.token(name)
         self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        environment = hub.client_env(home)
         with pytest.MonkeyPatch.context() as patch:  # the child keeps the environment with which it is started
-            for variable in list(os.environ):
+            for variable in os.environ.keys() - environment.keys():
                 patch.delenv(variable)
-            for variable, value in hub.client_env(home).items():
+            for variable, value in environment.items():
                 patch.setenv(variable, value)
             self._pool.submit(os.getpid).result()
 
