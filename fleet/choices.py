@@ -5,11 +5,18 @@ from typing import Literal
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"]
 Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_apply`
+Pool = Literal["max", "mean"]
 Task = Literal["classification", "zero-shot"]
 Backend = Literal["auto", "padded", "packed"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
+WINDOWS = "head, head+tail, head+middle+tail or stride:N"
+
+
+def is_windows(name: str) -> bool:
+    """Whether the name is one of WINDOWS."""
+    return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*", name) is not None
 
 
 def is_device(name: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from itertools import chain, count
 
-from fleet.choices import Dtype, Function
+from fleet.choices import Dtype, Function, Pool
 from fleet.model import Model
 from fleet.zero_shot import ZeroShot
 
@@ -18,11 +18,15 @@ class Scoring:
 
     model: Model
     dtype: Dtype  # precision of the model
-    text_column: str
+    text_columns: tuple[str, ...]  # joined by a blank line, or those of the template
+    text_template: str | None = None  # such as "{url}\n\n{text}"
     score_column: str
     function_to_apply: Function = "none"  # turns logits into scores
     int_score: bool = False  # add FineWeb-Edu's rounded score
     score_blank: bool = False  # also score texts without a visible character
+    max_tokens: int | None = None  # of a text or window; None: as many as the model takes
+    windows: str = "head"  # of a text that is longer; see fleet/choices.py
+    pool: Pool = "max"  # of the logits of a text's windows
     zero_shot: ZeroShot | None = None  # labels other than the model's own
     scores_from: Model | None = None  # an earlier run that has the scores: the model is not loaded
 

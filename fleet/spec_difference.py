@@ -21,11 +21,15 @@ _OPTIONS = {
 }
 _SCORING_OPTIONS = {
     "dtype": "--dtype",
-    "text_column": "--text-column",
+    "text_columns": "--text-column",
+    "text_template": "--text-template",
     "score_column": "--score-column",
     "function_to_apply": "--function-to-apply",
     "int_score": "--int-score",
     "score_blank": "--score-blank",
+    "max_tokens": "--max-tokens",
+    "windows": "--windows",
+    "pool": "--pool",
 }
 _ZERO_SHOT_OPTIONS = {
     "labels": "--labels",

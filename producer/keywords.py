@@ -13,7 +13,7 @@ from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.choices import Dtype, Function, Task
+from fleet.choices import Dtype, Function, Pool, Task
 from fleet.errors import UsageError
 from fleet.keywords import showing, with_keywords
 from producer.options import RunOptions
@@ -31,6 +31,10 @@ class RunKeywords(TypedDict, total=False):
     dataset: str
     input: Place | Sequence[Place]
     text_column: str
+    text_template: str | None
+    max_tokens: int | None
+    windows: str
+    pool: Pool
     limit_shards: int | None
     limit_rows: int | None
     model: Place

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from fleet.choices import Dtype, Function, Task
+from fleet.choices import WINDOWS, Dtype, Function, Pool, Task
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE
@@ -37,7 +37,42 @@ class RunOptions:
             rich_help_panel=_INPUT,
         ),
     ] = ()
-    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column to score.", rich_help_panel=_INPUT)] = "text"
+    text_column: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            help="Column to score. Several are joined by a blank line, without those that are blank in a row.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = "text"
+    text_template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help=r"Text to score, with columns in braces, instead of --text-column: '{url}\n\n{text}'.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tokens that the model reads at once, with special ones. Default: as many as it takes.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
+    windows: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help=f"What is read of a longer text: {WINDOWS}, where a window of --max-tokens begins every N tokens.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = "head"
+    pool: Annotated[
+        Pool, typer.Option(help="How the logits of a text's windows become one.", rich_help_panel=_INPUT)
+    ] = "max"
     limit_shards: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after the first N shards.", rich_help_panel=_INPUT)
     ] = None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fleet.choices import Function
-from fleet.columns import describe_columns, is_text, kept_schema, repeated_column
+from fleet.columns import describe_columns, kept_schema
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
@@ -22,6 +22,7 @@ from producer.labels import zero_shot
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.sources.inputs import Input, crawl_input, limited, list_input
+from producer.texts import check_windows, text_columns, text_template
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
 
@@ -43,8 +44,9 @@ def plan_run(options: RunOptions) -> Plan:
     check_hub_has_model(options)
     model = _model(options)
     schema = schema_of(source.shards[0])
-    _check_text_column(schema, options.text_column, source.shards[0])
-    scoring = _scoring(options, model)
+    check_windows(options)
+    columns = text_columns(options, schema, source.shards[0])
+    scoring = _scoring(options, model, columns)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -81,7 +83,7 @@ def checked_input(options: RunOptions) -> Input:
     return limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
 
 
-def _scoring(options: RunOptions, model: Model) -> Scoring:
+def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Scoring:
     labels = zero_shot(options, model)
     outputs = len(labels.labels if labels else model.labels)
     function = options.function_to_apply or (labels.function if labels else model.function)
@@ -89,7 +91,11 @@ def _scoring(options: RunOptions, model: Model) -> Scoring:
     return Scoring(
         model=model,
         dtype=options.dtype,
-        text_column=options.text_column,
+        text_columns=columns,
+        text_template=text_template(options),
+        max_tokens=options.max_tokens,
+        windows=options.windows,
+        pool=options.pool,
         score_column=options.score_column,
         function_to_apply=function,
         int_score=_wants_int_score(options, function, outputs=outputs),
@@ -155,18 +161,6 @@ def _real_path(uri: str) -> Path | None:
     """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
     path = uri.removeprefix("file://")
     return None if "://" in path else Path(path).expanduser().resolve()
-
-
-def _check_text_column(schema: pa.Schema, name: str, shard: Shard) -> None:
-    if repeated := repeated_column(schema):
-        raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
-    if name not in schema.names:
-        raise UsageError(
-            f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
-        )
-    data_type = schema.field(name).type
-    if not is_text(data_type):
-        raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column with --text-column.')
 
 
 def _check_function(function: str, *, outputs: int) -> None:

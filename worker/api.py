@@ -182,7 +182,7 @@ def _scoring(
     scoring = Scoring(
         model=model,
         dtype="auto",
-        text_column=_TEXT,
+        text_columns=(_TEXT,),
         score_column="score",
         function_to_apply=function_to_apply or (zero_shot.function if zero_shot else model.function),
         score_blank=score_blank,

@@ -35,7 +35,7 @@ def fineweb_spec(number: int) -> RunSpec:
                     labels=("LABEL_0",),
                 ),
                 dtype="float16",
-                text_column="text",
+                text_columns=("text",),
                 score_column="score",
                 int_score=True,
             ),

@@ -62,7 +62,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
             Scoring(
                 model=Model(name="benchmark", revision="", labels=("score",)),
                 dtype=scorer.dtype,
-                text_column="text",
+                text_columns=("text",),
                 score_column="score",
             ),
         ),

@@ -94,7 +94,7 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
     ways = ", ".join(sorted({f"{way.dtype} on {device} ({way.backend})" for way, device in made}))
     lines = [
         f"| Model | {_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)} |",
-        f"| Scored column | {_cell(scoring.text_column)} |",
+        f"| Scored text | {_scored_text(scoring)} |",
     ]
     if scoring.zero_shot:
         alone = ", each judged by itself" if scoring.zero_shot.judges_each_alone else ""
@@ -108,6 +108,17 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
         if _is_classifier(scoring.model):
             lines.append(f"| Against float32 | {_parity([way.parity for way, _ in made])} |")
     return "\n".join(lines)
+
+
+def _scored_text(scoring: Scoring) -> str:
+    read = _cell(scoring.text_template) if scoring.text_template else " and ".join(map(_cell, scoring.text_columns))
+    limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
+    windows = (
+        f", in windows ({scoring.windows}), whose logits are pooled by {scoring.pool}"
+        if scoring.windows != "head"
+        else ""
+    )
+    return f"{read}{limit}{windows}"
 
 
 def _stored(scores_from: Model, spec: RunSpec) -> str:

@@ -10,12 +10,13 @@ import pytest
 from transformers import pipeline
 
 from support.nli import nli_classifier
-from worker.scoring import ModelError, SequenceClassifier, load_scorer
+from worker.scoring import Hypotheses, ModelError, SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.batches import plan_batches
+from worker.scoring.combined import CombinedClassifier
 from worker.scoring.tokenizing.texts import plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.zero_shot import ZeroShotClassifier, zero_shot_classifier
+from worker.scoring.zero_shot import zero_shot_classifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ["BART", "BERT", "DeBERTa-v3", "DistilBERT", "ModernBERT", "RoBERTa", "XLM-R"]
@@ -56,9 +57,9 @@ def of_pipeline(reference: Any, texts: list[str], labels: list[str], **options: 
     )
 
 
-def ours(classifier: SequenceClassifier, labels: list[str], *, multi_label: bool = False) -> ZeroShotClassifier:
-    hypotheses = [TEMPLATE.format(label) for label in labels]
-    return zero_shot_classifier(classifier, hypotheses, entailment=2, multi_label=multi_label)
+def ours(classifier: SequenceClassifier, labels: list[str], *, multi_label: bool = False) -> CombinedClassifier:
+    hypotheses = tuple(TEMPLATE.format(label) for label in labels)
+    return zero_shot_classifier(classifier, Hypotheses(texts=hypotheses, entailment=2, multi_label=multi_label))
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -102,7 +103,7 @@ def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(model: Path,
 
 def test_a_hypothesis_that_fills_the_model_is_refused(classifier: SequenceClassifier) -> None:
     with pytest.raises(ModelError, match=r"^The hypothesis '(many words )+' has \d+ tokens, and the model takes \d+"):
-        zero_shot_classifier(classifier, ["many words " * 600], entailment=2, multi_label=False)
+        zero_shot_classifier(classifier, Hypotheses(texts=("many words " * 600,), entailment=2, multi_label=False))
 
 
 def test_a_resumed_window_has_the_same_bytes_and_scores_no_finished_batch_again(
@@ -123,7 +124,7 @@ def test_a_resumed_window_has_the_same_bytes_and_scores_no_finished_batch_again(
 
 def test_the_pairs_of_a_text_share_a_batch_if_they_fit(classifier: SequenceClassifier) -> None:
     scorer = ours(classifier, LABELS)
-    pairs = scorer.encode([f"{'word ' * number}end" for number in range(30)]).pairs
+    pairs = scorer.encode([f"{'word ' * number}end" for number in range(30)]).sequences
 
     batches = plan_batches(pairs.batch_lengths, max_batch_tokens=20 * int(pairs.batch_lengths.max()))
 

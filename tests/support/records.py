@@ -16,7 +16,7 @@ from fleet.storage.output import Output
 _SCORING = Scoring(
     model=Model(name="HuggingFaceFW/fineweb-edu-classifier", revision="4567def", labels=("LABEL_0",)),
     dtype="float32",
-    text_column="text",
+    text_columns=("text",),
     score_column="score",
     int_score=True,
 )

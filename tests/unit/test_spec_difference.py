@@ -22,7 +22,7 @@ MODEL = SPEC.scorings[0].model
         ({}, []),
         ({"where": '"score" >= 4.0'}, ['--min-score or --where: "score" >= 3.0 there, "score" >= 4.0 here']),
         ({"where": None}, ['--min-score or --where: "score" >= 3.0 there, every row is kept here']),
-        ({"text_column": "id"}, ["--text-column: text there, id here"]),
+        ({"text_columns": ("id",)}, ["--text-column: text there, id here"]),
         (
             {"int_score": False, "dtype": "auto"},
             ["--dtype: float32 there, auto here", "--int-score: yes there, no here"],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.scoring.errors import DeviceFault, ModelError, ParityError
 from worker.scoring.rows import EncodedRows, GoOn, Scores
-from worker.scoring.scorer import Place, Scorer, ScorerInfo, ZeroShotScorer
+from worker.scoring.scorer import Hypotheses, Place, Reading, ReadingScorer, Scorer, ScorerInfo
 
 if TYPE_CHECKING:
     from worker.scoring.load import load_scorer
@@ -21,14 +21,16 @@ __all__ = [
     "DeviceFault",
     "EncodedRows",
     "GoOn",
+    "Hypotheses",
     "ModelError",
     "ParityError",
     "Place",
+    "Reading",
+    "ReadingScorer",
     "Scorer",
     "ScorerInfo",
     "Scores",
     "SequenceClassifier",
-    "ZeroShotScorer",
     "load_scorer",
 ]
 _NEED_TORCH = {"load_scorer": "worker.scoring.load", "SequenceClassifier": "worker.scoring.sequence_classifier"}

@@ -3,7 +3,6 @@
 A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/scorers.py`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -62,13 +61,28 @@ class Scorer(Protocol[Encoded]):
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hypotheses:
+    """Labels that come with the run and not with the model: each is an output."""
+
+    texts: tuple[str, ...]
+    entailment: int  # the model's output for "the text entails the hypothesis"
+    multi_label: bool  # the logits are for sigmoid; otherwise for softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a scorer is to read texts, if not as its model does by itself."""
+
+    max_tokens: int | None = None  # of a text or window, with special tokens
+    windows: str = "head"  # head+tail, head+middle+tail, stride:N
+    pool: str = "max"  # of the logits of a text's windows: max or mean
+    hypotheses: Hypotheses | None = None
+
+
 @runtime_checkable
-class ZeroShotScorer(Protocol):
-    """A scorer that can also judge hypotheses: labels that come with the run, not with the model."""
+class ReadingScorer(Protocol):
+    """A scorer that can read texts in several ways."""
 
-    def with_hypotheses(self, hypotheses: Sequence[str], *, entailment: int, multi_label: bool) -> Scorer[Any]:
-        """A scorer with one output for each hypothesis: a logit for softmax or, if `multi_label`, for sigmoid.
-
-        `entailment` is the model's output for "the text entails the hypothesis". Raises ModelError for a hypothesis that the
-        model cannot judge.
-        """
+    def reading(self, reading: Reading) -> Scorer[Any]:
+        """The scorer that reads texts so. Raises ModelError if its model cannot."""

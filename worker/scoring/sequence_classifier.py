@@ -1,24 +1,27 @@
 """The scorer that a transformers sequence classifier is."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 
 from worker.scoring.backends import Backend
 from worker.scoring.device import device_name
+from worker.scoring.errors import ModelError
 from worker.scoring.forward import Known, forward
 from worker.scoring.parity_trial import ParityTrial
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
-from worker.scoring.scorer import Place, ScorerInfo
+from worker.scoring.scorer import Place, Reading, Scorer, ScorerInfo
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Sequences
-from worker.scoring.zero_shot import ZeroShotClassifier, zero_shot_classifier
+from worker.scoring.windowed import windowed_classifier
+from worker.scoring.zero_shot import zero_shot_classifier
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SequenceClassifier:
     """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
 
@@ -97,6 +100,22 @@ class SequenceClassifier:
     def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
         return replace(self, parity=parity)
 
-    def with_hypotheses(self, hypotheses: Sequence[str], *, entailment: int, multi_label: bool) -> ZeroShotClassifier:
-        """The zero-shot classifier of these hypotheses; see `ZeroShotScorer`."""
-        return zero_shot_classifier(self, hypotheses, entailment=entailment, multi_label=multi_label)
+    def reading(self, reading: Reading) -> Scorer[Any]:
+        """The scorer that reads texts so. It is made once for each reading, because that takes a fraction of a second."""
+        return _reading(self, reading)
+
+
+@lru_cache(maxsize=8)
+def _reading(classifier: SequenceClassifier, reading: Reading) -> Scorer[Any]:
+    if reading.max_tokens:
+        classifier = replace(classifier, tokenizer=_limited(classifier.tokenizer, reading.max_tokens))
+    if reading.hypotheses:
+        return zero_shot_classifier(classifier, reading.hypotheses)
+    return classifier if reading.windows == "head" else windowed_classifier(classifier, reading.windows, reading.pool)
+
+
+def _limited(tokenizer: TextTokenizer, max_tokens: int) -> TextTokenizer:
+    try:
+        return tokenizer.limited_to(max_tokens)
+    except ValueError as error:
+        raise ModelError(f"{error} Choose another --max-tokens.") from error

@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 from fleet.errors import ShardError
 from fleet.scoring import Scoring
 from worker.scoring import Scores
+from worker.shard.texts import is_blank
 
 
 def unscorable_rows(texts: pa.LargeStringArray, *, score_blank: bool) -> dict[int, str]:
-    """Row → reason, for rows without a text and, unless `score_blank`, with white space only, as Unicode defines it."""
+    """Row → reason, for rows without a text and, unless `score_blank`, with white space only."""
     reasons = dict.fromkeys(_rows(pc.is_null(texts)), "null text")
     if not score_blank:
-        blank = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
-        reasons |= dict.fromkeys(_rows(pc.fill_null(blank, False)), "blank text")
+        reasons |= dict.fromkeys(_rows(pc.fill_null(is_blank(texts), False)), "blank text")
     return dict(sorted(reasons.items()))
 
 

@@ -11,12 +11,12 @@ from fleet.errors import ShardError
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.zero_shot import entailment_output
-from worker.scoring import ModelError, Place, Scorer, Scores, ZeroShotScorer
-from worker.scoring.tokenizing.texts import plain_texts
+from worker.scoring import Hypotheses, ModelError, Place, Reading, ReadingScorer, Scorer, Scores
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.progress import Progress
 from worker.shard.reader import Window
 from worker.shard.text_digest import text_digest
+from worker.shard.texts import texts_of
 from worker.shard.unscored import unscorable_rows, with_reasons, without
 
 
@@ -54,7 +54,7 @@ class WindowScoring:
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
         """Read the checkpoint, and encode the windows that are not in it."""
         for window in windows:
-            columns = [plain_texts(window.rows.column(scoring.text_column)) for scoring in self._scorings]
+            columns = [texts_of(window.rows, scoring) for scoring in self._scorings]
             digests = [text_digest(column) for column in columns]
             found = self._checkpoint.scores_of(window.first_row, len(window.rows), digests)
             place = Place(shard=self._shard.name, source_identity=self._shard.identity, first_row=window.first_row)
@@ -96,20 +96,33 @@ class WindowScoring:
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
-    """The scorer for the labels of the scoring. Raises ShardError if it cannot score them."""
-    if scoring.zero_shot is None or scoring.scores_from:
+    """The scorer that reads texts as the scoring says. Raises ShardError if it cannot."""
+    reading = _reading(scoring)
+    if reading == Reading() or scoring.scores_from:
         return scorer
-    entailment = entailment_output(scoring.model)
-    if entailment is None or not isinstance(scorer, ZeroShotScorer):
+    if not isinstance(scorer, ReadingScorer):
         raise ShardError(
-            f"The scorer of {scoring.model.name} cannot judge hypotheses, so it has no scores for --labels."
+            f"The scorer {scoring.model.scorer} reads texts in its own way. Leave out --task, --max-tokens and --windows."
         )
     try:
-        return scorer.with_hypotheses(
-            scoring.zero_shot.hypotheses, entailment=entailment, multi_label=scoring.zero_shot.judges_each_alone
-        )
+        return scorer.reading(reading)
     except ModelError as error:
         raise ShardError(str(error)) from error
+
+
+def _reading(scoring: Scoring) -> Reading:
+    return Reading(
+        max_tokens=scoring.max_tokens, windows=scoring.windows, pool=scoring.pool, hypotheses=_hypotheses(scoring)
+    )
+
+
+def _hypotheses(scoring: Scoring) -> Hypotheses | None:
+    entailment = entailment_output(scoring.model)
+    if scoring.zero_shot is None or entailment is None:
+        return None
+    return Hypotheses(
+        texts=scoring.zero_shot.hypotheses, entailment=entailment, multi_label=scoring.zero_shot.judges_each_alone
+    )
 
 
 def _nothing(rows: int, scoring: Scoring) -> Scores:

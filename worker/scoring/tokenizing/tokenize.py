@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
+from worker.scoring.tokenizing.frame import Frame, find_frame
 from worker.scoring.tokenizing.pairs import PairEncoder, pair_encoder
 from worker.scoring.tokenizing.tokens import Tokens, flat, joined
+from worker.scoring.tokenizing.windows import WindowEncoder
 
 
 class TextTokenizer:
@@ -28,7 +29,7 @@ class TextTokenizer:
         self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
         self._tokenizer = tokenizer
         ours = copy.deepcopy(tokenizer)  # a call changes the tokenizer's truncation and padding
-        frame = _find_frame(ours)
+        frame = find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
         else:
@@ -38,53 +39,28 @@ class TextTokenizer:
         """The ids of the texts, including special tokens. `texts` must not contain nulls."""
         return self._encoder.encode(texts)
 
+    def limited_to(self, max_tokens: int) -> "TextTokenizer":
+        """A tokenizer that keeps fewer tokens. Raises ValueError if the model does not take as many, or has no room for one."""
+        special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
+        if not special < max_tokens <= self.max_tokens:
+            raise ValueError(
+                f"{max_tokens} tokens are not between {special + 1} and {self.max_tokens}, which the model takes."
+            )
+        return TextTokenizer(self._tokenizer, max_tokens=max_tokens)
+
+    def in_windows(self, windows: str) -> WindowEncoder:
+        """An encoder of windows of each text. Raises ValueError if the tokenizer does not allow it."""
+        return WindowEncoder(self._tokenizer, windows, max_tokens=self.max_tokens)
+
     def paired_with(self, seconds: Sequence[str]) -> PairEncoder:
         """An encoder of pairs of a text and each of `seconds`. Raises ValueError if one of them leaves no room for a text."""
         return pair_encoder(self._tokenizer, seconds, max_tokens=self.max_tokens)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    """The special tokens before and after every text."""
-
-    prefix: list[int]
-    suffix: list[int]
-
-    def __len__(self) -> int:
-        return len(self.prefix) + len(self.suffix)
-
-    def around(self, contents: Tokens) -> Tokens:
-        offsets = contents.offsets + len(self) * np.arange(len(contents) + 1)
-        ids = np.empty(offsets[-1], np.int32)
-        is_content = np.ones(len(ids), np.bool_)
-        starts, ends = offsets[:-1], offsets[1:]
-        places = [starts + place for place in range(len(self.prefix))]
-        places += [ends - place for place in range(len(self.suffix), 0, -1)]
-        for place, token in zip(places, self.prefix + self.suffix, strict=True):
-            ids[place] = token
-            is_content[place] = False
-        ids[is_content] = contents.ids
-        return Tokens(ids=ids, offsets=offsets)
-
-
-def _find_frame(tokenizer: Any) -> _Frame | None:
-    """None if the tokenizer is written in Python, truncates on the left, or does more than add tokens at both ends."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or tokenizer.truncation_side != "right":
-        return None
-    empty, framed = tokenizer(["", "Nine words"], truncation=False, padding=False, verbose=False)["input_ids"]
-    bare = backend.encode("Nine words", add_special_tokens=False).ids
-    for start in range(len(framed) - len(bare) + 1):
-        frame = _Frame(prefix=framed[:start], suffix=framed[start + len(bare) :])
-        if [*frame.prefix, *bare, *frame.suffix] == framed and frame.prefix + frame.suffix == empty:
-            return frame
-    return None
-
-
 class _FastEncoder:
     """Adds the special tokens with numpy."""
 
-    def __init__(self, backend: Any, frame: _Frame, max_tokens: int) -> None:
+    def __init__(self, backend: Any, frame: Frame, max_tokens: int) -> None:
         self._contents = ContentEncoder(backend, room=max_tokens - len(frame))
         self._frame = frame
 

@@ -1,0 +1,67 @@
+"""Which text of a row is scored, and how much of it, as the user says it."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fleet.choices import WINDOWS, is_windows
+from fleet.columns import is_text, repeated_column
+from fleet.errors import UsageError
+from fleet.shard import Shard
+from fleet.text_template import columns_of
+from producer.options import RunOptions
+
+_DEFAULT = RunOptions().text_column
+
+
+def text_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[str, ...]:
+    """The columns that are joined, or those of the template. Raises UsageError if the shard lacks one, or it is no text."""
+    if repeated := repeated_column(schema):
+        raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
+    template = text_template(options)
+    names = columns_of(template) if template else _named(options.text_column, schema)
+    option = "--text-template" if template else "--text-column"
+    for name in names:
+        if name not in schema.names:
+            raise UsageError(
+                f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with {option}.'
+            )
+        data_type = schema.field(name).type
+        if not (is_text(data_type) or (template and _has_text(data_type))):
+            raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column with {option}.')
+    return names
+
+
+def text_template(options: RunOptions) -> str | None:
+    r"""The template, in which a shell's \n is the end of a line. Raises UsageError beside --text-column."""
+    if options.text_template is None:
+        return None
+    if options.text_column != _DEFAULT:
+        raise UsageError("Use only one of --text-column and --text-template.")
+    return options.text_template.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def check_windows(options: RunOptions) -> None:
+    """Raises UsageError for windows that there are not, or that nothing can be done with."""
+    if not is_windows(options.windows):
+        raise UsageError(f"--windows is {WINDOWS}, and not {options.windows!r}.")
+    if options.windows != "head" and options.task == "zero-shot":
+        raise UsageError("--windows does not go with --task zero-shot. Leave one out.")
+
+
+def _named(names: str, schema: pa.Schema) -> tuple[str, ...]:
+    """A name with a comma is a column, if there is one of that name."""
+    if names in schema.names:
+        return (names,)
+    named = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not named:
+        raise UsageError("--text-column is empty. Name the column to score.")
+    return named
+
+
+def _has_text(data_type: pa.DataType) -> bool:
+    """Whether Arrow can write values of this type as text."""
+    try:
+        pc.cast(pa.nulls(0, data_type), pa.large_string())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True

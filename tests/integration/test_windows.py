@@ -1,0 +1,130 @@
+"""Long texts in windows: the pooled logits of a plain model on the same windows, for each family and kind of window."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from support.families import family_classifier
+from worker.scoring import ModelError, Reading, SequenceClassifier, load_scorer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+FAMILIES = ["BERT", "DeBERTa-v3", "GPT-2", "ModernBERT", "XLM-R"]
+MAX_TOKENS = 24
+TEXTS = [
+    "Light becomes sugar.",
+    "  ",
+    "日本の首都は東京です。" * 5,
+    "A sentence of some words that repeats itself, [SEP] </s> and ends. " * 12,
+    "word " * 23,
+    "x" * 900,
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return family_classifier(request.param, tmp_path_factory.mktemp("models") / "model", labels=2)
+
+
+@pytest.fixture(scope="module")
+def classifier(model: Path) -> SequenceClassifier:
+    return load_scorer(str(model), "float32", device="cpu", parity_rows=0, max_batch_tokens=256)
+
+
+class Plain:
+    """What a user would write: slices of the token ids, one at a time."""
+
+    def __init__(self, model: Path) -> None:
+        self.model = AutoModelForSequenceClassification.from_pretrained(model).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+
+    def windows(self, text: str, kind: str) -> Iterator[list[int]]:
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        special = self.tokenizer("")["input_ids"]  # none, or one before and one after
+        before, after = special[:1], special[1:]
+        room = MAX_TOKENS - len(special)
+        last = max(0, len(ids) - room)
+        starts = {
+            "head+tail": [0, last],
+            "head+middle+tail": [0, -(-last // 2) if last > room else last, last],
+            "stride:10": [*range(0, last, 10), last],
+        }[kind]
+        for start in dict.fromkeys(starts):
+            yield [*before, *ids[start : start + room], *after]
+
+    @torch.inference_mode()
+    def logits(self, text: str, kind: str) -> np.ndarray[Any, Any]:
+        """Shape (windows, outputs)."""
+        inputs = [torch.tensor([window]) for window in self.windows(text, kind)]
+        return np.concatenate([self.model(window).logits.numpy() for window in inputs])
+
+
+@pytest.mark.parametrize("pool", ["max", "mean"])
+@pytest.mark.parametrize("kind", ["head+tail", "head+middle+tail", "stride:10"])
+def test_scores_are_pooled_from_those_of_the_windows(
+    kind: str, pool: str, classifier: SequenceClassifier, model: Path
+) -> None:
+    plain = Plain(model)
+    expected = np.array([getattr(plain.logits(text, kind), pool)(axis=0) for text in TEXTS])
+
+    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, windows=kind, pool=pool))
+    scores = scorer.score_encoded(scorer.encode([*TEXTS, None]), lambda rows: True, None)
+
+    assert scores.errors == {len(TEXTS): "null text"}
+    assert scores.values[:-1] == pytest.approx(expected, abs=1e-4)
+
+
+def test_fewer_tokens_are_those_of_the_pipeline(classifier: SequenceClassifier, model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+
+    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS))
+    assert isinstance(scorer, SequenceClassifier)
+    tokens = scorer.encode(TEXTS).tokens
+
+    expected = tokenizer(TEXTS, truncation=True, max_length=MAX_TOKENS)["input_ids"]
+    assert [tokens[text].tolist() for text in range(len(TEXTS))] == expected
+
+
+def test_a_text_without_a_token_is_errored(tmp_path: Path) -> None:
+    model = family_classifier("GPT-2", tmp_path / "model")  # adds no special tokens
+    scorer = load_scorer(str(model), "float32", device="cpu", parity_rows=0).reading(Reading(windows="head+tail"))
+
+    scores = scorer.score_encoded(scorer.encode([None, "", "Buy now!", ""]), lambda rows: True, None)
+
+    assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
+    assert np.isfinite(scores.values).tolist() == [[False], [False], [True], [False]]
+
+
+def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
+    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, windows="stride:10"))
+    encoded = scorer.encode(TEXTS * 3)
+    batches, calls = count(1), count(1)
+    whole = scorer.score_encoded(encoded, lambda rows: next(batches) > 0, None)
+    half = next(batches) // 2
+
+    partial = scorer.score_encoded(encoded, lambda rows: next(calls) < half, None)
+    resumed = scorer.score_encoded(encoded, lambda rows: True, partial)
+
+    assert 0 < len(partial.missing) < len(TEXTS) * 3
+    assert whole.values.tobytes() == resumed.values.tobytes()
+
+
+def test_a_reading_is_made_once(classifier: SequenceClassifier) -> None:
+    reading = Reading(max_tokens=MAX_TOKENS, windows="head+tail")
+
+    assert classifier.reading(reading) is classifier.reading(Reading(max_tokens=MAX_TOKENS, windows="head+tail"))
+
+
+def test_a_limit_that_the_model_cannot_have_is_refused(classifier: SequenceClassifier, model: Path) -> None:
+    special = len(AutoTokenizer.from_pretrained(model)("")["input_ids"])
+
+    for max_tokens in {special, 100_000} - {0}:
+        with pytest.raises(
+            ModelError, match=rf"^{max_tokens} tokens are not between \d+ and \d+.*Choose another --max"
+        ):
+            classifier.reading(Reading(max_tokens=max_tokens))

@@ -1,0 +1,57 @@
+"""Where the windows of a long text start."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.scoring.tokenizing.windows import places_of_windows
+
+
+@pytest.mark.parametrize(
+    ("windows", "length", "places"),
+    [
+        ("head+tail", 0, [0]),
+        ("head+tail", 10, [0]),
+        ("head+tail", 11, [0, 1]),
+        ("head+tail", 100, [0, 90]),
+        ("head+middle+tail", 10, [0]),
+        ("head+middle+tail", 15, [0, 5]),
+        ("head+middle+tail", 20, [0, 10]),
+        ("head+middle+tail", 21, [0, 6, 11]),
+        ("head+middle+tail", 100, [0, 45, 90]),
+        ("stride:10", 10, [0]),
+        ("stride:10", 25, [0, 10, 15]),
+        ("stride:4", 20, [0, 4, 8, 10]),
+        ("stride:15", 40, [0, 15, 30]),
+    ],
+)
+def test_windows_of_ten_tokens(windows: str, length: int, places: list[int]) -> None:
+    found, counts = places_of_windows(np.array([length]), windows, room=10)
+
+    assert found.tolist() == places
+    assert counts.tolist() == [len(places)]
+
+
+@given(
+    st.lists(st.integers(0, 300), max_size=20),
+    st.sampled_from(["head+tail", "head+middle+tail", "stride:1", "stride:7", "stride:50"]),
+    st.integers(1, 60),
+)
+def test_windows_lie_in_their_text_and_reach_its_end(lengths: list[int], windows: str, room: int) -> None:
+    places, counts = places_of_windows(np.array(lengths, np.int64), windows, room=room)
+
+    of_texts = np.split(places, np.cumsum(counts)[:-1]) if lengths else []
+    assert len(places) == counts.sum()
+    for length, own in zip(lengths, of_texts, strict=True):
+        assert own[0] == 0
+        assert (np.diff(own) > 0).all()
+        assert own[-1] + min(room, length) == length or length <= room
+        if windows.startswith("stride") and int(windows.partition(":")[2]) <= room:
+            assert (np.diff(own) <= room).all()  # no token is left out
+
+
+@pytest.mark.parametrize("windows", ["tail", "head+head"])
+def test_unknown_windows_are_an_error(windows: str) -> None:
+    with pytest.raises(ValueError, match="no windows called"):
+        places_of_windows(np.array([5]), windows, room=2)

@@ -1,0 +1,129 @@
+"""The text of a row: one column, several joined, or a template. What a column lacks leaves no trace."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fleet.errors import UsageError
+from fleet.shard import Shard
+from fleet.text_template import parts_of
+from producer.options import RunOptions
+from producer.texts import check_windows, text_columns, text_template
+from support.records import a_spec
+from worker.shard.texts import texts_of
+
+SHARD = Shard(name="s", uri="s.parquet", identity="1")
+POSTS = pa.table(
+    {
+        "title": ["A title", "Only a title", "Only a title", "", None, " "],
+        "selftext": ["A body", None, " \n", "Only a body", None, None],
+        "score": [3, 4, None, 5, None, 7],
+        "url": pa.array(["u1", "u2", "u3", "u4", None, "u6"]).dictionary_encode(),
+    }
+)
+
+
+def texts(columns: tuple[str, ...], template: str | None = None, rows: pa.Table = POSTS) -> list[str | None]:
+    (scoring,) = a_spec(text_columns=columns, text_template=template).scorings
+    return list(texts_of(rows, scoring).to_pylist())
+
+
+def test_one_column_is_its_text() -> None:
+    assert texts(("selftext",)) == POSTS["selftext"].to_pylist()
+
+
+def test_several_columns_are_joined_without_the_blank_ones() -> None:
+    joined = texts(("title", "selftext"))
+
+    assert joined == ["A title\n\nA body", "Only a title", "Only a title", "Only a body", None, " "]
+
+
+def test_a_template_is_filled_with_columns_of_any_type() -> None:
+    filled = texts(("url", "title", "score"), "{{{url}}} {title} ({score})")
+
+    assert filled[:3] == ["{u1} A title (3)", "{u2} Only a title (4)", "{u3} Only a title ()"]
+    assert filled[4] is None
+    assert filled[5] == "{u6}   (7)"
+
+
+@pytest.mark.parametrize("template", ["{title}", "{title}{title}", "before {title}", "{title} after"])
+def test_a_template_equals_pythons_own(template: str) -> None:
+    rows = POSTS.slice(0, 4)
+
+    assert texts(("title",), template, rows) == [template.format(title=title) for title in rows["title"].to_pylist()]
+
+
+def test_texts_do_not_depend_on_how_the_rows_are_chunked() -> None:
+    chunked = pa.concat_tables([POSTS.slice(0, 2).unify_dictionaries(), POSTS.slice(2)])
+
+    assert texts(("title", "selftext"), rows=chunked) == texts(("title", "selftext"))
+    assert texts(("url", "score"), "{url} {score}", chunked) == texts(("url", "score"), "{url} {score}")
+
+
+def test_a_shells_line_end_in_a_template_is_one() -> None:
+    assert text_template(RunOptions(text_template=r"{url}\n\n{title}")) == "{url}\n\n{title}"
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({"text_column": "title"}, ("title",)),
+        ({"text_column": "title,selftext"}, ("title", "selftext")),
+        ({"text_column": " title , selftext,title"}, ("title", "selftext")),
+        ({"text_column": "a,b"}, ("a,b",)),
+        ({"text_template": "{score}: {title} {title}"}, ("score", "title")),
+    ],
+)
+def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, ...]) -> None:
+    schema = POSTS.append_column("a,b", POSTS["title"]).schema
+
+    assert text_columns(RunOptions(**options), schema, SHARD) == columns
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"text_column": "title,body"},
+            r'Shard s has no column "body"; it has: title, .*Name one with --text-column\.',
+        ),
+        ({"text_column": "score"}, 'The column "score" holds int64, not text'),
+        ({"text_column": " , "}, "--text-column is empty"),
+        ({"text_template": "{body}"}, r'no column "body".*Name one with --text-template\.'),
+        ({"text_template": "{tags}"}, 'The column "tags" holds list<.*>, not text'),
+        ({"text_template": "no column"}, "--text-template names no column, like {text}; it is 'no column'"),
+        ({"text_template": "{title"}, "--text-template '{title' cannot be read: expected '}'"),
+        ({"text_template": "{}"}, "--text-template takes names of columns in braces"),
+        ({"text_template": "{title!r}"}, "--text-template takes names of columns in braces"),
+        ({"text_template": "{score:.2f}"}, "--text-template takes names of columns in braces"),
+        ({"text_template": "{title}", "text_column": "url"}, "Use only one of --text-column and --text-template"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(options: dict[str, Any], says: str) -> None:
+    schema = POSTS.append_column("tags", pa.array([[]] * len(POSTS), pa.list_(pa.string()))).schema
+
+    with pytest.raises(UsageError, match=says) as refused:
+        text_columns(RunOptions(**options), schema, SHARD)
+
+    assert "\n" not in str(refused.value)
+
+
+def test_a_template_is_read_into_literals_and_columns() -> None:
+    assert parts_of("{a}b{{{c d}}}") == [("", "a"), ("b{", None), ("", "c d"), ("}", None)]
+
+
+@pytest.mark.parametrize("windows", ["head", "head+tail", "head+middle+tail", "stride:256"])
+def test_windows_are_known_by_name(windows: str) -> None:
+    check_windows(RunOptions(windows=windows))
+
+
+@pytest.mark.parametrize("windows", ["", "tail", "stride", "stride:0", "stride:-1", "stride:x", "head+head"])
+def test_other_windows_are_refused(windows: str) -> None:
+    with pytest.raises(UsageError, match=r"--windows is head, head\+tail, .*stride:N, and not"):
+        check_windows(RunOptions(windows=windows))
+
+
+def test_windows_and_labels_do_not_go_together() -> None:
+    with pytest.raises(UsageError, match="--windows does not go with --task zero-shot"):
+        check_windows(RunOptions(windows="head+tail", task="zero-shot"))

@@ -1,0 +1,37 @@
+"""Score long texts in windows, and pool the logits of each text's windows."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from worker.scoring.combined import Combine, CombinedClassifier, Logits
+from worker.scoring.errors import ModelError
+from worker.scoring.tokenizing.tokens import Counts
+
+if TYPE_CHECKING:
+    from worker.scoring.sequence_classifier import SequenceClassifier
+
+
+def windowed_classifier(classifier: "SequenceClassifier", windows: str, pool: str) -> CombinedClassifier:
+    """A classifier of the windows that `tokenizing/windows.py` describes. Raises ModelError if the model has none.
+
+    `pool` is max or mean, of each output before any activation.
+    """
+    try:
+        encoder = classifier.tokenizer.in_windows(windows)
+    except ValueError as error:
+        raise ModelError(f"The model {classifier.model} cannot read texts in windows: {error}.") from error
+    return CombinedClassifier(classifier=classifier, encoder=encoder, combine=_POOLS[pool], outputs=classifier.outputs)
+
+
+def _max(logits: Logits, offsets: Counts) -> Logits:
+    highest: Logits = np.maximum.reduceat(logits, offsets[:-1], axis=0)
+    return highest
+
+
+def _mean(logits: Logits, offsets: Counts) -> Logits:
+    sums = np.add.reduceat(logits.astype(np.float64), offsets[:-1], axis=0)
+    return (sums / np.diff(offsets)[:, None]).astype(np.float32)
+
+
+_POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}

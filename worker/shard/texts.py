@@ -1,0 +1,62 @@
+"""The text of each row that is scored: one column, several joined, or a template over columns."""
+
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fleet.scoring import Scoring
+from fleet.text_template import parts_of
+from worker.scoring.tokenizing.texts import plain_texts
+
+_BETWEEN = "\n\n"  # joined columns
+
+
+def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray:
+    """The text of each row. A row without any of its columns has none: null.
+
+    Columns that are null or blank in a row are left out of a join, and empty in a template.
+    """
+    if scoring.text_template is not None:
+        return _filled(rows, scoring.text_template)
+    if len(scoring.text_columns) == 1:
+        return plain_texts(rows.column(scoring.text_columns[0]))
+    return _joined([plain_texts(rows.column(name)) for name in scoring.text_columns])
+
+
+def is_blank(texts: pa.LargeStringArray) -> pa.BooleanArray:
+    """Whether a text is empty or white space only, as Unicode defines it. Null for null."""
+    return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+
+
+def _joined(columns: list[pa.LargeStringArray]) -> pa.LargeStringArray:
+    """A row whose columns are all blank has the text of the first that is not null."""
+    return pc.coalesce(reduce(_both, map(_without_blank, columns)), *columns)
+
+
+def _both(one: pa.LargeStringArray, other: pa.LargeStringArray) -> pa.LargeStringArray:
+    """One text, the other, or both. (Arrow's null_handling="skip" returns no element at all for a row of nulls.)"""
+    joined = pc.binary_join_element_wise(one, other, pa.scalar(_BETWEEN, pa.large_string()))
+    return pc.coalesce(joined, one, other)
+
+
+def _without_blank(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    return pc.if_else(is_blank(texts), pa.scalar(None, texts.type), texts)
+
+
+def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
+    parts = parts_of(template)
+    columns = {name: _as_text(rows.column(name)) for _, name in parts if name}
+    empty = pa.scalar("", pa.large_string())
+    pieces: list[pa.LargeStringArray | pa.Scalar] = []
+    for literal, name in parts:
+        pieces += [pa.scalar(literal, pa.large_string())] if literal else []
+        pieces += [pc.fill_null(columns[name], empty)] if name else []
+    text = pc.binary_join_element_wise(*pieces, empty)
+    is_missing = reduce(pc.and_, map(pc.is_null, columns.values()))
+    return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.LargeStringArray:
+    """Any column whose values have a text of their own, such as numbers and times."""
+    return plain_texts(column.cast(pa.large_string()))
