@@ -27,6 +27,10 @@ RECIPES = {
         "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept --model me/my-classifier "
         "--revision v1",
         "score another column": "producer run --input ./shards --output ./kept --text-column content",
+        "score a title and its text together": "producer run --input ./posts --output ./kept --text-column title,selftext",
+        "put the text together from columns": "producer run --input ./shards --output ./kept "
+        r"--text-template '{url}\n\n{text}'",
+        "read long texts to their end": "producer run --input ./papers --output ./kept --max-tokens 512 --windows head+tail",
         "read several folders": "producer run --input ./2023 --input ./2024 --output ./kept",
         "read from a bucket and write to it": "producer enqueue --input 's3://my-bucket/shards/*.parquet' "
         "--output s3://my-bucket/kept",

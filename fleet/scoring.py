@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from itertools import chain, count
 
-from fleet.choices import Dtype, Function, Pool
+from fleet.choices import WINDOWS, Dtype, Function, Pool, is_windows
+from fleet.errors import UsageError
 from fleet.model import Model
 from fleet.zero_shot import ZeroShot
 
@@ -90,3 +91,11 @@ class Scoring:
         label = (self.label_column,) if self.outputs > 1 else ()
         rounded = (self.int_score_column,) if self.int_score else ()
         return (self.score_column, *label, *self.label_score_columns, *rounded)
+
+
+def check_reading(scoring: Scoring) -> None:
+    """Raises UsageError for windows that there are not, or that do not go with the rest."""
+    if not is_windows(scoring.windows):
+        raise UsageError(f"--windows is {WINDOWS}, and not {scoring.windows!r}.")
+    if scoring.windows != "head" and scoring.zero_shot:
+        raise UsageError("--windows does not go with --task zero-shot. Leave one out.")

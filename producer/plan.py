@@ -13,7 +13,7 @@ from fleet.filter import Filter
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.redact import redacted
 from fleet.scorers import resolve_model
-from fleet.scoring import Scoring
+from fleet.scoring import Scoring, check_reading
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
@@ -22,7 +22,7 @@ from producer.labels import zero_shot
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.sources.inputs import Input, crawl_input, limited, list_input
-from producer.texts import check_windows, text_columns, text_template
+from producer.texts import text_columns, text_template
 
 _EDU_CLASSIFIER = "fineweb-edu-classifier"
 
@@ -44,7 +44,6 @@ def plan_run(options: RunOptions) -> Plan:
     check_hub_has_model(options)
     model = _model(options)
     schema = schema_of(source.shards[0])
-    check_windows(options)
     columns = text_columns(options, schema, source.shards[0])
     scoring = _scoring(options, model, columns)
     spec = RunSpec(
@@ -88,7 +87,7 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
     outputs = len(labels.labels if labels else model.labels)
     function = options.function_to_apply or (labels.function if labels else model.function)
     _check_function(function, outputs=outputs)
-    return Scoring(
+    scoring = Scoring(
         model=model,
         dtype=options.dtype,
         text_columns=columns,
@@ -102,6 +101,8 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
         score_blank=options.score_blank,
         zero_shot=labels,
     )
+    check_reading(scoring)
+    return scoring
 
 
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.choices import WINDOWS, is_windows
 from fleet.columns import is_text, repeated_column
 from fleet.errors import UsageError
 from fleet.shard import Shard
@@ -38,14 +37,6 @@ def text_template(options: RunOptions) -> str | None:
     if options.text_column != _DEFAULT:
         raise UsageError("Use only one of --text-column and --text-template.")
     return options.text_template.replace("\\n", "\n").replace("\\t", "\t")
-
-
-def check_windows(options: RunOptions) -> None:
-    """Raises UsageError for windows that there are not, or that nothing can be done with."""
-    if not is_windows(options.windows):
-        raise UsageError(f"--windows is {WINDOWS}, and not {options.windows!r}.")
-    if options.windows != "head" and options.task == "zero-shot":
-        raise UsageError("--windows does not go with --task zero-shot. Leave one out.")
 
 
 def _named(names: str, schema: pa.Schema) -> tuple[str, ...]:

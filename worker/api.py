@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fleet import scorers
-from fleet.choices import Backend, Dtype, Function
+from fleet.choices import Backend, Dtype, Function, Pool
 from fleet.columns import ERROR
 from fleet.counted import counted
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.keywords import keywords_told, with_keywords_of
 from fleet.model import SEQUENCE_CLASSIFIER, Model
-from fleet.scoring import Scoring
+from fleet.scoring import Scoring, check_reading
 from fleet.settings import read_settings
 from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
@@ -60,6 +60,9 @@ class ScoreOptions(TypedDict, total=False):
     labels: Sequence[str] | None
     hypothesis_template: str
     multi_label: bool
+    max_tokens: int | None
+    windows: str
+    pool: Pool
     function_to_apply: Function | None
     score_blank: bool
 
@@ -120,6 +123,9 @@ def score(
     labels: Sequence[str] | None = None,
     hypothesis_template: str = HYPOTHESIS_TEMPLATE,
     multi_label: bool = False,
+    max_tokens: int | None = None,
+    windows: str = "head",
+    pool: Pool = "max",
     function_to_apply: Function | None = None,
     score_blank: bool = False,
     **load_options: Unpack[LoadOptions],
@@ -138,6 +144,9 @@ def score(
     labels: zero-shot classification: choose from these labels, with a model of natural language inference such as
         facebook/bart-large-mnli. A label's score says how far the text entails `hypothesis_template` with the label in it; the
         scores of a text add up to 1, or with `multi_label=True` each label is judged by itself.
+    max_tokens: what the model reads of a text, with special tokens. Default: as many as it takes.
+    windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a window
+        of `max_tokens` begins every N tokens. `pool` is how the logits of a text's windows become one: "max" or "mean".
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
@@ -159,6 +168,9 @@ def score(
         labels=labels,
         hypothesis_template=hypothesis_template,
         multi_label=multi_label,
+        max_tokens=max_tokens,
+        windows=windows,
+        pool=pool,
         function_to_apply=function_to_apply,
         score_blank=score_blank,
     )
@@ -170,6 +182,9 @@ def _scoring(
     labels: Sequence[str] | None = None,
     hypothesis_template: str = HYPOTHESIS_TEMPLATE,
     multi_label: bool = False,
+    max_tokens: int | None = None,
+    windows: str = "head",
+    pool: Pool = "max",
     function_to_apply: Function | None = None,
     score_blank: bool = False,
 ) -> Scoring:
@@ -186,9 +201,14 @@ def _scoring(
         score_column="score",
         function_to_apply=function_to_apply or (zero_shot.function if zero_shot else model.function),
         score_blank=score_blank,
+        max_tokens=max_tokens,
+        windows=windows,
+        pool=pool,
         zero_shot=zero_shot,
     )
     _check_function(scoring)
+    with keywords_told():
+        check_reading(scoring)
     return scoring
 
 

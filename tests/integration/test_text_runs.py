@@ -1,0 +1,122 @@
+"""Runs over joined columns, templates and windows publish the scores of the texts that a user would have put together."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import shardsift
+from fleet.errors import ShardError
+from fleet.ledger import Ledger
+from producer.options import RunOptions
+from support.outputs import published_rows
+from support.small_run import publish
+from worker.scoring import ScorerInfo, Scores
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TITLES = ["On light", None, "Buy", "", "Long"] * 4
+BODIES = ["Light becomes sugar.", "Only a body.", None, " ", "word " * 300] * 4
+URLS = [f"https://example.org/{number}" for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model: Path) -> shardsift.LoadedScorer:
+    return shardsift.load_scorer(tiny_model, dtype="float32", device="cpu", parity_rows=0)
+
+
+@pytest.fixture
+def posts(tmp_path: Path) -> Path:
+    (tmp_path / "posts").mkdir()
+    table = pa.table({"title": TITLES, "selftext": BODIES, "url": URLS, "ups": pa.array(range(20))})
+    pq.write_table(table, tmp_path / "posts/a.parquet")
+    return tmp_path / "posts"
+
+
+@pytest.fixture
+def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
+    return {
+        "input_uris": (str(posts),),
+        "output_uri": str(tmp_path / "out"),
+        "model": str(tiny_model),
+        "dtype": "float32",
+        "keep_all": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "texts", "reading"),
+    [
+        (
+            {"text_column": "title,selftext"},
+            ["On light\n\nLight becomes sugar.", "Only a body.", "Buy", "", "Long\n\n" + "word " * 300],
+            {},
+        ),
+        (
+            {"text_template": r"{title}\n{ups}: {selftext}", "max_tokens": 16},
+            [
+                "On light\n{ups}: Light becomes sugar.",
+                "\n{ups}: Only a body.",
+                "Buy\n{ups}: ",
+                "\n{ups}:  ",
+                "Long\n{ups}: " + "word " * 300,
+            ],
+            {"max_tokens": 16},
+        ),
+        (
+            {"text_column": "selftext", "max_tokens": 32, "windows": "head+tail", "pool": "mean"},
+            BODIES[:5],
+            {"max_tokens": 32, "windows": "head+tail", "pool": "mean"},
+        ),
+    ],
+    ids=["joined", "template", "windows"],
+)
+def test_scores_are_those_of_the_texts_as_a_user_puts_them_together(
+    given: dict[str, Any],
+    texts: list[str | None],
+    reading: dict[str, Any],
+    options: dict[str, Any],
+    scorer: shardsift.LoadedScorer,
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    publish(ledger, scorer.scorer, RunOptions(**options, **given), scratch=tmp_path / "scratch")
+    published = published_rows(tmp_path / "out", "scores")
+
+    whole = [text and text.replace("{ups}", str(row)) for row, text in enumerate(texts * 4)]
+    table = scorer.table(whole, **reading)
+
+    assert published["error"].to_pylist() == table["error"].to_pylist()
+    assert np.array_equal(published["score"].to_numpy(), table["score"].to_numpy(), equal_nan=True)
+    assert shardsift.verify(tmp_path / "out").faults == ()
+
+
+def test_the_card_says_what_was_read(
+    options: dict[str, Any], scorer: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
+) -> None:
+    given = {"text_template": "{url} {selftext}", "max_tokens": 32, "windows": "stride:16"}
+    publish(ledger, scorer.scorer, RunOptions(**options, **given), scratch=tmp_path / "scratch")
+
+    card = (tmp_path / "out/README.md").read_text()
+    said = "`{url} {selftext}`, at most 32 tokens, in windows (stride:16), whose logits are pooled by max"
+    assert f"| Scored text | {said} |" in card
+
+
+def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(
+    options: dict[str, Any], ledger: Ledger, tmp_path: Path
+) -> None:
+    class Own:
+        info = ScorerInfo()
+
+        def encode(self, texts: pa.Array, place: object) -> int:
+            return len(texts)
+
+        def score_encoded(self, encoded: int, go_on: object, earlier: object) -> Scores:
+            return Scores(values=np.zeros((encoded, 1), np.float32))
+
+    with pytest.raises(ShardError, match="reads texts in its own way. Leave out --task, --max-tokens and --windows"):
+        publish(
+            ledger, Own(), RunOptions(**options, text_column="selftext", max_tokens=8), scratch=tmp_path / "scratch"
+        )
