@@ -1,0 +1,58 @@
+"""Labels of one's own, templates and windows: a killed worker's shard has the same bytes as an undisturbed one."""
+
+from pathlib import Path
+
+import pytest
+
+from support.fleet import Fleet
+from support.injected_faults import InjectedFaults
+from support.nli import nli_classifier
+from support.outputs import data_digests, published_rows
+from support.waiting import wait_until
+
+SAVE = "fleet.ledger.ledger:Ledger.save_scores"
+READINGS = {
+    "zero-shot": ("--task", "zero-shot", "--labels", "climate change,food,code", "--where", "label <> 'food'"),
+    "windows": ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean", "--where", "score_entailment > 0.3"),
+    "template": ("--text-template", "{url}\\n\\n{text}", "--max-tokens", "48", "--keep-all"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nli_classifier(tmp_path_factory.mktemp("nli") / "model", "BERT")
+
+
+def published(fleet: Fleet, shards: Path, model: Path, output: Path, *reading: str) -> Path:
+    sent = fleet.producer(
+        "enqueue", *("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *reading)
+    )
+    assert sent.returncode == 0, sent.stderr
+    run_id = sent.stdout.strip()
+    workers = {"SHARDSIFT_DTYPE": "float32", "SHARDSIFT_LEASE_SECONDS": "4"}
+    with (
+        fleet.finalizer(),
+        fleet.worker(model, environment=workers),
+        fleet.worker(model, name="w2", environment=workers),
+    ):
+        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=240)
+    return output
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_a_killed_workers_shard_has_the_bytes_of_an_undisturbed_run(
+    reading: tuple[str, ...], fleet: Fleet, small_shards: Path, model: Path, tmp_path: Path
+) -> None:
+    faults = InjectedFaults(tmp_path / "orders", window_rows=8)  # without the stand-in: only a model reads texts so
+    fleet.environment |= faults.environment
+    undisturbed = published(fleet, small_shards, model, tmp_path / "undisturbed", *reading)
+    faults.at(SAVE, "after", "kill", times=3)
+    fleet.environment |= faults.environment
+
+    disturbed = published(fleet, small_shards, model, tmp_path / "disturbed", *reading)
+
+    assert faults.fired() == 3
+    assert data_digests(disturbed) == data_digests(undisturbed)
+    assert len(published_rows(disturbed)) > 0
