@@ -11,11 +11,11 @@ Backend = Literal["auto", "padded", "packed"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
-WINDOWS = "head, head+tail, head+middle+tail or stride:N"
+PASSAGES = "head, head+tail, head+middle+tail or stride:N"
 
 
-def is_windows(name: str) -> bool:
-    """Whether the name is one of WINDOWS."""
+def is_passages(name: str) -> bool:
+    """Whether the name is one of PASSAGES."""
     return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*", name) is not None
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from itertools import chain, count
 
-from fleet.choices import WINDOWS, Dtype, Function, Pool, is_windows
+from fleet.choices import PASSAGES, Dtype, Function, Pool, is_passages
 from fleet.errors import UsageError
 from fleet.model import Model
 from fleet.zero_shot import ZeroShot
@@ -25,9 +25,9 @@ class Scoring:
     function_to_apply: Function = "none"  # turns logits into scores
     int_score: bool = False  # add FineWeb-Edu's rounded score
     score_blank: bool = False  # also score texts without a visible character
-    max_tokens: int | None = None  # of a text or window; None: as many as the model takes
-    windows: str = "head"  # of a text that is longer; see fleet/choices.py
-    pool: Pool = "max"  # of the logits of a text's windows
+    max_tokens: int | None = None  # of a text or passage; None: as many as the model takes
+    passages: str = "head"  # of a text that is longer; see fleet/choices.py
+    pool: Pool = "max"  # of the logits of a text's passages
     zero_shot: ZeroShot | None = None  # labels other than the model's own
     scores_from: Model | None = None  # an earlier run that has the scores: the model is not loaded
 
@@ -94,8 +94,8 @@ class Scoring:
 
 
 def check_reading(scoring: Scoring) -> None:
-    """Raises UsageError for windows that there are not, or that do not go with the rest."""
-    if not is_windows(scoring.windows):
-        raise UsageError(f"--windows is {WINDOWS}, and not {scoring.windows!r}.")
-    if scoring.windows != "head" and scoring.zero_shot:
+    """Raises UsageError for passages that there are not, or that do not go with the rest."""
+    if not is_passages(scoring.passages):
+        raise UsageError(f"--windows is {PASSAGES}, and not {scoring.passages!r}.")
+    if scoring.passages != "head" and scoring.zero_shot:
         raise UsageError("--windows does not go with --task zero-shot. Leave one out.")

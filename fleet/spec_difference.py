@@ -28,7 +28,7 @@ _SCORING_OPTIONS = {
     "int_score": "--int-score",
     "score_blank": "--score-blank",
     "max_tokens": "--max-tokens",
-    "windows": "--windows",
+    "passages": "--windows",
     "pool": "--pool",
 }
 _ZERO_SHOT_OPTIONS = {

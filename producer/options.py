@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from fleet.choices import WINDOWS, Dtype, Function, Pool, Task
+from fleet.choices import PASSAGES, Dtype, Function, Pool, Task
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE
@@ -66,12 +66,12 @@ class RunOptions:
         str,
         typer.Option(
             metavar="KIND",
-            help=f"What is read of a longer text: {WINDOWS}, where a window of --max-tokens begins every N tokens.",
+            help=f"What is read of a longer text: {PASSAGES}, where a passage of --max-tokens begins every N tokens.",
             rich_help_panel=_INPUT,
         ),
     ] = "head"
     pool: Annotated[
-        Pool, typer.Option(help="How the logits of a text's windows become one.", rich_help_panel=_INPUT)
+        Pool, typer.Option(help="How the logits of a text's passages become one.", rich_help_panel=_INPUT)
     ] = "max"
     limit_shards: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after the first N shards.", rich_help_panel=_INPUT)

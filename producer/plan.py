@@ -93,7 +93,7 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
         text_columns=columns,
         text_template=text_template(options),
         max_tokens=options.max_tokens,
-        windows=options.windows,
+        passages=options.windows,
         pool=options.pool,
         score_column=options.score_column,
         function_to_apply=function,

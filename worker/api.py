@@ -24,7 +24,8 @@ from fleet.settings import read_settings
 from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE, zero_shot_of
-from worker.given_texts import check_is_one_column, windows
+from worker.given_texts import check_is_one_column
+from worker.given_texts import windows as windows_of
 from worker.scoring import ModelError, Scorer, ScorerInfo, Scores
 from worker.scoring.activation import apply
 from worker.scoring.quiet import quiet_imports
@@ -145,8 +146,8 @@ def score(
         facebook/bart-large-mnli. A label's score says how far the text entails `hypothesis_template` with the label in it; the
         scores of a text add up to 1, or with `multi_label=True` each label is judged by itself.
     max_tokens: what the model reads of a text, with special tokens. Default: as many as it takes.
-    windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a window
-        of `max_tokens` begins every N tokens. `pool` is how the logits of a text's windows become one: "max" or "mean".
+    windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
+        of `max_tokens` begins every N tokens. `pool` is how the logits of a text's passages become one: "max" or "mean".
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
@@ -202,7 +203,7 @@ def _scoring(
         function_to_apply=function_to_apply or (zero_shot.function if zero_shot else model.function),
         score_blank=score_blank,
         max_tokens=max_tokens,
-        windows=windows,
+        passages=windows,
         pool=pool,
         zero_shot=zero_shot,
     )
@@ -296,7 +297,7 @@ class _Uninterrupted:
 
 def _as_rows(texts: Iterable[str | None]) -> Iterator[Window]:
     first_row = 0
-    for column in windows(texts, WINDOW_ROWS):
+    for column in windows_of(texts, WINDOW_ROWS):
         yield Window(first_row=first_row, rows=pa.table({_TEXT: column}))
         first_row += len(column)
 

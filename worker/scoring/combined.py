@@ -1,4 +1,4 @@
-"""Score each text by several sequences, and combine their logits: windows of a long text, or a text with several hypotheses."""
+"""Score each text by several sequences, and combine their logits: passages of a long text, or a text with several hypotheses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

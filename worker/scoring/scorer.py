@@ -74,9 +74,9 @@ class Hypotheses:
 class Reading:
     """How a scorer is to read texts, if not as its model does by itself."""
 
-    max_tokens: int | None = None  # of a text or window, with special tokens
-    windows: str = "head"  # head+tail, head+middle+tail, stride:N
-    pool: str = "max"  # of the logits of a text's windows: max or mean
+    max_tokens: int | None = None  # of a text or passage, with special tokens
+    passages: str = "head"  # head+tail, head+middle+tail, stride:N
+    pool: str = "max"  # of the logits of a text's passages: max or mean
     hypotheses: Hypotheses | None = None
 
 

@@ -12,12 +12,12 @@ from worker.scoring.device import device_name
 from worker.scoring.errors import ModelError
 from worker.scoring.forward import Known, forward
 from worker.scoring.parity_trial import ParityTrial
+from worker.scoring.passages import passage_classifier
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.scorer import Place, Reading, Scorer, ScorerInfo
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Sequences
-from worker.scoring.windowed import windowed_classifier
 from worker.scoring.zero_shot import zero_shot_classifier
 
 
@@ -111,7 +111,7 @@ def _reading(classifier: SequenceClassifier, reading: Reading) -> Scorer[Any]:
         classifier = replace(classifier, tokenizer=_limited(classifier.tokenizer, reading.max_tokens))
     if reading.hypotheses:
         return zero_shot_classifier(classifier, reading.hypotheses)
-    return classifier if reading.windows == "head" else windowed_classifier(classifier, reading.windows, reading.pool)
+    return classifier if reading.passages == "head" else passage_classifier(classifier, reading.passages, reading.pool)
 
 
 def _limited(tokenizer: TextTokenizer, max_tokens: int) -> TextTokenizer:

@@ -112,7 +112,7 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
 
 def _reading(scoring: Scoring) -> Reading:
     return Reading(
-        max_tokens=scoring.max_tokens, windows=scoring.windows, pool=scoring.pool, hypotheses=_hypotheses(scoring)
+        max_tokens=scoring.max_tokens, passages=scoring.passages, pool=scoring.pool, hypotheses=_hypotheses(scoring)
     )
 
 

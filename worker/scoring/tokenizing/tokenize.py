@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
 from worker.scoring.tokenizing.frame import Frame, find_frame
 from worker.scoring.tokenizing.pairs import PairEncoder, pair_encoder
+from worker.scoring.tokenizing.passages import PassageEncoder
 from worker.scoring.tokenizing.tokens import Tokens, flat, joined
-from worker.scoring.tokenizing.windows import WindowEncoder
 
 
 class TextTokenizer:
@@ -48,9 +48,9 @@ class TextTokenizer:
             )
         return TextTokenizer(self._tokenizer, max_tokens=max_tokens)
 
-    def in_windows(self, windows: str) -> WindowEncoder:
-        """An encoder of windows of each text. Raises ValueError if the tokenizer does not allow it."""
-        return WindowEncoder(self._tokenizer, windows, max_tokens=self.max_tokens)
+    def in_passages(self, passages: str) -> PassageEncoder:
+        """An encoder of passages of each text. Raises ValueError if the tokenizer does not allow it."""
+        return PassageEncoder(self._tokenizer, passages, max_tokens=self.max_tokens)
 
     def paired_with(self, seconds: Sequence[str]) -> PairEncoder:
         """An encoder of pairs of a text and each of `seconds`. Raises ValueError if one of them leaves no room for a text."""

@@ -1,7 +1,7 @@
-"""Turn long texts into windows of token ids, as long as the model takes. Knows nothing of models.
+"""Turn long texts into passages of token ids, as long as the model takes. Knows nothing of models.
 
-`head+tail` reads the beginning and the end of a text, `head+middle+tail` its middle too, and `stride:N` all of it: a window
-starts every N tokens. A text that fits the model is one window. Windows are put together when their batch is due.
+`head+tail` reads the beginning and the end of a text, `head+middle+tail` its middle too, and `stride:N` all of it: a passage
+starts every N tokens. A text that fits the model is one passage. Passages are put together when their batch is due.
 """
 
 import copy
@@ -19,13 +19,13 @@ _WHOLE = 1 << 30  # tokens of a text
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowTokens:
-    """Windows of texts, which may overlap. They get their special tokens when they are taken."""
+class PassageTokens:
+    """Passages of texts, which may overlap. They get their special tokens when they are taken."""
 
     contents: Tokens  # of the whole texts, without special tokens
     frame: Frame
-    starts: Counts  # of each window's content in `contents.ids`
-    lengths: Counts  # of each window's content
+    starts: Counts  # of each passage's content in `contents.ids`
+    lengths: Counts  # of each passage's content
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -34,45 +34,45 @@ class WindowTokens:
     def batch_lengths(self) -> Counts:
         return self.lengths + len(self.frame)
 
-    def take(self, windows: Counts) -> Tokens:
-        lengths = self.lengths[windows]
-        ids = self.contents.ids[ranges(self.starts[windows], lengths)]
+    def take(self, passages: Counts) -> Tokens:
+        lengths = self.lengths[passages]
+        ids = self.contents.ids[ranges(self.starts[passages], lengths)]
         return self.frame.around(Tokens(ids=ids, offsets=offsets_of(lengths)))
 
 
-class WindowEncoder:
-    """Encodes each text as one or more windows of at most `max_tokens` tokens.
+class PassageEncoder:
+    """Encodes each text as one or more passages of at most `max_tokens` tokens.
 
     Raises ValueError for a tokenizer that does more than add special tokens at both ends of a text.
     """
 
-    def __init__(self, tokenizer: Any, windows: str, *, max_tokens: int) -> None:
+    def __init__(self, tokenizer: Any, passages: str, *, max_tokens: int) -> None:
         ours = copy.deepcopy(tokenizer)
         frame = find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             raise ValueError("its tokenizer does not only add special tokens at the ends of a text")
         self._frame = frame
         self._room = max_tokens - len(frame)
-        self._windows = windows
+        self._passages = passages
         self._contents = ContentEncoder(ours.backend_tokenizer, room=_WHOLE)
 
-    def encode(self, texts: pa.LargeStringArray) -> tuple[WindowTokens, Counts]:
+    def encode(self, texts: pa.LargeStringArray) -> tuple[PassageTokens, Counts]:
         contents = self._contents.encode(texts)
-        places, counts = places_of_windows(contents.lengths, self._windows, room=self._room)
+        places, counts = places_of_passages(contents.lengths, self._passages, room=self._room)
         text_of = np.repeat(np.arange(len(contents)), counts)
-        windows = WindowTokens(
+        passages = PassageTokens(
             contents=contents,
             frame=self._frame,
             starts=contents.offsets[text_of] + places,
             lengths=np.minimum(contents.lengths[text_of] - places, self._room),
         )
-        return windows, offsets_of(counts)
+        return passages, offsets_of(counts)
 
 
-def places_of_windows(lengths: Counts, windows: str, *, room: int) -> tuple[Counts, Counts]:
-    """Where the windows of texts of these lengths start in their text, and how many windows each text has."""
-    kind, _, stride = windows.partition(":")
-    beyond = np.maximum(lengths - room, 0)  # tokens that the first window does not hold
+def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Counts, Counts]:
+    """Where the passages of texts of these lengths start in their text, and how many passages each text has."""
+    kind, _, stride = passages.partition(":")
+    beyond = np.maximum(lengths - room, 0)  # tokens that the first passage does not hold
     match kind:
         case "head+tail":
             steps, counts = beyond, 1 + (beyond > 0)
@@ -82,7 +82,7 @@ def places_of_windows(lengths: Counts, windows: str, *, room: int) -> tuple[Coun
         case "stride":
             steps, counts = np.full_like(lengths, int(stride)), 1 - (-beyond // int(stride))
         case _:
-            raise ValueError(f"There are no windows called {windows!r}.")
-    number = ranges(np.zeros_like(counts), counts)  # of each window in its text
+            raise ValueError(f"There are no passages called {passages!r}.")
+    number = ranges(np.zeros_like(counts), counts)  # of each passage in its text
     places: Counts = np.minimum(number * np.repeat(steps, counts), np.repeat(beyond, counts))
     return places, counts

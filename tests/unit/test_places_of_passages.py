@@ -1,15 +1,15 @@
-"""Where the windows of a long text start."""
+"""Where the passages of a long text start."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.scoring.tokenizing.windows import places_of_windows
+from worker.scoring.tokenizing.passages import places_of_passages
 
 
 @pytest.mark.parametrize(
-    ("windows", "length", "places"),
+    ("passages", "length", "places"),
     [
         ("head+tail", 0, [0]),
         ("head+tail", 10, [0]),
@@ -26,8 +26,8 @@ from worker.scoring.tokenizing.windows import places_of_windows
         ("stride:15", 40, [0, 15, 30]),
     ],
 )
-def test_windows_of_ten_tokens(windows: str, length: int, places: list[int]) -> None:
-    found, counts = places_of_windows(np.array([length]), windows, room=10)
+def test_windows_of_ten_tokens(passages: str, length: int, places: list[int]) -> None:
+    found, counts = places_of_passages(np.array([length]), passages, room=10)
 
     assert found.tolist() == places
     assert counts.tolist() == [len(places)]
@@ -38,8 +38,8 @@ def test_windows_of_ten_tokens(windows: str, length: int, places: list[int]) -> 
     st.sampled_from(["head+tail", "head+middle+tail", "stride:1", "stride:7", "stride:50"]),
     st.integers(1, 60),
 )
-def test_windows_lie_in_their_text_and_reach_its_end(lengths: list[int], windows: str, room: int) -> None:
-    places, counts = places_of_windows(np.array(lengths, np.int64), windows, room=room)
+def test_windows_lie_in_their_text_and_reach_its_end(lengths: list[int], passages: str, room: int) -> None:
+    places, counts = places_of_passages(np.array(lengths, np.int64), passages, room=room)
 
     of_texts = np.split(places, np.cumsum(counts)[:-1]) if lengths else []
     assert len(places) == counts.sum()
@@ -47,11 +47,11 @@ def test_windows_lie_in_their_text_and_reach_its_end(lengths: list[int], windows
         assert own[0] == 0
         assert (np.diff(own) > 0).all()
         assert own[-1] + min(room, length) == length or length <= room
-        if windows.startswith("stride") and int(windows.partition(":")[2]) <= room:
+        if passages.startswith("stride") and int(passages.partition(":")[2]) <= room:
             assert (np.diff(own) <= room).all()  # no token is left out
 
 
-@pytest.mark.parametrize("windows", ["tail", "head+head"])
-def test_unknown_windows_are_an_error(windows: str) -> None:
-    with pytest.raises(ValueError, match="no windows called"):
-        places_of_windows(np.array([5]), windows, room=2)
+@pytest.mark.parametrize("passages", ["tail", "head+head"])
+def test_unknown_windows_are_an_error(passages: str) -> None:
+    with pytest.raises(ValueError, match="no passages called"):
+        places_of_passages(np.array([5]), passages, room=2)

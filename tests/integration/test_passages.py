@@ -1,4 +1,4 @@
-"""Long texts in windows: the pooled logits of a plain model on the same windows, for each family and kind of window."""
+"""Long texts in passages: the pooled logits of a plain model on the same passages, for each family and kind."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -72,7 +72,7 @@ def test_scores_are_pooled_from_those_of_the_windows(
     plain = Plain(model)
     expected = np.array([getattr(plain.logits(text, kind), pool)(axis=0) for text in TEXTS])
 
-    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, windows=kind, pool=pool))
+    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages=kind, pool=pool))
     scores = scorer.score_encoded(scorer.encode([*TEXTS, None]), lambda rows: True, None)
 
     assert scores.errors == {len(TEXTS): "null text"}
@@ -92,7 +92,7 @@ def test_fewer_tokens_are_those_of_the_pipeline(classifier: SequenceClassifier, 
 
 def test_a_text_without_a_token_is_errored(tmp_path: Path) -> None:
     model = family_classifier("GPT-2", tmp_path / "model")  # adds no special tokens
-    scorer = load_scorer(str(model), "float32", device="cpu", parity_rows=0).reading(Reading(windows="head+tail"))
+    scorer = load_scorer(str(model), "float32", device="cpu", parity_rows=0).reading(Reading(passages="head+tail"))
 
     scores = scorer.score_encoded(scorer.encode([None, "", "Buy now!", ""]), lambda rows: True, None)
 
@@ -101,7 +101,7 @@ def test_a_text_without_a_token_is_errored(tmp_path: Path) -> None:
 
 
 def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
-    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, windows="stride:10"))
+    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="stride:10"))
     encoded = scorer.encode(TEXTS * 3)
     batches, calls = count(1), count(1)
     whole = scorer.score_encoded(encoded, lambda rows: next(batches) > 0, None)
@@ -115,9 +115,9 @@ def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> 
 
 
 def test_a_reading_is_made_once(classifier: SequenceClassifier) -> None:
-    reading = Reading(max_tokens=MAX_TOKENS, windows="head+tail")
+    reading = Reading(max_tokens=MAX_TOKENS, passages="head+tail")
 
-    assert classifier.reading(reading) is classifier.reading(Reading(max_tokens=MAX_TOKENS, windows="head+tail"))
+    assert classifier.reading(reading) is classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="head+tail"))
 
 
 def test_a_limit_that_the_model_cannot_have_is_refused(classifier: SequenceClassifier, model: Path) -> None:

@@ -1,4 +1,4 @@
-"""Score long texts in windows, and pool the logits of each text's windows."""
+"""Score long texts in passages, and pool the logits of each text's passages."""
 
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from worker.scoring.sequence_classifier import SequenceClassifier
 
 
-def windowed_classifier(classifier: "SequenceClassifier", windows: str, pool: str) -> CombinedClassifier:
-    """A classifier of the windows that `tokenizing/windows.py` describes. Raises ModelError if the model has none.
+def passage_classifier(classifier: "SequenceClassifier", passages: str, pool: str) -> CombinedClassifier:
+    """A classifier of the passages that `tokenizing/passages.py` describes. Raises ModelError if the model has none.
 
     `pool` is max or mean, of each output before any activation.
     """
     try:
-        encoder = classifier.tokenizer.in_windows(windows)
+        encoder = classifier.tokenizer.in_passages(passages)
     except ValueError as error:
-        raise ModelError(f"The model {classifier.model} cannot read texts in windows: {error}.") from error
+        raise ModelError(f"The model {classifier.model} cannot read texts in passages: {error}.") from error
     return CombinedClassifier(classifier=classifier, encoder=encoder, combine=_POOLS[pool], outputs=classifier.outputs)
 
 
