@@ -44,7 +44,10 @@ RECIPES = {
         "keep a label of a classifier with several": "producer run --input ./shards --output ./kept --model me/topics "
         "--where \"label = 'science' and score >= 0.9\"",
         "choose from labels of your own": "producer run --input ./posts --output ./kept --task zero-shot "
-        "--model facebook/bart-large-mnli --labels 'climate change,technology,health' --where \"label = 'health'\"",
+        "--model facebook/bart-large-mnli --labels 'climate change,technology,health' "
+        "--where \"label = 'health' and score >= 0.8\"",
+        "keep what has a label, among others": "producer run --input ./posts --output ./kept --task zero-shot --multi-label "
+        "--model facebook/bart-large-mnli --labels 'climate change,technology,health' --where 'score_health >= 0.8'",
         "keep every row, with its score": "producer run --input ./shards --output ./kept --keep-all",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
     },

@@ -48,6 +48,7 @@ class Filter:
         self.where = where
         self._sql = Sql()
         nodes = self._checked()
+        self._comparisons = [node for node in nodes if node.get("type", "").startswith("COMPARE_")]
         self._columns = self._named_columns(nodes, schema)
         self._runner = self._sql if _functions(nodes) <= _FRUGAL else SqlProcess()
         self._try_on(schema)
@@ -56,6 +57,16 @@ class Filter:
         """The indices of the rows for which the condition is true, ascending."""
         (rows,) = self._run(f'SELECT "{_row_name(self._columns)}" {self._tail}', table).columns
         return np.sort(rows.to_numpy().astype(np.int64))
+
+    def texts_compared_with(self, column: str) -> set[str]:
+        """The text constants that the condition compares this column with: `label = 'a'`, `label IN ('a', 'b')`."""
+        found: set[str] = set()
+        for node in self._comparisons:
+            sides = [node[side] for side in ("left", "right") if side in node] or node.get("children", [])
+            names = {side["column_names"][-1].lower() for side in sides if side.get("class") == "COLUMN_REF"}
+            if column.lower() in names:
+                found |= {side["literal"]["text"] for side in sides if _is_text(side)}
+        return found
 
     def _try_on(self, schema: pa.Schema) -> None:
         """Refuse errors that only show at run time, by running the condition on one row of nulls.
@@ -155,6 +166,10 @@ class Filter:
 
 def _functions(nodes: list[dict[str, Any]]) -> set[str]:
     return {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
+
+
+def _is_text(node: dict[str, Any]) -> bool:
+    return node.get("class") == "CONSTANT" and dict(node.get("literal", {})).get("kind") == "STRING"
 
 
 def _sample(data_type: pa.DataType) -> pa.Array:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from itertools import chain, count
+from typing import get_args
 
 from fleet.choices import PASSAGES, Dtype, Function, Pool, is_passages
 from fleet.errors import UsageError
@@ -94,8 +95,18 @@ class Scoring:
 
 
 def check_reading(scoring: Scoring) -> None:
-    """Raises UsageError for passages that there are not, or that do not go with the rest."""
-    if not is_passages(scoring.passages):
-        raise UsageError(f"--windows is {PASSAGES}, and not {scoring.passages!r}.")
-    if scoring.passages != "head" and scoring.zero_shot:
-        raise UsageError("--windows does not go with --task zero-shot. Leave one out.")
+    """Raises UsageError for a way to read texts that there is not, or whose parts do not go together."""
+    passages, most = scoring.passages, scoring.max_tokens
+    if not isinstance(passages, str) or not is_passages(passages):
+        raise UsageError(f"--windows is {PASSAGES}, and not {passages!r}.")
+    if scoring.pool not in get_args(Pool):
+        raise UsageError(f"--pool is {' or '.join(get_args(Pool))}, and not {scoring.pool!r}.")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise UsageError(f"--max-tokens is a number of tokens, 1 or more, and not {most!r}.")
+    if passages != "head" and scoring.zero_shot:
+        raise UsageError("--windows does not go with --labels. Leave one out.")
+    stride = int(passages.partition(":")[2] or 0)
+    if most and stride > most:
+        raise UsageError(
+            f"--windows {passages} would leave out tokens between passages of {most}. Choose a smaller stride."
+        )

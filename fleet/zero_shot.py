@@ -43,6 +43,8 @@ def zero_shot_of(
             f"{', '.join(model.labels)}. Name a model of natural language inference, like facebook/bart-large-mnli."
         )
     _check_template(hypothesis_template)
+    if odd := [label for label in labels if not isinstance(label, str)]:
+        raise UsageError(f"--labels takes texts, and {odd[0]!r} is none.")
     stripped = tuple(label.strip() for label in labels if label.strip())
     if not stripped:
         raise UsageError("There are no labels in --labels. Name at least one.")
@@ -58,7 +60,7 @@ def _check_template(template: str) -> None:
         one = other = ""
     if one == other:
         raise UsageError(
-            f"--hypothesis-template needs {{}} where the label goes, like 'This text is about {{}}.'; it is {template!r}."
+            f"--hypothesis-template needs one {{}} where the label goes, like 'This text is about {{}}.'; it is {template!r}."
         )
 
 

@@ -15,8 +15,10 @@ def zero_shot(options: RunOptions, model: Model) -> ZeroShot | None:
         return None
     if options.scorer != SEQUENCE_CLASSIFIER:
         raise UsageError(f"--task zero-shot is for the scorer {SEQUENCE_CLASSIFIER}, not for {options.scorer}.")
-    if bool(options.labels) == bool(options.labels_file):
-        raise UsageError('Say which labels to choose from: either --labels "sport,politics" or --labels-file FILE.')
+    if options.labels and options.labels_file:
+        raise UsageError("Use only one of --labels and --labels-file.")
+    if not (options.labels or options.labels_file):
+        raise UsageError("Say which labels to choose from, with --labels or --labels-file.")
     return zero_shot_of(
         model,
         options.labels or _lines(Path(options.labels_file or "")),
@@ -38,8 +40,11 @@ def _refuse_options_of_zero_shot(options: RunOptions) -> None:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.expanduser().read_text(encoding="utf-8").splitlines()
+        labels = file.expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--labels-file {file} cannot be read: {error}. It holds one label a line, in UTF-8."
         ) from error
+    if not any(map(str.strip, labels)):
+        raise UsageError(f"There are no labels in --labels-file {file}. Write one label a line.")
+    return labels

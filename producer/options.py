@@ -49,7 +49,8 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help=r"Text to score, with columns in braces, instead of --text-column: '{url}\n\n{text}'.",
+            help=r"Text to score, with columns in braces, instead of --text-column: '{url}\n\n{text}'. "
+            r"\n is the end of a line; a column that is null in a row is empty.",
             rich_help_panel=_INPUT,
         ),
     ] = None
@@ -58,7 +59,7 @@ class RunOptions:
         typer.Option(
             min=1,
             metavar="N",
-            help="Tokens that the model reads at once, with special ones. Default: as many as it takes.",
+            help="Tokens that the model reads at once, special tokens included. Default: as many as it takes.",
             rich_help_panel=_INPUT,
         ),
     ] = None
@@ -66,12 +67,16 @@ class RunOptions:
         str,
         typer.Option(
             metavar="KIND",
-            help=f"What is read of a longer text: {PASSAGES}, where a passage of --max-tokens begins every N tokens.",
+            help=f"What is read of a longer text: {PASSAGES}, where a passage of --max-tokens begins every N tokens. "
+            "Not with --labels.",
             rich_help_panel=_INPUT,
         ),
     ] = "head"
     pool: Annotated[
-        Pool, typer.Option(help="How the logits of a text's passages become one.", rich_help_panel=_INPUT)
+        Pool,
+        typer.Option(
+            help="How the passages of a text get one score: the highest logit, or the mean.", rich_help_panel=_INPUT
+        ),
     ] = "max"
     limit_shards: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after the first N shards.", rich_help_panel=_INPUT)
@@ -100,7 +105,9 @@ class RunOptions:
     labels: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="LABEL,…", help="Labels of --task zero-shot, with commas between them.", rich_help_panel=_MODEL
+            metavar="LABEL,…",
+            help="Labels of --task zero-shot, with commas between them. Each adds a column: score_climate_change.",
+            rich_help_panel=_MODEL,
         ),
     ] = ()
     labels_file: Annotated[
@@ -112,7 +119,7 @@ class RunOptions:
     hypothesis_template: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help="What a text that has the label entails; {} is the label.", rich_help_panel=_MODEL
+            metavar="TEXT", help="Statement that a text is tested for; {} is the label.", rich_help_panel=_MODEL
         ),
     ] = HYPOTHESIS_TEMPLATE
     multi_label: Annotated[

@@ -108,8 +108,15 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
 def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
     """Raises UsageError if the filter does not fit an input with this schema, or names of columns collide."""
     kept = kept_schema(schema, spec)
-    if spec.where:
-        Filter(spec.where, kept)
+    if not spec.where:
+        return
+    keep = Filter(spec.where, kept)
+    for scoring in spec.scorings:
+        if scoring.outputs > 1 and (wrong := keep.texts_compared_with(scoring.label_column) - set(scoring.labels)):
+            raise UsageError(
+                f'The filter compares "{scoring.label_column}" with {min(wrong)!r}, which is not one of the labels: '
+                f"{', '.join(scoring.labels)}."
+            )
 
 
 def schema_of(shard: Shard) -> pa.Schema:
@@ -194,6 +201,11 @@ def _condition(options: RunOptions, scoring: Scoring) -> str | None:
     if choice.is_default and scoring.function_to_apply != "none":
         raise UsageError(
             "Say which rows to keep: --min-score, --where or --keep-all. The default, 3, is for raw scores."
+        )
+    if scoring.function_to_apply != "none" and options.min_score is not None and options.min_score > 1:
+        raise UsageError(
+            f"--min-score {options.min_score:g} keeps no row: these scores are probabilities from 0 to 1, "
+            f"by {scoring.function_to_apply}."
         )
     return choice.condition(scoring.score_column)
 

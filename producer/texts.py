@@ -17,16 +17,16 @@ def text_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[
     if repeated := repeated_column(schema):
         raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     template = text_template(options)
-    names = columns_of(template) if template else _named(options.text_column, schema)
-    option = "--text-template" if template else "--text-column"
+    names = columns_of(template) if template is not None else _named(options.text_column, schema)
+    where = "with --text-column" if template is None else "in --text-template"
     for name in names:
         if name not in schema.names:
             raise UsageError(
-                f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with {option}.'
+                f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.'
             )
         data_type = schema.field(name).type
-        if not (is_text(data_type) or (template and _has_text(data_type))):
-            raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column with {option}.')
+        if not (is_text(data_type) or (template is not None and _has_text(data_type))):
+            raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
     return names
 
 

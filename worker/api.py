@@ -1,7 +1,7 @@
 """Score texts in this process: `shardsift.score` and `shardsift.load_scorer`. Knows no queue and no Redis."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -16,8 +16,8 @@ from fleet.choices import Backend, Dtype, Function, Pool
 from fleet.columns import ERROR
 from fleet.counted import counted
 from fleet.defaults import DEFAULT_MODEL
-from fleet.errors import UsageError
-from fleet.keywords import keywords_told, with_keywords_of
+from fleet.errors import ShardError, UsageError
+from fleet.keywords import keywords_told, with_keywords, with_keywords_of
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.scoring import Scoring, check_reading
 from fleet.settings import read_settings
@@ -190,6 +190,8 @@ def _scoring(
     score_blank: bool = False,
 ) -> Scoring:
     zero_shot = None
+    if labels is None and (multi_label or hypothesis_template != HYPOTHESIS_TEMPLATE):
+        raise UsageError("multi_label and hypothesis_template are for labels. Pass labels, or leave them out.")
     if labels is not None:
         with keywords_told():
             zero_shot = zero_shot_of(
@@ -216,7 +218,9 @@ def _scoring(
 def _checked_labels(labels: Sequence[str]) -> Sequence[str]:
     if isinstance(labels, str):
         raise TypeError(f"Expected a list of labels, not a single str. Pass [{labels!r}].")
-    return labels
+    if isinstance(labels, (Set, Mapping)) or not isinstance(labels, Iterable):
+        raise TypeError(f"Expected a list of labels, whose order is that of the scores, not {type(labels).__name__}.")
+    return tuple(labels)
 
 
 def _check_function(scoring: Scoring) -> None:
@@ -251,8 +255,12 @@ class LoadedScorer:
 
     @with_keywords_of(_scoring)
     def score(self, texts: Iterable[str | None], **options: Unpack[ScoreOptions]) -> Floats:
-        """The scores of texts, as `shardsift.score` returns them."""
-        scoring = _scoring(self.model, **options)
+        """The scores of texts, as `shardsift.score` returns them; it describes the arguments.
+
+        >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
+        >>> scorer.score(texts, labels=["climate change", "technology"])  # shape (texts, 2), in the order of the labels
+        """
+        scoring = self._scoring(options)
         parts = [_values(scores, scoring) for scores in self._scores(texts, scoring)]
         values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
         return values[:, 0] if scoring.outputs == 1 else values
@@ -267,13 +275,20 @@ class LoadedScorer:
         For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
         label POSITIVE.
         """
-        scoring = _scoring(self.model, **options)
+        scoring = self._scoring(options)
         nothing = Scores(values=np.empty((0, scoring.outputs), np.float32))
         return pa.concat_tables(_columns(scores, scoring) for scores in (nothing, *self._scores(texts, scoring)))
 
+    def _scoring(self, options: ScoreOptions) -> Scoring:
+        if unknown := options.keys() - ScoreOptions.__annotations__.keys():
+            known = ", ".join(ScoreOptions.__annotations__)
+            raise TypeError(f"There is no argument {min(unknown)!r}. Those of score and table are: {known}.")
+        return _scoring(self.model, **options)
+
     def _scores(self, texts: Iterable[str | None], scoring: Scoring) -> Iterator[Scores]:
         """The logits of each window, computed as those of a shard are: the same code, windows and batches."""
-        work = WindowScoring(_NO_SHARD, (scoring,), (self.scorer,), Checkpoint({}, lambda first_row, content: None))
+        with _errors_of_reading_told():
+            work = WindowScoring(_NO_SHARD, (scoring,), (self.scorer,), Checkpoint({}, lambda first_row, content: None))
         with mapped_ahead(
             lambda window: next(work.prepared([window])), _as_rows(texts), "tokenizer"
         ) as prepared_windows:
@@ -315,6 +330,16 @@ def _values(scores: Scores, scoring: Scoring) -> Floats:
 def _columns(scores: Scores, scoring: Scoring) -> pa.Table:
     reasons = pa.array([scores.errors.get(row) for row in range(len(scores.values))], ERROR.type)
     return score_columns(scores, scores.errors, scoring).append_column(ERROR, reasons)
+
+
+@contextmanager
+def _errors_of_reading_told() -> Iterator[None]:
+    """Here it is a usage error if the model cannot read texts as asked. In a run it is the shard's."""
+    try:
+        with keywords_told():
+            yield
+    except ShardError as error:
+        raise UsageError(with_keywords(str(error))) from error
 
 
 @contextmanager

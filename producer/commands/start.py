@@ -80,7 +80,11 @@ def refilter(
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
     input_uris: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="URI", help="Where the input of that run is. Default: where it was."),
+        typer.Option(
+            "--input",
+            metavar="URI",
+            help="Where the input of that run is now. Default: where it was, if the ledger still has the run.",
+        ),
     ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="Create the dataset on the Hub as public. Default: private.")

@@ -111,7 +111,11 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
 
 
 def _scored_text(scoring: Scoring) -> str:
-    read = _cell(scoring.text_template) if scoring.text_template else " and ".join(map(_cell, scoring.text_columns))
+    read = (
+        _cell(scoring.text_template.replace("\n", "\\n"))
+        if scoring.text_template
+        else " and ".join(map(_cell, scoring.text_columns))
+    )
     limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
     passages = (
         f", in passages ({scoring.passages}), whose logits are pooled by {scoring.pool}"
@@ -260,11 +264,11 @@ def _added_columns(scoring: Scoring) -> list[str]:
     raw = "raw logit" if _is_classifier(scoring.model) else "score"
     made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column
-    lines = [f"- `{column}`: the model's {kind}, float32. The filter compares this value, not a rounded one."]
+    of_label = f" of the label {scoring.labels[0]}" if scoring.zero_shot else ""
+    lines = [f"- `{column}`: the model's {kind}{of_label}, float32. The filter compares this value, not a rounded one."]
     if scoring.outputs > 1:
-        lines[0] = f"- `{column}`: the highest of the model's {scoring.outputs} outputs, float32, each a {kind}."
-        labels = ", ".join(scoring.labels)
-        lines.append(f"- `{scoring.label_column}`: the label of that output, of: {labels}.")
+        lines[0] = f"- `{column}`: the highest score of the {scoring.outputs} labels, float32, each a {kind}."
+        lines.append(f"- `{scoring.label_column}`: the label with that score, of: {', '.join(scoring.labels)}.")
     for name, label in zip(scoring.label_score_columns, scoring.labels, strict=False):
         lines.append(f"- `{name}`: the {kind} of the label {label}.")
     if scoring.int_score:

@@ -23,6 +23,7 @@ from celery import Celery
 
 import shardsift
 from support.fleet import Fleet, new_fleet
+from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.processes import call_command
 from support.waiting import wait_until
@@ -243,11 +244,12 @@ def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str)
 
 @pytest.mark.usefixtures("notebook", "kept", "one_thread")
 def test_the_blocks_of_the_python_page_run(
-    working_fleet: Fleet, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    working_fleet: Fleet, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs/python.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     code = "\n".join(blocks).replace(MODEL, str(tiny_model))
+    code = code.replace("facebook/bart-large-mnli", str(nli_classifier(tmp_path / "nli", "BART")))
     code = code.replace("redis://10.0.0.5:6379/0", working_fleet.redis_url)
     names: dict[str, Any] = {}
 
@@ -255,6 +257,8 @@ def test_the_blocks_of_the_python_page_run(
 
     shown = capsys.readouterr().out
     assert np.isnan(names["scores"]).tolist() == [False, False, False, True, True]
+    assert names["probabilities"][:3].sum(axis=1) == pytest.approx(1.0)
+    assert names["table"].column_names[-2:] == ["score_health", "error"]
     assert names["ended"].word == "published"
     assert names["checked"].is_sound
     assert "state    published" in shown

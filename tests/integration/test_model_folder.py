@@ -9,6 +9,7 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from fleet.settings import Settings
 from worker.loading import load_model
+from worker.scoring import ModelError
 
 
 @pytest.fixture
@@ -60,3 +61,12 @@ def test_a_file_that_cannot_be_read_is_named(model: Path) -> None:
 
     with pytest.raises(UsageError, match=r"vocab\.bin cannot be read: Input/output error"):
         resolve_classifier(str(model), None)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(model: Path) -> None:
+    """Transformers would make one up, whose every word is the same token."""
+    for file in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        (model / file).unlink(missing_ok=True)
+
+    with pytest.raises(ModelError, match=f"The model {model} has no tokenizer"):
+        load_model(settings_for(model, None))

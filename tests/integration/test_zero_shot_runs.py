@@ -10,10 +10,11 @@ import pytest
 from transformers import pipeline
 
 import shardsift
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.stored_scores import published_run
 from producer.options import RunOptions
-from producer.plan import Choice
+from producer.plan import Choice, plan_run
 from producer.refilter import RefilterOptions, plan_refilter
 from support.nli import nli_classifier
 from support.outputs import data_digests, published_rows
@@ -96,7 +97,7 @@ def test_the_card_and_the_manifest_name_the_labels(
 
     card = (tmp_path / "out/README.md").read_text()
     assert "| Zero-shot | `This text is about {}.` with 3 labels |" in card
-    assert "- `label`: the label of that output, of: climate change, food, drink, C++." in card
+    assert "- `label`: the label with that score, of: climate change, food, drink, C++." in card
     assert "- `score_food_drink`: the probability by softmax of the label food, drink." in card
     (scoring,) = published_run(str(tmp_path / "out")).spec.scorings
     assert scoring.zero_shot == spec.scorings[0].zero_shot
@@ -110,3 +111,23 @@ def test_a_shard_fails_with_the_reason_if_a_label_is_too_long_for_the_model(
 
     with pytest.raises(shardsift.ShardsiftError, match="takes 512 together with the text. Choose a shorter label"):
         publish(ledger, scorer, options, scratch=tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(
+    "where", ["label = 'helth'", "score > 0.5 and 'helth' <> label", "label in ('C++', 'helth')", "Label = 'helth'"]
+)
+def test_a_label_that_there_is_not_is_refused_in_a_filter(where: str, options: RunOptions) -> None:
+    with pytest.raises(UsageError, match=r"compares \"label\" with 'helth', which is not one of the labels: climate"):
+        plan_run(replace(options, keep_all=False, where=where))
+
+
+@pytest.mark.parametrize("where", ["label = 'C++' and score > 0.9", "label like 'C%'", "id <> 'helth'"])
+def test_other_comparisons_are_allowed(where: str, options: RunOptions) -> None:
+    assert plan_run(replace(options, keep_all=False, where=where)).spec.where == where
+
+
+def test_a_threshold_that_no_probability_reaches_is_refused(options: RunOptions) -> None:
+    with pytest.raises(
+        UsageError, match="--min-score 3 keeps no row: these scores are probabilities from 0 to 1, by softm"
+    ):
+        plan_run(replace(options, keep_all=False, min_score=3.0))

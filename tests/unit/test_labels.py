@@ -49,18 +49,19 @@ def test_a_classifier_keeps_its_own_labels() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "Say which labels to choose from: either --labels"),
-        ({"labels": ("a",), "labels_file": "labels.txt"}, "Say which labels to choose from: either --labels"),
+        ({}, "Say which labels to choose from, with --labels or --labels-file"),
+        ({"labels": ("a",), "labels_file": "labels.txt"}, "Use only one of --labels and --labels-file"),
+        ({"labels": ("a", 3)}, "--labels takes texts, and 3 is none"),
         ({"labels": ("", " ")}, "There are no labels in --labels"),
         ({"labels": ("a", "b", "a")}, "The label 'a' is there twice"),
         ({"labels_file": "/nowhere/labels.txt"}, "--labels-file /nowhere/labels.txt cannot be read: .*No such file"),
         (
             {"labels": ("a",), "hypothesis_template": "About sport."},
-            "--hypothesis-template needs {} where the label goes",
+            "--hypothesis-template needs one {} where the label goes",
         ),
-        ({"labels": ("a",), "hypothesis_template": "About {"}, "--hypothesis-template needs {}"),
-        ({"labels": ("a",), "hypothesis_template": "About {1}."}, "--hypothesis-template needs {}"),
-        ({"labels": ("a",), "hypothesis_template": "About {label}."}, "--hypothesis-template needs {}"),
+        ({"labels": ("a",), "hypothesis_template": "About {"}, "--hypothesis-template needs one {}"),
+        ({"labels": ("a",), "hypothesis_template": "About {1}."}, "--hypothesis-template needs one {}"),
+        ({"labels": ("a",), "hypothesis_template": "About {label}."}, "--hypothesis-template needs one {}"),
         ({"labels": ("a",), "scorer": "word-count"}, "is for the scorer sequence-classifier, not for word-count"),
         ({"task": "classification", "labels": ("a",)}, "--labels is for --task zero-shot"),
         ({"task": "classification", "labels_file": "f"}, "--labels-file is for --task zero-shot"),
@@ -85,4 +86,11 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels").write_bytes(b"\xff\xfe")
 
     with pytest.raises(UsageError, match="cannot be read: 'utf-8' codec"):
+        zero_shot(options(labels_file=str(tmp_path / "labels")), NLI)
+
+
+def test_a_file_without_labels_is_named(tmp_path: Path) -> None:
+    (tmp_path / "labels").write_text("\n \n")
+
+    with pytest.raises(UsageError, match=f"There are no labels in --labels-file {tmp_path / 'labels'}"):
         zero_shot(options(labels_file=str(tmp_path / "labels")), NLI)

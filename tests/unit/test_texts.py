@@ -92,13 +92,14 @@ def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, 
         ),
         ({"text_column": "score"}, 'The column "score" holds int64, not text'),
         ({"text_column": " , "}, "--text-column is empty"),
-        ({"text_template": "{body}"}, r'no column "body".*Name one with --text-template\.'),
+        ({"text_template": "{body}"}, r'no column "body".*Name one in --text-template\.'),
         ({"text_template": "{tags}"}, 'The column "tags" holds list<.*>, not text'),
+        ({"text_template": ""}, "--text-template names no column"),
         ({"text_template": "no column"}, "--text-template names no column, like {text}; it is 'no column'"),
         ({"text_template": "{title"}, "--text-template '{title' cannot be read: expected '}'"),
-        ({"text_template": "{}"}, "--text-template takes names of columns in braces"),
-        ({"text_template": "{title!r}"}, "--text-template takes names of columns in braces"),
-        ({"text_template": "{score:.2f}"}, "--text-template takes names of columns in braces"),
+        ({"text_template": "{}"}, "--text-template takes only names of columns in braces"),
+        ({"text_template": "{title!r}"}, "--text-template takes only names of columns in braces"),
+        ({"text_template": "{score:.2f}"}, "--text-template takes only names of columns in braces"),
         ({"text_template": "{title}", "text_column": "url"}, "Use only one of --text-column and --text-template"),
     ],
 )
@@ -126,6 +127,26 @@ def test_other_windows_are_refused(windows: str) -> None:
         check_reading(*a_spec(passages=windows).scorings)
 
 
+@pytest.mark.parametrize(
+    ("reading", "says"),
+    [
+        ({"passages": 3}, "--windows is head, .* and not 3"),
+        ({"pool": "sum"}, "--pool is max or mean, and not 'sum'"),
+        ({"pool": None}, "--pool is max or mean, and not None"),
+        ({"max_tokens": 0}, "--max-tokens is a number of tokens, 1 or more, and not 0"),
+        ({"max_tokens": True}, "--max-tokens is a number of tokens"),
+        ({"max_tokens": "64"}, "--max-tokens is a number of tokens"),
+        (
+            {"max_tokens": 16, "passages": "stride:17"},
+            "--windows stride:17 would leave out tokens between passages of 16",
+        ),
+    ],
+)
+def test_a_reading_that_there_is_not_is_refused(reading: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        check_reading(*a_spec(**reading).scorings)
+
+
 def test_windows_and_labels_do_not_go_together() -> None:
-    with pytest.raises(UsageError, match="--windows does not go with --task zero-shot"):
+    with pytest.raises(UsageError, match="--windows does not go with --labels"):
         check_reading(*a_spec(passages="head+tail", zero_shot=ZeroShot(labels=("a",))).scorings)

@@ -91,6 +91,8 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
         raise ModelError(
             f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
         )
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one if there are no files
+        raise ModelError(f"The model {model} has no tokenizer. Save its tokenizer files beside the model.")
     if tokenizer.pad_token is None:  # GPT-2's and Llama's have none; any will do, since attention leaves it out
         tokenizer.pad_token = tokenizer.eos_token
     if loaded.config.pad_token_id is None:

@@ -7,6 +7,7 @@ there are, and a pair is put together when its batch is due, so that memory hold
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
 from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
 
 _PROBE = "Nine words"
+_SHOWN_CHARS = 60  # of a second text, in an error
 
 
 class PairEncoder(Protocol):
@@ -35,7 +37,7 @@ def pair_encoder(tokenizer: Any, seconds: Sequence[str], *, max_tokens: int) -> 
     for second, length in zip(seconds, _least_lengths(ours, seconds), strict=True):
         if length >= max_tokens:
             raise ValueError(
-                f"{second!r} has {length} tokens, and the model takes {max_tokens} together with the text."
+                f"{shorten(second, _SHOWN_CHARS)!r} has {length} tokens, and the model takes {max_tokens} together with the text."
             )
     if None in frames:
         return _PlainPairs(ours, list(seconds), max_tokens)
