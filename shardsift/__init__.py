@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from producer.enqueue import Enqueued
     from producer.status import RunStatus
     from producer.verify.report import Verification
-    from worker.api import LoadedScorer, load_scorer, score
+    from worker.api import load_scorer, score
+    from worker.loaded_scorer import LoadedScorer
 
 __all__ = [
     "Enqueued",
@@ -42,7 +43,8 @@ _HOMES = {
     "producer.enqueue": ("Enqueued",),
     "producer.status": ("RunStatus",),
     "producer.verify.report": ("Verification",),
-    "worker.api": ("LoadedScorer", "load_scorer", "score"),
+    "worker.api": ("load_scorer", "score"),
+    "worker.loaded_scorer": ("LoadedScorer",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
