@@ -20,7 +20,9 @@ class Lengths(StrEnum):
 
     FINEWEB = "fineweb"  # log-normal: mean 698, sigma 1.0
     FULL = "full"  # 512 or a few more: every text reaches the model's limit
-    POSTS = "posts"  # log-normal: mean 120, sigma 1.0, an assumption for posts of a forum with title and text
+    POSTS = (
+        "posts"  # log-normal: mean 120, sigma 1.0, an assumption for posts of a forum; of the zero-shot benchmark only
+    )
     SHORT = "short"  # log-normal: mean 25, sigma 0.5, similar to the sentences of SST-2
 
 
