@@ -109,6 +109,7 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
 
 
+@pytest.mark.slow
 def test_a_zero_shot_run_keeps_the_rows_of_a_label(machine: dict[str, str], shards: Path, tmp_path: Path) -> None:
     model = nli_classifier(tmp_path / "nli", "BART")
     labels = ["climate change", "food", "code"]

@@ -15,11 +15,13 @@ RESOLVE = """
 import json, sys
 from fleet.errors import UsageError
 from fleet.scorers import resolve_model
-try:
-    answer = resolve_model("sequence-classifier", sys.argv[1], sys.argv[2] or None).revision
-except UsageError as error:
-    answer = str(error)
-print(json.dumps(answer))
+answers = []
+for name, revision in json.loads(sys.argv[1]):
+    try:
+        answers.append(resolve_model("sequence-classifier", name, revision).revision)
+    except UsageError as error:
+        answers.append(str(error))
+print(json.dumps(answers))
 """
 
 
@@ -37,9 +39,10 @@ def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
     return hub.client_env(tmp_path / "home")
 
 
-def resolved(environment: dict[str, str], name: str = MODEL, revision: str = "") -> str:
+def resolved(environment: dict[str, str], *questions: tuple[str, str | None]) -> list[str]:
+    """The revision of each model, or why there is none."""
     done = subprocess.run(
-        [sys.executable, "-c", RESOLVE, name, revision],
+        [sys.executable, "-c", RESOLVE, json.dumps(questions)],
         env=environment,
         capture_output=True,
         text=True,
@@ -47,35 +50,28 @@ def resolved(environment: dict[str, str], name: str = MODEL, revision: str = "")
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    return str(json.loads(done.stdout))
+    return list(json.loads(done.stdout))
 
 
-def test_a_model_is_pinned_to_its_commit(hub: HubServer, environment: dict[str, str]) -> None:
-    assert resolved(environment) == hub.commits(MODEL, repo_type="model")[0].oid
+def test_a_model_is_pinned_to_its_commit_and_other_revisions_are_refused(
+    hub: HubServer, environment: dict[str, str]
+) -> None:
+    pinned, refused = resolved(environment, (MODEL, None), (MODEL, "v2"))
+
+    assert pinned == hub.commits(MODEL, repo_type="model")[0].oid
+    assert refused == "The model org/tiny has no revision 'v2'. Give --revision a branch, tag or commit."
 
 
 def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environment: dict[str, str]) -> None:
-    online = resolved(environment)
-
+    (online,) = resolved(environment, (MODEL, None))
     offline = {**environment, "HF_HUB_OFFLINE": "1"}
-    assert resolved(offline) == online
-    assert resolved(offline, revision=online) == online
 
+    newest, pinned, other, revision = resolved(
+        offline, (MODEL, None), (MODEL, online), ("org/other", None), (MODEL, "v2")
+    )
 
-@pytest.mark.parametrize(("name", "revision"), [("org/other", ""), (MODEL, "v2")])
-def test_without_a_network_a_model_that_is_not_cached_is_one_line(
-    name: str, revision: str, environment: dict[str, str]
-) -> None:
-    resolved(environment)
-
-    said = resolved({**environment, "HF_HUB_OFFLINE": "1"}, name, revision)
-
-    assert said.startswith(f"Looking for the model {name}{f' at revision {revision}' if revision else ''}: ")
-    assert said.endswith(f" There is no folder {name!r} here either.")
-    assert "\n" not in said
-
-
-def test_a_revision_that_the_hub_does_not_have_is_one_line(environment: dict[str, str]) -> None:
-    said = resolved(environment, revision="v2")
-
-    assert said == "The model org/tiny has no revision 'v2'. Give --revision a branch, tag or commit."
+    assert newest == pinned == online
+    assert other.startswith("Looking for the model org/other: ")
+    assert other.endswith(" There is no folder 'org/other' here either.")
+    assert revision.startswith("Looking for the model org/tiny at revision v2: ")
+    assert "\n" not in other + revision

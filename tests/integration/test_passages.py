@@ -14,7 +14,8 @@ from support.families import family_classifier
 from worker.scoring import ModelError, Reading, SequenceClassifier, load_scorer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-FAMILIES = ["BERT", "DeBERTa-v3", "GPT-2", "ModernBERT", "XLM-R"]
+FAMILIES = ["BERT", "GPT-2"]
+OTHERS = ["DeBERTa-v3", "ModernBERT", "XLM-R"]
 MAX_TOKENS = 24
 TEXTS = [
     "Light becomes sugar.",
@@ -26,7 +27,9 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module", params=[*FAMILIES, *(pytest.param(family, marks=pytest.mark.slow) for family in OTHERS)]
+)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return family_classifier(request.param, tmp_path_factory.mktemp("models") / "model", labels=2)
 

@@ -62,7 +62,7 @@ class TestCard:
 
         assert "/home/me" not in text
         assert "`mine` at revision `sha256-abc`" in text
-        assert "`label`: the label of that output, of: good, bad." in text
+        assert "`label`: the label with that score, of: good, bad." in text
 
     @pytest.mark.parametrize(
         ("changes", "title"),
