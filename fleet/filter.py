@@ -51,7 +51,11 @@ class Filter:
         self._comparisons = [node for node in nodes if node.get("type", "").startswith("COMPARE_")]
         self._columns = self._named_columns(nodes, schema)
         self._runner = self._sql if _functions(nodes) <= _FRUGAL else SqlProcess()
-        self._try_on(schema)
+        try:
+            self._try_on(schema)
+        except UsageError:
+            self._close()  # the error holds this object, and so its process, for as long as someone holds the error
+            raise
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """The indices of the rows for which the condition is true, ascending."""
@@ -67,6 +71,10 @@ class Filter:
             if column.lower() in names:
                 found |= {side["literal"]["text"] for side in sides if _is_text(side)}
         return found
+
+    def _close(self) -> None:
+        if isinstance(self._runner, SqlProcess):
+            self._runner.close()
 
     def _try_on(self, schema: pa.Schema) -> None:
         """Refuse errors that only show at run time, by running the condition on one row of nulls.

@@ -94,15 +94,21 @@ class Scoring:
         return (self.score_column, *label, *self.label_score_columns, *rounded)
 
 
-def check_reading(scoring: Scoring) -> None:
-    """Raises UsageError for a way to read texts that there is not, or whose parts do not go together."""
+def check_scoring(scoring: Scoring) -> None:
+    """Raises UsageError for a function or a way to read texts that there is not, or whose parts do not go together."""
+    if scoring.function_to_apply not in get_args(Function):
+        raise UsageError(
+            f"--function-to-apply must be {' or '.join(get_args(Function))}, not {scoring.function_to_apply!r}."
+        )
+    if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
+        raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
     passages, most = scoring.passages, scoring.max_tokens
     if not isinstance(passages, str) or not is_passages(passages):
-        raise UsageError(f"--windows is {PASSAGES}, and not {passages!r}.")
+        raise UsageError(f"--windows must be {PASSAGES}, not {passages!r}.")
     if scoring.pool not in get_args(Pool):
-        raise UsageError(f"--pool is {' or '.join(get_args(Pool))}, and not {scoring.pool!r}.")
+        raise UsageError(f"--pool must be {' or '.join(get_args(Pool))}, not {scoring.pool!r}.")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise UsageError(f"--max-tokens is a number of tokens, 1 or more, and not {most!r}.")
+        raise UsageError(f"--max-tokens must be a whole number, 1 or more, not {most!r}.")
     if passages != "head" and scoring.zero_shot:
         raise UsageError("--windows does not go with --labels. Leave one out.")
     stride = int(passages.partition(":")[2] or 0)

@@ -44,7 +44,7 @@ def zero_shot_of(
         )
     _check_template(hypothesis_template)
     if odd := [label for label in labels if not isinstance(label, str)]:
-        raise UsageError(f"--labels takes texts, and {odd[0]!r} is none.")
+        raise UsageError(f"--labels takes texts, and {odd[0]!r} is not a text.")
     stripped = tuple(label.strip() for label in labels if label.strip())
     if not stripped:
         raise UsageError("There are no labels in --labels. Name at least one.")

@@ -13,7 +13,7 @@ from fleet.filter import Filter
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.redact import redacted
 from fleet.scorers import resolve_model
-from fleet.scoring import Scoring, check_reading
+from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
@@ -86,7 +86,6 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
     labels = zero_shot(options, model)
     outputs = len(labels.labels if labels else model.labels)
     function = options.function_to_apply or (labels.function if labels else model.function)
-    _check_function(function, outputs=outputs)
     scoring = Scoring(
         model=model,
         dtype=options.dtype,
@@ -101,7 +100,7 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
         score_blank=options.score_blank,
         zero_shot=labels,
     )
-    check_reading(scoring)
+    check_scoring(scoring)
     return scoring
 
 
@@ -169,11 +168,6 @@ def _real_path(uri: str) -> Path | None:
     """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
     path = uri.removeprefix("file://")
     return None if "://" in path else Path(path).expanduser().resolve()
-
-
-def _check_function(function: str, *, outputs: int) -> None:
-    if function == "softmax" and outputs == 1:
-        raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
 
 def _wants_int_score(options: RunOptions, function: Function, *, outputs: int) -> bool:

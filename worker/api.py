@@ -103,7 +103,8 @@ def score(
     >>> frame["score"] = shardsift.score(frame["text"])
 
     Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows, labels), with
-    the labels in the order of `load_scorer(model).labels`. A run with the same options publishes the same scores, up to rounding.
+    the labels in the order of `load_scorer(model).labels`, or of `labels`. A run with the same options publishes the same
+    scores, up to rounding.
 
     texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
         is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
@@ -111,7 +112,7 @@ def score(
     labels: zero-shot classification: choose from these labels, with a model of natural language inference such as
         facebook/bart-large-mnli. A label's score says how far the text entails `hypothesis_template` with the label in it; the
         scores of a text add up to 1, or with `multi_label=True` each label is judged by itself.
-    max_tokens: what the model reads of a text, with special tokens. Default: as many as it takes.
+    max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
     windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
         of `max_tokens` begins every N tokens. `pool` is how the logits of a text's passages become one: "max" or "mean".
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
@@ -125,7 +126,7 @@ def score(
     """
     check_is_one_column(texts)  # before a model is loaded
     if labels is not None:
-        checked_labels(labels)
+        labels = checked_labels(labels)
     if not isinstance(model, LoadedScorer):
         model = load_scorer(model, **load_options)
     elif load_options:

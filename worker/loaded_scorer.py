@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from fleet.counted import counted
 from fleet.errors import ShardError, UsageError
 from fleet.keywords import keywords_told, with_keywords, with_keywords_of
 from fleet.model import Model
-from fleet.scoring import Scoring, check_reading
+from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE, zero_shot_of
@@ -79,9 +79,8 @@ def _scoring(
         pool=pool,
         zero_shot=zero_shot,
     )
-    _check_function(scoring)
     with keywords_told():
-        check_reading(scoring)
+        check_scoring(scoring)
     return scoring
 
 
@@ -91,14 +90,6 @@ def checked_labels(labels: Sequence[str]) -> Sequence[str]:
     if isinstance(labels, (Set, Mapping)) or not isinstance(labels, Iterable):
         raise TypeError(f"Expected a list of labels, whose order is that of the scores, not {type(labels).__name__}.")
     return tuple(labels)
-
-
-def _check_function(scoring: Scoring) -> None:
-    function = scoring.function_to_apply
-    if function not in get_args(Function):
-        raise UsageError(f"function_to_apply={function!r} is not one of {', '.join(get_args(Function))}.")
-    if function == "softmax" and scoring.outputs == 1:
-        raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -326,6 +326,11 @@ time.sleep(60)
 """
 
 
+def processes_of_filters() -> set[psutil.Process]:
+    """Those of this process; other tests may have left some to the garbage collector."""
+    return {child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline()}
+
+
 class TestBounds:
     """Time and memory of a condition are limited. The error names the condition and the limit that it exceeded."""
 
@@ -358,8 +363,9 @@ class TestBounds:
             process.run("SELECT levenshtein(text, repeat(text, 5)) FROM rows", rows)
 
     def test_a_process_that_was_ended_from_outside_is_no_fault_of_the_condition(self) -> None:
+        before = processes_of_filters()
         condition = Filter("text like 'a%'", SCHEMA)
-        (process,) = (child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline())
+        (process,) = processes_of_filters() - before
         process.kill()
 
         with pytest.raises(TransientError, match="ended by signal 9"):
@@ -368,12 +374,22 @@ class TestBounds:
         assert condition.keep(ROWS).tolist() == [0]
 
     def test_its_process_ends_with_it(self) -> None:
+        before = processes_of_filters()
         condition = Filter("text like 'a%'", SCHEMA)
-        (process,) = (child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline())
+        (process,) = processes_of_filters() - before
 
         del condition
 
         wait_until(lambda: not process.is_running(), description="the process is gone")
+
+    def test_a_refused_condition_leaves_no_process(self) -> None:
+        before = processes_of_filters()
+
+        with pytest.raises(UsageError, match="it is VARCHAR, not true or false") as held:
+            Filter("concat(text, 'a')", SCHEMA)
+
+        assert held.value  # it holds what raised it
+        assert processes_of_filters() <= before
 
     def test_its_process_ends_with_a_killed_worker(self) -> None:
         holder = subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True)
@@ -388,6 +404,8 @@ class TestBounds:
 
     @pytest.mark.parametrize("where", ["score >= 3", "length(text) > 3 and lower(text) <> 'a'", "score + 1 >= 3"])
     def test_what_only_compares_needs_no_process(self, where: str) -> None:
+        before = processes_of_filters()
+
         _condition = Filter(where, SCHEMA)
 
-        assert not [child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline()]
+        assert processes_of_filters() <= before

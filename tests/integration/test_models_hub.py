@@ -1,14 +1,12 @@
 """Models on the Hub, resolved by a separate process like a user's."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hubserver import HubServer
+from support.processes import ask_process
 
 MODEL = "org/tiny"
 RESOLVE = """
@@ -41,16 +39,7 @@ def environment(hub: HubServer, tmp_path: Path) -> dict[str, str]:
 
 def resolved(environment: dict[str, str], *questions: tuple[str, str | None]) -> list[str]:
     """The revision of each model, or why there is none."""
-    done = subprocess.run(
-        [sys.executable, "-c", RESOLVE, json.dumps(questions)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
+    return ask_process(RESOLVE, questions, environment)
 
 
 def test_a_model_is_pinned_to_its_commit_and_other_revisions_are_refused(

@@ -128,6 +128,6 @@ def test_a_limit_that_the_model_cannot_have_is_refused(classifier: SequenceClass
 
     for max_tokens in {special, 100_000} - {0}:
         with pytest.raises(
-            ModelError, match=rf"^{max_tokens} tokens are not between \d+ and \d+.*Choose another --max"
+            ModelError, match=rf"^The model takes \d+ to \d+ tokens, not {max_tokens}\. Choose another --max"
         ):
             classifier.reading(Reading(max_tokens=max_tokens))

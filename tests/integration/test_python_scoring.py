@@ -202,7 +202,11 @@ def test_a_model_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "says"), [("softmax", "every score of a model with one output 1"), ("relu", "is not one of none, ")]
+    ("function", "says"),
+    [
+        ("softmax", "every score of a model with one output 1"),
+        ("relu", "function_to_apply must be none or sigmoid or softmax, not 'relu'"),
+    ],
 )
 def test_a_function_that_does_not_fit_is_a_usage_error(
     function: Any, says: str, scorer: shardsift.LoadedScorer
@@ -273,3 +277,40 @@ def test_wrong_labels_are_refused_as_a_python_user_writes_them(
         shardsift.UsageError, match="cannot choose from labels: none of its outputs is called entailment"
     ):
         three_labels.score(TEXTS, labels=["sport"])
+
+
+@pytest.mark.parametrize("labels", [{"sport", "food"}, {"sport": 1}, 5])
+def test_labels_without_an_order_are_no_labels(labels: Any, three_labels: shardsift.LoadedScorer) -> None:
+    with pytest.raises(TypeError, match="Expected a list of labels, whose order is that of the scores, not"):
+        three_labels.score(TEXTS, labels=labels)
+
+
+def test_labels_may_come_from_an_iterator(tmp_path: Path) -> None:
+    scorer = shardsift.load_scorer(nli_classifier(tmp_path / "nli", "BERT"), dtype="float32", parity_rows=0)
+
+    scores = shardsift.score(TEXTS[:1], scorer, labels=(label for label in ("sport", "food")))
+
+    assert scores == pytest.approx(scorer.score(TEXTS[:1], labels=["sport", "food"]), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"task": "zero-shot"}, TypeError, "There is no argument 'task'. Those of score and table are: labels, "),
+        ({"multi_label": True}, shardsift.UsageError, "multi_label and hypothesis_template are for labels"),
+        ({"hypothesis_template": "{}"}, shardsift.UsageError, "multi_label and hypothesis_template are for labels"),
+        ({"windows": "tail"}, shardsift.UsageError, r"^windows must be head, .*, not 'tail'\.$"),
+        ({"pool": "sum"}, shardsift.UsageError, r"^pool must be max or mean, not 'sum'\.$"),
+        ({"max_tokens": True}, shardsift.UsageError, r"^max_tokens must be a whole number, 1 or more, not True\.$"),
+        (
+            {"max_tokens": 100_000},
+            shardsift.UsageError,
+            r"^The model takes 3 to 512 tokens, not 100000\. Choose another max_tokens\.$",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_in_the_words_of_python(
+    options: dict[str, Any], error: type[Exception], says: str, three_labels: shardsift.LoadedScorer
+) -> None:
+    with pytest.raises(error, match=says):
+        three_labels.score(TEXTS, **options)

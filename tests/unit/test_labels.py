@@ -51,7 +51,7 @@ def test_a_classifier_keeps_its_own_labels() -> None:
     [
         ({}, "Say which labels to choose from, with --labels or --labels-file"),
         ({"labels": ("a",), "labels_file": "labels.txt"}, "Use only one of --labels and --labels-file"),
-        ({"labels": ("a", 3)}, "--labels takes texts, and 3 is none"),
+        ({"labels": ("a", 3)}, "--labels takes texts, and 3 is not a text"),
         ({"labels": ("", " ")}, "There are no labels in --labels"),
         ({"labels": ("a", "b", "a")}, "The label 'a' is there twice"),
         ({"labels_file": "/nowhere/labels.txt"}, "--labels-file /nowhere/labels.txt cannot be read: .*No such file"),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from fleet.errors import UsageError
-from fleet.scoring import check_reading
+from fleet.scoring import check_scoring
 from fleet.shard import Shard
 from fleet.text_template import parts_of
 from fleet.zero_shot import ZeroShot
@@ -118,24 +118,24 @@ def test_a_template_is_read_into_literals_and_columns() -> None:
 
 @pytest.mark.parametrize("windows", ["head", "head+tail", "head+middle+tail", "stride:256"])
 def test_windows_are_known_by_name(windows: str) -> None:
-    check_reading(*a_spec(passages=windows).scorings)
+    check_scoring(*a_spec(passages=windows).scorings)
 
 
 @pytest.mark.parametrize("windows", ["", "tail", "stride", "stride:0", "stride:-1", "stride:x", "head+head"])
 def test_other_windows_are_refused(windows: str) -> None:
-    with pytest.raises(UsageError, match=r"--windows is head, head\+tail, .*stride:N, and not"):
-        check_reading(*a_spec(passages=windows).scorings)
+    with pytest.raises(UsageError, match=r"--windows must be head, head\+tail, .*stride:N, not"):
+        check_scoring(*a_spec(passages=windows).scorings)
 
 
 @pytest.mark.parametrize(
     ("reading", "says"),
     [
-        ({"passages": 3}, "--windows is head, .* and not 3"),
-        ({"pool": "sum"}, "--pool is max or mean, and not 'sum'"),
-        ({"pool": None}, "--pool is max or mean, and not None"),
-        ({"max_tokens": 0}, "--max-tokens is a number of tokens, 1 or more, and not 0"),
-        ({"max_tokens": True}, "--max-tokens is a number of tokens"),
-        ({"max_tokens": "64"}, "--max-tokens is a number of tokens"),
+        ({"passages": 3}, "--windows must be head, .*, not 3"),
+        ({"pool": "sum"}, "--pool must be max or mean, not 'sum'"),
+        ({"pool": None}, "--pool must be max or mean, not None"),
+        ({"max_tokens": 0}, "--max-tokens must be a whole number, 1 or more, not 0"),
+        ({"max_tokens": True}, "--max-tokens must be a whole number"),
+        ({"max_tokens": "64"}, "--max-tokens must be a whole number"),
         (
             {"max_tokens": 16, "passages": "stride:17"},
             "--windows stride:17 would leave out tokens between passages of 16",
@@ -144,9 +144,9 @@ def test_other_windows_are_refused(windows: str) -> None:
 )
 def test_a_reading_that_there_is_not_is_refused(reading: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        check_reading(*a_spec(**reading).scorings)
+        check_scoring(*a_spec(**reading).scorings)
 
 
 def test_windows_and_labels_do_not_go_together() -> None:
     with pytest.raises(UsageError, match="--windows does not go with --labels"):
-        check_reading(*a_spec(passages="head+tail", zero_shot=ZeroShot(labels=("a",))).scorings)
+        check_scoring(*a_spec(passages="head+tail", zero_shot=ZeroShot(labels=("a",))).scorings)

@@ -1,9 +1,6 @@
 """Inputs on the Hub, listed by a separate process like a user's: pinned to the commit, or refused in one line."""
 
 import hashlib
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import pytest
 
 from hubserver import HubServer
 from support.input_shards import shard
+from support.processes import ask_process
 
 CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 
@@ -36,16 +34,7 @@ REPO = "org/web"
 
 
 def ask(environment: dict[str, str], *questions: tuple[str, ...]) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, json.dumps(questions)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
+    return ask_process(ASK, questions, environment)
 
 
 @pytest.fixture(scope="module")

@@ -59,12 +59,13 @@ class PairTokens:
     @property
     def batch_lengths(self) -> Counts:
         """Those of each text's longest pair, so that the pairs of a text are neighbours in a batch."""
-        longest = (self._content_lengths + self.tails.lengths).max(axis=1) + len(self.head)
+        kept = np.minimum(self.contents.lengths[:, None], self.room)
+        longest = (kept + self.tails.lengths).max(axis=1) + len(self.head)
         return np.repeat(longest, len(self.tails))
 
     def take(self, pairs: Counts) -> Tokens:
         texts, seconds = np.divmod(pairs, len(self.tails))
-        kept = self._content_lengths[texts, seconds]
+        kept = np.minimum(self.contents.lengths[texts], self.room[seconds])
         tail_lengths = self.tails.lengths[seconds]
         offsets = offsets_of(len(self.head) + kept + tail_lengths)
         starts, ends = offsets[:-1], offsets[1:]
@@ -80,11 +81,6 @@ class PairTokens:
         types = np.zeros(len(ids), np.int8)
         types[in_tails] = self.tails.types[from_tails]
         return Tokens(ids=ids, offsets=offsets, types=types)
-
-    @property
-    def _content_lengths(self) -> Counts:
-        """After truncation, shape (texts, seconds)."""
-        return np.minimum(self.contents.lengths[:, None], self.room)
 
 
 @dataclass(frozen=True, kw_only=True)

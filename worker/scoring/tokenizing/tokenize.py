@@ -43,9 +43,7 @@ class TextTokenizer:
         """A tokenizer that keeps fewer tokens. Raises ValueError if the model does not take as many, or has no room for one."""
         special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
         if not special < max_tokens <= self.max_tokens:
-            raise ValueError(
-                f"{max_tokens} tokens are not between {special + 1} and {self.max_tokens}, which the model takes."
-            )
+            raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
         return TextTokenizer(self._tokenizer, max_tokens=max_tokens)
 
     def in_passages(self, passages: str) -> PassageEncoder:
