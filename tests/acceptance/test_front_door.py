@@ -306,6 +306,7 @@ class TestFilesOfTheUser:
         assert "there was no `producer run` here" in done.stderr
         assert not (folder / "imported").exists()
 
+    @pytest.mark.slow
     def test_a_local_run_does_not_import_them(
         self, folder: Path, faults: InjectedFaults, shards: Path, tiny_model: Path
     ) -> None:

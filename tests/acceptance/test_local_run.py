@@ -126,6 +126,7 @@ def test_a_zero_shot_run_keeps_the_rows_of_a_label(machine: dict[str, str], shar
     assert len(kept) == scores["label"].to_pylist().count("food")
 
 
+@pytest.mark.slow
 def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_lost(
     quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_running_the_same_command_again_adds_nothing_and_mends_what_its_output_l
     assert data_digests(tmp_path / "out") == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.faults)])
 def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     stop: signal.Signals,
@@ -196,6 +198,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
     assert data_digests(tmp_path / "out") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_corrupt_shard_fails_with_its_reason_and_the_others_are_done(
     quick_machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -233,6 +236,7 @@ def test_an_output_of_another_run_is_refused_before_the_run_is_announced(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -247,6 +251,7 @@ def test_a_model_that_does_not_load_ends_the_run_with_the_reason(
     wait_until(lambda: not processes_of(machine), description="every process of the run has ended")
 
 
+@pytest.mark.slow
 def test_another_threshold_is_published_by_stored_scores_without_torch(
     quick_machine: dict[str, str], machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -89,7 +89,8 @@ def test_a_failed_shard_is_retried_on_request_and_continues_where_it_died(
     runs.check_each_row_scored_once(run_id, undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_process_loses_at_most_a_window_and_its_shard_continues_within_five_seconds(
     number: signal.Signals, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:

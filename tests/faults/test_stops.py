@@ -92,9 +92,8 @@ def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
     return {"/latest/meta-data/spot/instance-action": (200, json.dumps({"action": "terminate", "time": end}))}
 
 
-@pytest.mark.parametrize(
-    "end", [terminate_group, *(pytest.param(end, marks=pytest.mark.faults) for end in (terminate, interrupt_group))]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("end", [terminate_group, terminate, interrupt_group])
 def test_a_worker_told_to_stop_loses_at_most_a_batch(
     end: Callable[[Child], None], runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:

@@ -173,6 +173,7 @@ def test_the_reference_pads_all_its_rows_to_the_longest(measured: Comparison) ->
     assert figures[Name.DASK].waste == figures[Name.REFERENCE].waste
 
 
+@pytest.mark.slow
 def test_the_waste_of_ours_is_that_of_the_tokens_which_reach_the_model(
     measured: Comparison, lineup: Lineup, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -188,6 +189,7 @@ def test_the_waste_of_ours_is_that_of_the_tokens_which_reach_the_model(
     assert measured.tokens <= sum(sent) < measured.entrants[Name.REFERENCE].tokens_sent
 
 
+@pytest.mark.slow
 def test_one_contender_leaves_the_tokenizers_of_the_others_as_they_were(measured: Comparison, lineup: Lineup) -> None:
     with lineup.contenders[Name.OURS].own_environment():
         assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
@@ -195,6 +197,7 @@ def test_one_contender_leaves_the_tokenizers_of_the_others_as_they_were(measured
         assert "TOKENIZERS_PARALLELISM" not in os.environ
 
 
+@pytest.mark.slow
 def test_a_contender_without_memory_drops_out_and_is_named(
     lineup: Lineup, tiny: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -296,6 +299,7 @@ def test_targets_are_for_texts_as_long_as_finewebs_only(by_hand: Comparison) -> 
     assert targets(Kind.CPU, [(on_short_texts, figures_of(by_hand, PEAKS))]) == []
 
 
+@pytest.mark.slow
 def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_path: Path) -> None:
     report = Report(provenance=provenance(), settings=OurSettings(), comparisons=[measured])
 

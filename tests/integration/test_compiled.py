@@ -46,6 +46,7 @@ def test_a_compiled_model_gives_its_own_scores_and_leaves_its_code_for_the_next_
     assert any((tmp_path / "code").rglob("*.so"))
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_model_runs_uncompiled_with_a_warning(tiny_model: Path, tmp_path: Path) -> None:
     found, said = scored(
         tiny_model, "compiled", CXX="/no/such/compiler", TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "code")

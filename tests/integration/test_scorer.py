@@ -108,7 +108,9 @@ def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClas
 def test_bfloat16_scores_are_close_to_those_of_float32(minilm_model: Path) -> None:
     texts = [text[:400] for text in real_texts(16)]
 
-    exact, rounded = (load_scorer(str(minilm_model), dtype).score(texts).values for dtype in ("float32", "bfloat16"))
+    exact, rounded = (
+        load_scorer(str(minilm_model), dtype, parity_rows=0).score(texts).values for dtype in ("float32", "bfloat16")
+    )
 
     difference = np.abs(exact - rounded).max()
     assert 0 < difference < 5e-2

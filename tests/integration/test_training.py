@@ -69,6 +69,7 @@ def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
     return scores
 
 
+@pytest.mark.slow
 def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
     unseen = list(islice(documents(1, part=Part.SHARDS), UNSEEN_ROWS))
 
@@ -78,6 +79,7 @@ def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
     assert np.mean((scores >= 3) == truth) >= 0.85
 
 
+@pytest.mark.slow
 def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: Fitted) -> None:
     report = fitted.report
 
@@ -87,6 +89,7 @@ def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: Fitted) -
     assert 0 < report.held_out_mae < 1.0
 
 
+@pytest.mark.slow
 def test_the_model_loads_with_no_key_missing(fitted: Fitted) -> None:
     model, loading = AutoModelForSequenceClassification.from_pretrained(fitted.folder, output_loading_info=True)
 
@@ -107,6 +110,7 @@ def test_other_users_may_read_the_model_if_the_umask_allows_it(tmp_path: Path) -
     }
 
 
+@pytest.mark.slow
 def test_the_encoder_stays_frozen_and_its_tokenizer_unchanged(fitted: Fitted) -> None:
     before = AutoModelForSequenceClassification.from_pretrained(fitted.encoder, num_labels=1).state_dict()
     after = AutoModelForSequenceClassification.from_pretrained(fitted.folder).state_dict()

@@ -124,6 +124,7 @@ def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, ca
     assert scorer.score(["A text."]).errors == {}
 
 
+@pytest.mark.slow
 def test_a_worker_uses_it_and_the_manifest_says_so(
     tuned: Tuned, tiny_model: Path, shards: Path, tmp_path: Path
 ) -> None:
