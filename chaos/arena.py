@@ -222,7 +222,7 @@ def _plan(variant: Variant, model: Path, output: Path) -> Plan:
     plan = plan_run(
         RunOptions(
             input_uris=(str(variant.shards),),
-            model=str(model),
+            models=(str(model),),
             scorer=STAND_IN,
             dtype="float32",
             min_score=variant.min_score,

@@ -53,6 +53,11 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
             f'The input already has a column "{min(taken)}", which scoring adds. '
             "Name the added one otherwise, for example --score-column edu_score."
         )
+    lower = [column.lower() for column in spec.added_columns]  # SQL ignores the case
+    if doubled := [column for column in spec.added_columns if lower.count(column.lower()) > 1]:
+        raise UsageError(
+            f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
+        )
     reserved = {field.name for field in (SHARD, ROW, *logits_fields(spec), ERROR)} & set(spec.added_columns)
     if reserved:
         raise UsageError(

@@ -1,8 +1,10 @@
 """What scores the texts of a run: a kind of scorer, and the model that it loads. Found and loaded by `fleet/scorers.py`."""
 
+import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from fleet.choices import Function
 
@@ -37,6 +39,28 @@ class Model:
     def queue(self, dtype: str) -> str:
         """The queue of this model in this precision. A worker consumes the queue of what it has loaded, and no other."""
         return f"score.{self.scorer}.{self.slug}.{self.revision.removeprefix(_FOLDER)[:12]}.{dtype}"
+
+
+def worker_queue(queues: Iterable[str]) -> str:
+    """The queue of the workers that have loaded all models of these queues."""
+    return "+".join(sorted(set(queues)))
+
+
+def model_names(text: str) -> tuple[str, ...]:
+    """One name, several with commas between them, or a JSON list of them. A folder's name may have commas."""
+    if text.startswith("["):
+        return tuple(map(str, json.loads(text)))
+    if Path(text).expanduser().is_dir():
+        return (text,)
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
+
+
+def with_revision(name: str) -> tuple[str, str | None]:
+    """The name and the revision of MODEL@REVISION. A folder's name may have an @."""
+    model, _, revision = name.rpartition("@")
+    if not (model and revision) or Path(name).expanduser().is_dir():
+        return name, None
+    return model, revision
 
 
 def folder_revision(digest: str) -> str:

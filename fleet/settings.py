@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from fleet.choices import DEVICES, Backend, Dtype, SpotCloud, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
-from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.model import SEQUENCE_CLASSIFIER, Model, model_names, with_revision
 
 
 class Process(StrEnum):
@@ -50,7 +50,9 @@ class Settings(BaseSettings):
         SEQUENCE_CLASSIFIER, description="The kind of scorer that a worker loads."
     )
     model: Annotated[str, Process.WORKER] = Field(
-        DEFAULT_MODEL, description="The model a worker loads: a Hub name or a folder."
+        DEFAULT_MODEL,
+        description="The model a worker loads: a Hub name or a folder. For a run with several models all of them, with commas "
+        "between them, or as a JSON list. MODEL@REVISION names a revision.",
     )
     model_revision: Annotated[str | None, Process.WORKER] = Field(
         None, description="Branch, tag or commit of the model. Unset: the current main."
@@ -163,6 +165,20 @@ class Settings(BaseSettings):
                 "device", "{value} is not one of {devices}", {"value": repr(value), "devices": DEVICES}
             )
         return value
+
+    @property
+    def models(self) -> tuple[tuple[str, str | None], ...]:
+        """The name and the revision of each model that a worker loads. Raises UsageError if they cannot be read."""
+        names = model_names(self.model)
+        if self.model_revision is None:
+            return tuple(map(with_revision, names))
+        if len(names) > 1:
+            raise UsageError("--revision is for a single model. Name a revision of each as MODEL@REVISION.")
+        return ((self.model, self.model_revision),)
+
+    def for_model(self, model: Model) -> "Settings":
+        """These settings, for one model at the revision that was found."""
+        return self.model_copy(update={"scorer": model.scorer, "model": model.name, "model_revision": model.revision})
 
     @property
     def ledger_url(self) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter
 
-from fleet.model import slug
+from fleet.model import Model, slug, worker_queue
 from fleet.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
@@ -46,7 +46,12 @@ class RunSpec:
     @property
     def queue(self) -> str:
         """The queue of the workers that have loaded what all scorings need."""
-        return "+".join(dict.fromkeys(scoring.queue for scoring in self.scorings))
+        return worker_queue(scoring.queue for scoring in self.scorings)
+
+    @property
+    def served_by(self) -> tuple[Model, ...]:
+        """What a worker loads for this run, each once."""
+        return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
 
     @property
     def added_columns(self) -> tuple[str, ...]:

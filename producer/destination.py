@@ -10,6 +10,7 @@ from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
 from fleet.errors import UsageError
+from producer.models import options_by_model
 from producer.options import RunOptions
 
 _LONGEST_REPO_ID = 96  # characters, the Hub's limit
@@ -25,8 +26,12 @@ def with_output(options: RunOptions) -> RunOptions:
         return options
     if options.crawl is None:
         raise UsageError("Say where to put the rows: --output FOLDER, or --output hf://datasets/<user>/<name>.")
-    repo_id = default_repo_id(_user(), dataset=options.dataset, crawl=options.crawl, model=options.model)
+    repo_id = default_repo_id(_user(), dataset=options.dataset, crawl=options.crawl, model=_models(options))
     return replace(options, output_uri=f"hf://datasets/{repo_id}")
+
+
+def _models(options: RunOptions) -> str:
+    return "-".join(PurePosixPath(each.model).name for each in options_by_model(options))
 
 
 def default_repo_id(user: str, *, dataset: str, crawl: str, model: str) -> str:

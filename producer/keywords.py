@@ -20,7 +20,12 @@ from producer.options import RunOptions
 
 Place = str | PathLike[str]  # a path or a URI
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_RENAMED = {"input_uris": "input", "model_revision": "revision", "output_uri": "output"}  # as on the command line
+_RENAMED = {
+    "input_uris": "input",
+    "models": "model",
+    "model_revision": "revision",
+    "output_uri": "output",
+}  # as on the command line
 _WIDTH = 110
 
 
@@ -37,7 +42,7 @@ class RunKeywords(TypedDict, total=False):
     pool: Pool
     limit_shards: int | None
     limit_rows: int | None
-    model: Place
+    model: Place | Sequence[Place] | Mapping[str, Place]
     scorer: str
     task: Task
     labels: Sequence[str]
@@ -110,8 +115,12 @@ def _help() -> str:
 
 
 def _plain(field: str, value: Any) -> Any:
-    """Paths as texts, and one input as several."""
-    if field == "input_uris":
+    """Paths as texts, and one input or model as several."""
+    if field == "models" and isinstance(value, Mapping):
+        return tuple(
+            f"{name}={model}" for name, model in zip(value, places("model", list(value.values())), strict=True)
+        )
+    if field in ("input_uris", "models"):
         return places(keyword(field), value)
     return os.fspath(value) if isinstance(value, PathLike) else value
 

@@ -1,5 +1,6 @@
 """The labels of a zero-shot run, as the user names them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.errors import UsageError
@@ -24,6 +25,18 @@ def zero_shot(options: RunOptions, model: Model) -> ZeroShot | None:
         options.labels or _lines(Path(options.labels_file or "")),
         hypothesis_template=options.hypothesis_template,
         multi_label=options.multi_label,
+    )
+
+
+def without_labels(options: RunOptions) -> RunOptions:
+    """The options for a model with labels of its own, beside one that chooses from the user's."""
+    return replace(
+        options,
+        task="classification",
+        labels=(),
+        labels_file=None,
+        multi_label=False,
+        hypothesis_template=HYPOTHESIS_TEMPLATE,
     )
 
 

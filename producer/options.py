@@ -84,9 +84,16 @@ class RunOptions:
     limit_rows: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after N rows in total.", rich_help_panel=_INPUT)
     ] = None
-    model: Annotated[
-        str, typer.Option(metavar="MODEL", help="Sequence classifier: a Hub name or a folder.", rich_help_panel=_MODEL)
-    ] = DEFAULT_MODEL
+    models: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--model",
+            metavar="[NAME=]MODEL",
+            help="Sequence classifier: a Hub name or a folder. May be given more than once, each with a name for its columns: "
+            "edu=… adds edu_score. MODEL@REVISION names a revision.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = (DEFAULT_MODEL,)
     scorer: Annotated[
         str,
         typer.Option(
@@ -224,6 +231,12 @@ class RunOptions:
         ),
     ] = None
 
+    @property
+    def model(self) -> str:
+        """The model, of options for a single one; see `producer/models.py`."""
+        (model,) = self.models
+        return model
+
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all fields of RunOptions as options; it gets them as its first argument."""
@@ -237,7 +250,11 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     def collected(**given: Any) -> None:
         options = {parameter.name: given.pop(parameter.name) for parameter in shared}
         labels = ",".join(options["labels"]).split(",") if options["labels"] else ()
-        several = {"input_uris": tuple(options["input_uris"]), "labels": tuple(labels)}
+        several = {
+            "input_uris": tuple(options["input_uris"]),
+            "labels": tuple(labels),
+            "models": tuple(options["models"]),
+        }
         command(RunOptions(**{**options, **several}), **given)
 
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]

@@ -1,5 +1,6 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_parquet
+from fleet.zero_shot import entailment_output
 from producer.destination import with_output
-from producer.labels import zero_shot
+from producer.labels import without_labels, zero_shot
+from producer.models import options_by_model
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.sources.inputs import Input, crawl_input, limited, list_input
@@ -39,20 +42,18 @@ class Plan:
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     _check_input_is_named(options)
+    options_by_model(options)  # raises UsageError before anything is asked of the Hub
     options = with_output(options)
     source = checked_input(options)
-    check_hub_has_model(options)
-    model = _model(options)
     schema = schema_of(source.shards[0])
-    columns = text_columns(options, schema, source.shards[0])
-    scoring = _scoring(options, model, columns)
+    scorings = _scorings(options, schema, source.shards[0])
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
         crawl=source.crawl,
         columns=describe_columns(schema),
-        scorings=(scoring,),
-        where=_condition(options, scoring),
+        scorings=scorings,
+        where=_condition(options, scorings),
         output_uri=absolute_uri(options.output_uri),
         row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
@@ -63,7 +64,22 @@ def plan_run(options: RunOptions) -> Plan:
     return Plan(spec=spec, shards=source.shards, public=options.public)
 
 
+def _scorings(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[Scoring, ...]:
+    """A scoring for each model. With --task zero-shot, models that can choose from --labels do, and others keep their own."""
+    each = options_by_model(options)
+    models = list(map(_model, each))
+    if any(entailment_output(model) is not None for model in models):
+        each = [
+            one if entailment_output(model) is not None else without_labels(one)
+            for one, model in zip(each, models, strict=True)
+        ]
+    return tuple(
+        _scoring(one, model, text_columns(one, schema, shard)) for one, model in zip(each, models, strict=True)
+    )
+
+
 def _model(options: RunOptions) -> Model:
+    check_hub_has_model(options)
     try:
         return resolve_model(options.scorer, options.model, options.model_revision)
     except UsageError as error:
@@ -190,8 +206,10 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     return names
 
 
-def _condition(options: RunOptions, scoring: Scoring) -> str | None:
+def _condition(options: RunOptions, scorings: Sequence[Scoring]) -> str | None:
     choice = Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
+    check_is_for_scorings(choice, scorings)
+    scoring = scorings[0]
     if choice.is_default and scoring.function_to_apply != "none":
         raise UsageError(
             "Say which rows to keep: --min-score, --where or --keep-all. The default, 3, is for raw scores."
@@ -202,6 +220,16 @@ def _condition(options: RunOptions, scoring: Scoring) -> str | None:
             f"by {scoring.function_to_apply}."
         )
     return choice.condition(scoring.score_column)
+
+
+def check_is_for_scorings(choice: "Choice", scorings: Sequence[Scoring]) -> None:
+    """Raises UsageError if there are several, and the choice does not say which of them it is about."""
+    if len(scorings) > 1 and choice.where is None and not choice.keep_all:
+        columns = [scoring.score_column for scoring in scorings]
+        raise UsageError(
+            f"Say which rows to keep with --where, like '{columns[0]} >= 3 and {columns[1]} < 0.5', or --keep-all: "
+            "a --min-score is for a single model."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

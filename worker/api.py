@@ -77,8 +77,7 @@ def load_scorer(
     with keywords_told(), _model_errors_told(), quiet_imports():
         scorers.check_requirements([scorers.scorer_kind(scorer)])
         found = scorers.resolve_model(scorer, os.fspath(model), revision)
-        pinned = {"scorer": scorer, "model": found.name, "model_revision": found.revision}
-        loaded = scorers.load_scorer(found, settings.model_copy(update=pinned))
+        loaded = scorers.load_scorer(found, settings.for_model(found))
     return LoadedScorer(model=found, scorer=loaded)
 
 

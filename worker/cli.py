@@ -16,6 +16,15 @@ cli = new_command_line("worker", help="The data side of shardsift: a worker owns
 ModelName = Annotated[
     str | None, typer.Option(help="Hub name or folder. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.")
 ]
+ModelNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Hub name or folder. Give all models of a run with several. MODEL@REVISION names a revision. "
+        "Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
+    ),
+]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
 
 
@@ -51,7 +60,7 @@ Compile = Annotated[
     epilog="Example: CUDA_VISIBLE_DEVICES=0 REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start"
 )
 def start(
-    model: ModelName = None,
+    models: ModelNames = None,
     revision: Revision = None,
     dtype: Annotated[
         choices.Dtype | None,
@@ -83,7 +92,7 @@ def start(
     SIGTERM or Ctrl-C stops the worker at the next batch. Its shard goes back to the queue.
     """
     _into_environment(
-        model=model,
+        model=json.dumps(models) if models else None,
         model_revision=revision,
         scorer=scorer,
         dtype=dtype,

@@ -105,7 +105,7 @@ def _plan(folder: Path, output: str) -> Plan:
     return plan_run(
         RunOptions(
             input_uris=(str(folder / "shards"),),
-            model=str(folder / "classifier"),
+            models=(str(folder / "classifier"),),
             int_score=True,
             min_score=_MIN_SCORE,
             output_uri=str(folder / output),

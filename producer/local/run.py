@@ -1,6 +1,7 @@
 """Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -153,14 +154,12 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
 
 
 def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
-    (scoring,) = spec.scorings
-    model = scoring.served_by
+    models = spec.served_by
     environment = {
         **_environment(settings),
-        "SHARDSIFT_SCORER": model.scorer,
-        "SHARDSIFT_MODEL": model.name,
-        "SHARDSIFT_MODEL_REVISION": model.revision,
-        "SHARDSIFT_DTYPE": scoring.dtype,
+        "SHARDSIFT_SCORER": models[0].scorer,
+        "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in models]),
+        "SHARDSIFT_DTYPE": spec.scorings[0].dtype,
         **devices,
     }
     return _running(own_command("worker", "start", "--name", name), name, environment, settings)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
@@ -59,7 +60,7 @@ def undisturbed(shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPat
 
 
 def run_job(
-    machine: dict[str, str], shards: Path, model: Path, output: Path, *more: str
+    machine: dict[str, str], shards: Path, model: Path | str, output: Path, *more: str
 ) -> subprocess.CompletedProcess[str]:
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
     arguments += ("--scorer", machine.get("SHARDSIFT_SCORER", "sequence-classifier"))
@@ -124,6 +125,28 @@ def test_a_zero_shot_run_keeps_the_rows_of_a_label(machine: dict[str, str], shar
     assert scores["label"].to_pylist() == [labels[top] for top in each.argmax(axis=1)]
     assert set(kept["label"].to_pylist()) == {"food"}
     assert len(kept) == scores["label"].to_pylist().count("food")
+
+
+@pytest.mark.slow
+def test_a_run_of_two_models_adds_the_columns_of_both(
+    machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    tox = f"tox={tiny_classifier(tmp_path / 'tox', labels=2, seed=5)}"
+    where = "edu_score >= 3 and tox_label = 'LABEL_0'"
+    more = ("--model", tox, "--limit-shards", "2", "--where", where)
+
+    done = run_job(machine, shards, f"edu={tiny_model}", tmp_path / "out", *more)
+
+    assert done.returncode == 0, done.stderr
+    kept, scores = published_rows(tmp_path / "out").to_pandas(), published_rows(tmp_path / "out", "scores").to_pandas()
+    assert kept.columns[-5:].tolist() == [
+        "edu_score",
+        "tox_score",
+        "tox_label",
+        "tox_score_LABEL_0",
+        "tox_score_LABEL_1",
+    ]
+    assert 0 < len(kept) == len(scores.query(where.replace(" = ", " == "))) < len(scores)
 
 
 @pytest.mark.slow

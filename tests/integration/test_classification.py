@@ -73,7 +73,7 @@ def test_rows_are_kept_by_label_and_by_the_score_of_each(
     scorer = shardsift.load_scorer(classifier, dtype="float32", device="cpu", parity_rows=0)
     output = tmp_path / "out"
     options = RunOptions(
-        input_uris=(str(shards),), output_uri=str(output), model=str(classifier), dtype="float32", where=where
+        input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", where=where
     )
 
     publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")

@@ -115,7 +115,7 @@ def a_plan(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     folder = tmp_path_factory.mktemp("in") / "shards"
     write_shards(folder, shards=SHARDS, rows=ROWS, seed=1)
     options = RunOptions(
-        input_uris=(str(folder),), model=str(tiny_model), dtype="float32", output_uri=str(folder.parent / "out")
+        input_uris=(str(folder),), models=(str(tiny_model),), dtype="float32", output_uri=str(folder.parent / "out")
     )
     plan = plan_run(options)
     return replace(plan, spec=replace(plan.spec, window_rows=5))

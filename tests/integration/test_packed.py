@@ -36,6 +36,7 @@ from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
 from worker.scoring.precision import convert
 from worker.scoring.sample import sample_texts
+from worker.scoring.shared_encoder import joint_backend
 from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")
@@ -130,6 +131,21 @@ def test_packed_logits_are_those_of_each_text_alone(make: Callable[[], PreTraine
     assert logits.shape == alone.shape == (7, 3)
     assert alone.std(dim=0).min() > 0.1  # equal logits would prove nothing
     assert (logits - alone).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("make", [bert, distilbert, modernbert_mean])
+def test_two_heads_on_one_packed_encoder_have_their_own_logits(make: Callable[[], PreTrainedModel]) -> None:
+    torch.manual_seed(0)
+    one, other = with_lively_scores(make()).eval(), with_lively_scores(make()).eval()
+    other.base_model.load_state_dict(one.base_model.state_dict())
+    backends = [packed(model, CPU, attention=one_by_one) for model in (one, other)]
+    tokens = random_tokens([5, 40, 17, 1])
+
+    logits = joint_backend(backends).logits(tokens)
+
+    alone = [backend.logits(tokens) for backend in backends]
+    assert (alone[0] - alone[1]).abs().max() > 0.1
+    assert torch.equal(logits, torch.cat(alone, dim=1))
 
 
 @pytest.mark.parametrize("make", [bert, roberta, xlm_roberta, distilbert])

@@ -60,7 +60,7 @@ def test_scores_are_those_of_a_run_to_the_last_bit(
     options = RunOptions(
         input_uris=(str(odd_shards),),
         output_uri=str(tmp_path / "out"),
-        model=scorer.model.name,
+        models=(scorer.model.name,),
         dtype="float32",
         min_score=3.0,
         score_blank=score_blank,
@@ -86,7 +86,7 @@ def test_probabilities_of_several_labels_are_those_of_a_run(
     options = RunOptions(
         input_uris=(str(odd_shards),),
         output_uri=str(tmp_path / "out"),
-        model=three_labels.model.name,
+        models=(three_labels.model.name,),
         dtype="float32",
         function_to_apply="softmax",
         min_score=0.5,

@@ -89,7 +89,7 @@ class Earlier:
 def options(source: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
     return RunOptions(
         input_uris=(str(source),),
-        model=str(tiny_model),
+        models=(str(tiny_model),),
         dtype="float32",
         output_uri=str(tmp_path / "kept"),
         min_score=0.0,
@@ -135,7 +135,7 @@ class TestWhatItPublishes:
     ) -> None:
         model = tiny_classifier(tmp_path / "three", labels=3)
         three = replace(
-            options, model=str(model), function_to_apply=function, min_score=None, keep_all=True, limit_rows=50
+            options, models=(str(model),), function_to_apply=function, min_score=None, keep_all=True, limit_rows=50
         )
         scorer = load_scorer(str(model), "float32", parity_rows=0, threads=1)
         earlier = published(ledger, scorer, three, tmp_path)

@@ -28,6 +28,7 @@ LOADING = WorkerState(
     activity_seconds=35.0,
 )
 READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
+OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
 START = f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.scorings[0].model.revision} --dtype float32"
 
 
@@ -312,6 +313,11 @@ class TestRefused:
         (
             a_spec(model=replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")),
             "worker start --model '/my models/mine' --dtype float32",
+        ),
+        (
+            a_spec(scorings=(SPEC.scorings[0], replace(SPEC.scorings[0], model=OTHER, score_column="tox_score"))),
+            f"worker start --model HuggingFaceFW/fineweb-edu-classifier@{SPEC.scorings[0].model.revision} "
+            "--model org/other@89ab --dtype float32",
         ),
     ],
 )

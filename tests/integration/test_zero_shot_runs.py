@@ -42,7 +42,7 @@ def options(model: Path, shards: Path, tmp_path: Path) -> RunOptions:
     return RunOptions(
         input_uris=(str(shards),),
         output_uri=str(tmp_path / "out"),
-        model=str(model),
+        models=(str(model),),
         dtype="float32",
         limit_shards=2,
         task="zero-shot",

@@ -67,7 +67,7 @@ class Office:
             RunOptions(
                 **{
                     "input_uris": (str(shards),),
-                    "model": str(self._model),
+                    "models": (str(self._model),),
                     "dtype": "float32",
                     "output_uri": str(output),
                     "keep_all": "where" not in options,

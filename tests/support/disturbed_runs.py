@@ -127,7 +127,7 @@ class DisturbedRuns:
     def _plan(self) -> Plan:
         options = RunOptions(
             input_uris=(str(self.shards),),
-            model=str(self.model),
+            models=(str(self.model),),
             scorer=STAND_IN,
             dtype="float32",
             output_uri=str(self.output),

@@ -34,11 +34,12 @@ class Fleet:
         return call_command("producer", *arguments, environment=self.environment)
 
     def worker(
-        self, model: Path | str, *, name: str = "w1", environment: dict[str, str] | None = None
+        self, *models: Path | str, name: str = "w1", environment: dict[str, str] | None = None
     ) -> AbstractContextManager[Child]:
         return started(
             "worker",
-            *("start", "--model", model, "--name", name, "--threads", "1"),
+            *("start", "--name", name, "--threads", "1"),
+            *(word for model in models for word in ("--model", model)),
             environment={**self.environment, **(environment or {})},
             log=self.log(name),
         )

@@ -20,17 +20,17 @@ from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
 
+Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or one for all
 
-def publish(ledger: Ledger, scorer: Scorer, options: RunOptions, *, scratch: Path) -> RunSpec:
+
+def publish(ledger: Ledger, scorer: Scorers, options: RunOptions, *, scratch: Path) -> RunSpec:
     """Enqueue, score and publish a run. Returns its spec."""
     plan = plan_run(options)
     publish_plan(ledger, scorer, plan, scratch=scratch)
     return plan.spec
 
 
-def publish_plan(
-    ledger: Ledger, scorer: Scorer[Any], plan: Plan, *, scratch: Path, failing: Collection[str] = ()
-) -> None:
+def publish_plan(ledger: Ledger, scorer: Scorers, plan: Plan, *, scratch: Path, failing: Collection[str] = ()) -> None:
     """The same for a plan. The shards named in `failing` are not scored: they fail."""
     spec = plan.spec
     open_output(spec.output_uri, spec.run_id).reserve(spec)
@@ -43,12 +43,12 @@ def publish_plan(
     finalize_run(ledger, spec.run_id, without_failed=True)
 
 
-def score(ledger: Ledger, scorer: Scorer, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:
+def score(ledger: Ledger, scorer: Scorers, spec: RunSpec, shards: Iterable[Shard], *, scratch: Path) -> list[Receipt]:
     """What a worker does with each of these shards."""
     return [_scored(ledger, scorer, spec, shard, scratch) for shard in shards]
 
 
-def _scored(ledger: Ledger, scorer: Scorer, spec: RunSpec, shard: Shard, scratch: Path) -> Receipt:
+def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratch: Path) -> Receipt:
     claim = ledger.claim(spec.run_id, shard.name, "w1@test/1")
     assert isinstance(claim, Claim)
     scratch.mkdir(parents=True, exist_ok=True)
@@ -64,6 +64,7 @@ def _scored(ledger: Ledger, scorer: Scorer, spec: RunSpec, shard: Shard, scratch
             watchdog=Watchdog(60, report),
         )
         with lease, open_checkpoint(claim, ledger, output, stopping) as checkpoint:
-            receipt = score_shard(claim, [scorer], lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
+            scorers = scorer if isinstance(scorer, list) else [scorer] * len(spec.scorings)
+            receipt = score_shard(claim, scorers, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
     ledger.complete(claim, receipt)
     return receipt

@@ -74,7 +74,7 @@ def test_paths_and_single_inputs_are_taken() -> None:
 
     assert (one.input_uris, two.input_uris) == (("a",), ("a", "b"))
     assert run_options({"output": Path("out"), "model": Path("m"), "revision": "r"}) == RunOptions(
-        output_uri="out", model="m", model_revision="r"
+        output_uri="out", models=("m",), model_revision="r"
     )
 
 

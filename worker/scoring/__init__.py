@@ -9,9 +9,9 @@ Torch is imported on the first use of `load_scorer` or `SequenceClassifier`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from worker.scoring.errors import DeviceFault, ModelError, ParityError
+from worker.scoring.errors import DeviceFault, ModelError, NoRoom, ParityError
 from worker.scoring.rows import EncodedRows, GoOn, Scores
-from worker.scoring.scorer import Hypotheses, Place, Reading, ReadingScorer, Scorer, ScorerInfo
+from worker.scoring.scorer import Hypotheses, Place, Reading, ReadingScorer, Scorer, ScorerInfo, SharingScorer
 
 if TYPE_CHECKING:
     from worker.scoring.load import load_scorer
@@ -23,6 +23,7 @@ __all__ = [
     "GoOn",
     "Hypotheses",
     "ModelError",
+    "NoRoom",
     "ParityError",
     "Place",
     "Reading",
@@ -31,6 +32,7 @@ __all__ = [
     "ScorerInfo",
     "Scores",
     "SequenceClassifier",
+    "SharingScorer",
     "load_scorer",
 ]
 _NEED_TORCH = {"load_scorer": "worker.scoring.load", "SequenceClassifier": "worker.scoring.sequence_classifier"}

@@ -5,6 +5,10 @@ class ModelError(Exception):
     """The model cannot be served. The message says why and what to do."""
 
 
+class NoRoom(ModelError):
+    """The model does not fit on the device, beside what is there already."""
+
+
 class ParityError(ModelError):
     """The optimised model does not reproduce the scores of the plain one."""
 

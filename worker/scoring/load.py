@@ -13,8 +13,8 @@ from worker.scoring.backends.compiled import compile_in_place
 from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
 from worker.scoring.backends.padded import Padded
-from worker.scoring.device import choose_device, default_batch_tokens, has_packed_attention
-from worker.scoring.errors import ModelError, ParityError
+from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
+from worker.scoring.errors import ModelError, NoRoom, ParityError
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import check_parity, reference_logits
 from worker.scoring.parity_trial import Logits, ParityTrial
@@ -104,7 +104,7 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
     """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
     max_tokens = _max_tokens(tokenizer, model)
     texts = sample_texts(options.parity_rows)
-    model.to(options.device)
+    _move(name, model, options.device)
     reference = _reference(name, model, tokenizer, texts, max_tokens) if texts else None
     convert(model, dtype)
     scorer = SequenceClassifier(
@@ -124,13 +124,22 @@ def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options
     return scorer.with_parity(parity)
 
 
+def _move(name: str, model: Any, device: torch.device) -> None:
+    try:
+        model.to(device)
+    except (RuntimeError, MemoryError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
+
+
 def _reference(name: str, model: Any, tokenizer: Any, texts: list[str], max_tokens: int) -> Logits:
     try:
         return reference_logits(model.float(), tokenizer, texts, max_tokens=max_tokens)
     except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise
-        raise ModelError(
+        raise NoRoom(
             f"The model {name} does not fit here in float32, in which its scores are tried when a worker starts. "
             "SHARDSIFT_PARITY_ROWS=0 leaves the trial out."
         ) from error

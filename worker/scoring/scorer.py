@@ -3,6 +3,7 @@
 A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/scorers.py`.
 """
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -86,3 +87,15 @@ class ReadingScorer(Protocol):
 
     def reading(self, reading: Reading) -> Scorer[Any]:
         """The scorer that reads texts so. Raises ModelError if its model cannot."""
+
+
+@runtime_checkable
+class SharingScorer(Protocol):
+    """A scorer that can share work with others that score the same texts."""
+
+    @property
+    def encoding(self) -> Hashable:
+        """Scorers of equal encodings encode texts equally, so that one can score what another has encoded."""
+
+    def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
+        """A scorer of the outputs of all, side by side, if that is cheaper than one after the other; otherwise None."""

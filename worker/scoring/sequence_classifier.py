@@ -1,5 +1,6 @@
 """The scorer that a transformers sequence classifier is."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,6 +16,7 @@ from worker.scoring.parity_trial import ParityTrial
 from worker.scoring.passages import passage_classifier
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.scorer import Place, Reading, Scorer, ScorerInfo
+from worker.scoring.shared_encoder import joined
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Sequences
@@ -96,6 +98,15 @@ class SequenceClassifier:
             go_on=go_on,
             known=known,
         )
+
+    @property
+    def encoding(self) -> Hashable:
+        return self.tokenizer.identity
+
+    def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
+        """The classifier with the outputs of all, if they have the same encoder. Found out once for the same classifiers."""
+        classifiers = [self, *(other for other in others if isinstance(other, SequenceClassifier))]
+        return joined(tuple(classifiers)) if len(classifiers) == 1 + len(others) else None
 
     def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
         return replace(self, parity=parity)

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,9 +18,15 @@ logger = logging.getLogger(__name__)
 class Announcer:
     """Announces changes at once, and the current state every few seconds. The first state is "loading"."""
 
-    def __init__(self, client: redis.Redis, name: str, queue: str, model: Model, dtype: str) -> None:
+    def __init__(self, client: redis.Redis, name: str, queue: str, models: Sequence[Model], dtype: str) -> None:
         self._client = client
-        self._fixed = {"name": name, "queue": queue, "model": model.name, "revision": model.revision, "dtype": dtype}
+        self._fixed = {
+            "name": name,
+            "queue": queue,
+            "model": " + ".join(model.name for model in models),
+            "revision": " + ".join(model.revision for model in models),
+            "dtype": dtype,
+        }
         self._seen: tuple[Activity, str | None, str | None, str | None] = ("loading", None, None, None)
         self._since = time.monotonic()
         self._changed = threading.Event()

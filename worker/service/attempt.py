@@ -108,7 +108,13 @@ class Attempt:
             with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
                 scratch_dir = child.settings.scratch_dir
                 receipt = score_shard(
-                    claim, [child.scorer], lease, checkpoint, output, worker=self.worker, scratch_dir=scratch_dir
+                    claim,
+                    child.scorers_of(claim.spec),
+                    lease,
+                    checkpoint,
+                    output,
+                    worker=self.worker,
+                    scratch_dir=scratch_dir,
                 )
             try:
                 still_open = wait_for_redis(lambda: child.ledger.complete(claim, receipt), child.stopping)

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
@@ -18,10 +18,12 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
+from fleet.model import Model
 from fleet.parent_death import end_with_parent
 from fleet.scorers import load_scorer
 from fleet.settings import Settings, read_settings
-from worker.scoring import Scorer
+from fleet.spec import RunSpec
+from worker.scoring import NoRoom, Scorer, SharingScorer
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -41,17 +43,30 @@ logger = logging.getLogger(__name__)
 
 
 class Child:
-    """What tasks use: the settings, the ledger, the scorer, the current claim, and whether the worker is stopping."""
+    """What tasks use: the settings, the ledger, the scorers, the current claim, and whether the worker is stopping.
 
-    def __init__(self, settings: Settings, scorer: Scorer[Any], ledger: Ledger, crash_report: IO[str]) -> None:
+    `scorers` are by the queue of their model.
+    """
+
+    def __init__(
+        self, settings: Settings, scorers: Mapping[str, Scorer[Any]], ledger: Ledger, crash_report: IO[str]
+    ) -> None:
         self.settings = settings
-        self.scorer = scorer
+        self._scorers = scorers
         self.stopping = threading.Event()
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self._claim: Claim | None = None
         self._give_back: Callable[[], None] = lambda: None
         self._parent_spoke = False
+
+    def scorers_of(self, spec: RunSpec) -> list[Scorer[Any]]:
+        """The scorer of each scoring of a run."""
+        return [self._scorers[scoring.queue] for scoring in spec.scorings]
+
+    @property
+    def device_type(self) -> str:
+        return next(iter(self._scorers.values())).info.device_type
 
     @contextmanager
     def holding(self, claim: Claim, *, give_back: Callable[[], None]) -> Iterator[None]:
@@ -111,7 +126,7 @@ def start_child() -> Child:
     except Exception as error:
         _give_up(error)
     child.install_signal_handlers()
-    leave_loaded(child.scorer.info.device_type)
+    leave_loaded(child.device_type)
     return child
 
 
@@ -122,16 +137,44 @@ def _loaded_child(settings: Settings) -> Child:
     return Child(settings, _load(settings), _ledger(settings), crash_report)
 
 
-def _load(settings: Settings) -> Scorer[Any]:
+def _load(settings: Settings) -> dict[str, Scorer[Any]]:
     quieten_model_libraries()
-    scorer: Scorer[Any] = load_scorer(handed_down(), settings)
+    models = handed_down()
+    scorers: dict[str, Scorer[Any]] = {}
+    for model in models:
+        try:
+            scorers[model.queue(settings.dtype)] = _loaded(model, settings)
+        except NoRoom as error:
+            raise _no_room_beside(models[: len(scorers)], error) from error
+    _join(models, list(scorers.values()))
+    return scorers
+
+
+def _loaded(model: Model, settings: Settings) -> Scorer[Any]:
+    scorer: Scorer[Any] = load_scorer(model, settings.for_model(model))
     info = scorer.info
-    logger.info("Model %s is loaded on %s in %s, %s", settings.model, info.device, info.dtype, info.backend)
+    logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, info.dtype, info.backend)
     if info.parity:
         logger.info(
             "Its logits of %d sample texts differ from float32 by at most %.2g", info.parity.rows, info.parity.max_error
         )
     return scorer
+
+
+def _no_room_beside(models: tuple[Model, ...], error: NoRoom) -> NoRoom:
+    if not models:
+        return error
+    names = " and ".join(model.name for model in models)
+    return NoRoom(f"{error} {names} is loaded there already: use a larger device, or a run for each model.")
+
+
+def _join(models: tuple[Model, ...], scorers: list[Scorer[Any]]) -> None:
+    """Find out now which models share their encoder, because the first shard would have to wait for it."""
+    first, *others = scorers
+    if others and isinstance(first, SharingScorer) and first.joined_with(others):
+        logger.info(
+            "The models %s have the same encoder, which runs once.", " and ".join(model.name for model in models)
+        )
 
 
 def _ledger(settings: Settings) -> Ledger:

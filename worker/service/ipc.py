@@ -15,21 +15,21 @@ PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
 EXIT_NO_MODEL = 70  # sysexits.h: EX_SOFTWARE
-_MODEL = "SHARDSIFT_WORKER_MODEL"
-_MODEL_JSON = TypeAdapter(Model)
+_MODELS = "SHARDSIFT_WORKER_MODELS"
+_MODELS_JSON = TypeAdapter(tuple[Model, ...])
 _FAILURE = "failure"
 _CRASH = "crash-"
 _LOADED = "loaded-"
 
 
-def hand_down(model: Model) -> None:
-    """Pass the model that this worker serves to all children, through the environment."""
-    os.environ[_MODEL] = _MODEL_JSON.dump_json(model).decode()
+def hand_down(models: tuple[Model, ...]) -> None:
+    """Pass the models that this worker serves to all children, through the environment."""
+    os.environ[_MODELS] = _MODELS_JSON.dump_json(models).decode()
 
 
-def handed_down() -> Model:
-    """The model that this worker serves, as its parent passed it on."""
-    return _MODEL_JSON.validate_json(os.environ[_MODEL])
+def handed_down() -> tuple[Model, ...]:
+    """The models that this worker serves, as its parent passed them on."""
+    return _MODELS_JSON.validate_json(os.environ[_MODELS])
 
 
 def owner_name(hostname: str, parent_pid: int) -> str:

@@ -24,7 +24,7 @@ from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
 from fleet.message import NOT_OURS, ScoreShard
-from fleet.model import Model
+from fleet.model import Model, worker_queue
 from fleet.settings import Settings
 from worker.service.announcer import Announcer
 from worker.service.ipc import (
@@ -54,8 +54,8 @@ logger = logging.getLogger(__name__)
 class Parent:
     """What the main process of a worker does besides Celery's own work. Created in the main thread, before any child."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, model: Model, *, hostname: str) -> None:
-        self.queue = model.queue(settings.dtype)
+    def __init__(self, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str) -> None:
+        self.queue = worker_queue(model.queue(settings.dtype) for model in models)
         self._settings = settings
         self._ledger = ledger
         self._owner = owner_name(hostname, os.getpid())
@@ -71,16 +71,15 @@ class Parent:
         self._announcer: Announcer | None = None
         os.environ |= {FOLDER: str(self._folder), PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         _quieten_semaphore_tracker()
-        _hand_down({"SCORER": model.scorer, "MODEL": model.name, "MODEL_REVISION": model.revision})
-        hand_down(model)
+        hand_down(models)
         for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own handlers
             signal.signal(number, lambda _number, _frame: self._leave())
-        self._model = model
-        self._announcer = Announcer(ledger.redis, self._owner, self.queue, model, settings.dtype)
+        self._models = models
+        self._announcer = Announcer(ledger.redis, self._owner, self.queue, models, settings.dtype)
 
     def log_what_is_served(self) -> None:
-        name, revision = self._model.name, self._model.revision
-        logger.info("%s loads %s at %s and serves the queue %s", self._owner, name, revision, self.queue)
+        loaded = " and ".join(f"{model.name} at {model.revision}" for model in self._models)
+        logger.info("%s loads %s, and serves the queue %s", self._owner, loaded, self.queue)
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
         """Whether one of these processes has loaded its model. Called in every turn of Celery's event loop."""

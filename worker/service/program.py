@@ -1,4 +1,4 @@
-"""Celery's worker program, adapted to serve one scorer.
+"""Celery's worker program, adapted to serve the scorers of one queue.
 
 It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
 """
@@ -80,8 +80,8 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 def _started_parent(hostname: str) -> Parent:
     settings = read_settings()
     ledger = Ledger.connect(settings)
-    model = resolve_model(settings.scorer, settings.model, settings.model_revision)
-    return Parent(settings, ledger, model, hostname=hostname)
+    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+    return Parent(settings, ledger, models, hostname=hostname)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class StoredRows:
 
 
 class StoredScores:
-    """Keeps one shard's scores file open at a time, so windows have to be asked for in order."""
+    """The scores of all scorings of a run. One shard's scores file is open at a time, so ask for its windows in order."""
 
     info = ScorerInfo(device="none", backend="stored scores")
 
@@ -38,21 +38,24 @@ class StoredScores:
         self._published = published
         self._receipts = {receipt.shard: receipt for receipt in published.receipts}
         self._open: tuple[Place, SideScores] | None = None
+        self._latest: tuple[StoredRows, dict[str, Scores]] | None = None
 
-    def encode(self, texts: pa.LargeStringArray, place: Place) -> StoredRows:
-        return StoredRows(place=place, rows=len(texts))
+    def of(self, score_column: str) -> "StoredColumn":
+        """The scorer of one scoring of the run."""
+        return StoredColumn(stored=self, score_column=score_column)
 
-    def score_encoded(self, encoded: StoredRows, go_on: GoOn, earlier: Scores | None) -> Scores:
-        """Raises ShardError if the earlier run has no scores of these rows of this file, or its file is damaged."""
-        place = encoded.place
-        found = self._scores_file(place).scores_of(place.first_row, encoded.rows)
-        if found is None:
-            raise ShardError(
-                f"The run at {self._published.uri} has no scores of the rows of {place.shard} from {place.first_row:,} on."
-            )
-        go_on(encoded.rows)
-        (scores,) = found
-        return scores
+    def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
+        """By score column. Raises ShardError if the run has no scores of these rows of this file, or its file is damaged."""
+        if self._latest is None or self._latest[0] != rows:
+            place = rows.place
+            found = self._scores_file(place).scores_of(place.first_row, rows.rows)
+            if found is None:
+                raise ShardError(
+                    f"The run at {self._published.uri} has no scores of the rows of {place.shard} from {place.first_row:,} on."
+                )
+            columns = [scoring.score_column for scoring in self._published.spec.scorings]
+            self._latest = rows, dict(zip(columns, found, strict=True))
+        return self._latest[1]
 
     def _scores_file(self, place: Place) -> SideScores:
         if self._open is None or not place.is_in_file_of(self._open[0]):
@@ -83,6 +86,24 @@ class StoredScores:
                     f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."
                 )
             return SideScores(pq.ParquetFile(copy.name), self._published.spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredColumn:
+    """The scorer that returns the stored scores of one scoring."""
+
+    stored: StoredScores
+    score_column: str
+    info = StoredScores.info
+
+    def encode(self, texts: pa.LargeStringArray, place: Place) -> StoredRows:
+        return StoredRows(place=place, rows=len(texts))
+
+    def score_encoded(self, encoded: StoredRows, go_on: GoOn, earlier: Scores | None) -> Scores:
+        """Raises ShardError as `StoredScores.scores_of` does."""
+        scores = self.stored.scores_of(encoded)[self.score_column]
+        go_on(encoded.rows)
+        return scores
 
 
 def load_stored_scores(model: Model, _settings: Any) -> StoredScores:

@@ -30,4 +30,4 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def options(source: Path, out: Path, tiny_model: Path) -> RunOptions:
-    return RunOptions(input_uris=(str(source),), model=str(tiny_model), output_uri=str(out))
+    return RunOptions(input_uris=(str(source),), models=(str(tiny_model),), output_uri=str(out))

@@ -70,10 +70,10 @@ class TestRefusals:
         refused(replace(options, **changes), says)
 
     def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
-        refused(replace(options, model=str(tmp_path / "absent")), r"There is no model folder .*absent\.")
+        refused(replace(options, models=(str(tmp_path / "absent"),)), r"There is no model folder .*absent\.")
 
     def test_a_folder_that_is_not_a_model_is_an_error(self, options: RunOptions, source: Path) -> None:
-        refused(replace(options, model=str(source)), "has no config.json, so it is not a model")
+        refused(replace(options, models=(str(source),)), "has no config.json, so it is not a model")
 
     @pytest.mark.parametrize(
         ("config", "says"),
@@ -91,14 +91,14 @@ class TestRefusals:
         model.mkdir()
         (model / "config.json").write_text(config)
 
-        refused(replace(options, model=str(model)), says)
+        refused(replace(options, models=(str(model),)), says)
 
     def test_rounding_the_scores_of_a_model_with_many_outputs_is_an_error(
         self, options: RunOptions, tiny_model: Path, tmp_path: Path
     ) -> None:
         model = copied_model(tiny_model, tmp_path, id2label={"0": "good", "1": "bad"})
 
-        refused(replace(options, model=str(model), int_score=True), "the model has 2 outputs")
+        refused(replace(options, models=(str(model),), int_score=True), "the model has 2 outputs")
 
     @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}, {"limit_shards": 1}])
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])

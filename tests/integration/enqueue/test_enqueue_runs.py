@@ -130,10 +130,10 @@ class TestEnqueueing:
         self, options: RunOptions, tiny_model: Path, tmp_path: Path
     ) -> None:
         model = copied_model(tiny_model, tmp_path)
-        before = plan_run(replace(options, model=str(model))).spec
+        before = plan_run(replace(options, models=(str(model),))).spec
         (model / "model.safetensors").write_bytes(b"other weights")
 
-        after = plan_run(replace(options, model=str(model))).spec
+        after = plan_run(replace(options, models=(str(model),))).spec
 
         assert after.run_id != before.run_id
         assert after.queue != before.queue

@@ -1,7 +1,10 @@
 """Turn texts into token ids, truncated as by `pipeline(..., truncation=True)`. Knows nothing of models or batches."""
 
 import copy
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +37,16 @@ class TextTokenizer:
             self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
         else:
             self._encoder = _FastEncoder(ours.backend_tokenizer, frame, max_tokens)
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """Tokenizers of equal identities give equal ids. One that is written in Python equals only itself."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return id(self)
+        rules = {**json.loads(backend.to_str()), "truncation": None, "padding": None}  # these two change with calls
+        digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
+        return digest, self.max_tokens, self._tokenizer.truncation_side, self.pad_id, self.takes_token_types
 
     def encode(self, texts: pa.Array) -> Tokens:
         """The ids of the texts, including special tokens. `texts` must not contain nulls."""

@@ -1,0 +1,276 @@
+"""Several models in one pass: the columns of each are those of a run of its own, and shared work is done once."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import shardsift
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.stored_scores import published_run
+from producer.options import RunOptions
+from producer.plan import Choice, plan_run
+from producer.refilter import RefilterOptions, plan_refilter
+from support.families import family_classifier
+from support.models import tiny_classifier
+from support.outputs import data_digests, published_rows
+from support.small_run import publish, publish_plan
+from worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores, SequenceClassifier, load_scorer
+from worker.scoring.sample import sample_texts
+from worker.shard.stored_scores import load_stored_scores
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WHERE = "edu_score >= 3 and tox_label <> 'LABEL_2'"
+WITH_SHARED_ENCODER = ("BERT", "DistilBERT", "RoBERTa", "XLM-R", "DeBERTa-v3", "ModernBERT", "GPT-2")
+
+
+def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = False) -> Path:
+    """A classifier with the same encoder. With `pooler`, the pooler is another one, too."""
+    torch.manual_seed(labels)
+    other = AutoModelForSequenceClassification.from_pretrained(model, num_labels=labels, ignore_mismatched_sizes=True)
+    heads = [part for part in other.children() if part is not other.base_model]
+    with torch.no_grad():
+        for part in [*heads, *([other.base_model.pooler] if pooler else [])]:
+            for weights in part.parameters():
+                weights.normal_(std=0.5)
+    other.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
+def loaded(model: Path, **options: Any) -> SequenceClassifier:
+    return load_scorer(str(model), "float32", **{"device": "cpu", "parity_rows": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two heads on one encoder, and a model of its own."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "edu": tiny_model,
+        "tox": with_another_head(tiny_model, folder / "tox", labels=3),
+        "far": tiny_classifier(folder / "far", labels=2, seed=5),
+    }
+
+
+@pytest.fixture(scope="module")
+def scorers(models: dict[str, Path]) -> dict[str, SequenceClassifier]:
+    return {name: loaded(model) for name, model in models.items()}
+
+
+@pytest.fixture
+def options(models: dict[str, Path], shards: Path, tmp_path: Path) -> RunOptions:
+    return RunOptions(
+        input_uris=(str(shards),),
+        output_uri=str(tmp_path / "out"),
+        models=tuple(f"{name}={model}" for name, model in models.items()),
+        dtype="float32",
+        limit_shards=2,
+        where=WHERE,
+    )
+
+
+class TestARun:
+    def test_has_the_columns_and_the_scores_of_a_run_of_each(
+        self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+    ) -> None:
+        publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
+        for name, scorer in scorers.items():
+            alone = replace(
+                options,
+                models=tuple(one for one in options.models if one.startswith(name)),
+                output_uri=str(tmp_path / name),
+                where=None,
+                keep_all=True,
+            )
+            publish(ledger, scorer, alone, scratch=tmp_path / "scratch")
+
+        together = published_rows(tmp_path / "out", "scores")
+        assert together.column_names[:-1] == [
+            *("shard", "row", "edu_score", "tox_score", "tox_label", "tox_score_LABEL_0", "tox_score_LABEL_1"),
+            *("tox_score_LABEL_2", "far_score", "far_label", "far_score_LABEL_0", "far_score_LABEL_1"),
+            *("tox_score_logits", "far_score_logits"),
+        ]
+        for name in scorers:
+            alone_rows = published_rows(tmp_path / name, "scores")
+            for column in [column for column in alone_rows.column_names if column.startswith(name)]:
+                assert together[column].equals(alone_rows[column]), column
+        kept = together.to_pandas().query("edu_score >= 3 and tox_label != 'LABEL_2'")
+        assert 0 < len(kept) < len(together)
+        assert published_rows(tmp_path / "out")["row"].to_pylist() == kept["row"].tolist()
+        assert shardsift.verify(tmp_path / "out").faults == ()
+
+    def test_refilters_to_the_bytes_of_a_fresh_run(
+        self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+    ) -> None:
+        earlier = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
+        where = "far_label = 'LABEL_1' or edu_score > 4"
+        fresh = replace(options, output_uri=str(tmp_path / "fresh"), where=where)
+        publish(ledger, list(scorers.values()), fresh, scratch=tmp_path / "scratch")
+
+        choice = Choice(min_score=None, where=where, keep_all=False)
+        wanted = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"))
+        plan = plan_refilter(earlier.output_uri, wanted, earlier=earlier)
+        stored = load_stored_scores(plan.spec.served_by[0], None)
+        publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
+
+        assert len(plan.spec.served_by) == 1
+        assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
+
+    def test_a_min_score_does_not_say_of_which_model_it_is(
+        self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+    ) -> None:
+        message = "Say which rows to keep with --where, like 'edu_score >= 3 and tox_score < 0.5', or --keep-all"
+        with pytest.raises(UsageError, match=message):
+            plan_run(replace(options, where=None, min_score=3.0))
+        with pytest.raises(UsageError, match=message):
+            plan_run(replace(options, where=None))
+        earlier = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
+        choice = Choice(min_score=3.0, where=None, keep_all=False)
+        with pytest.raises(UsageError, match=message):
+            plan_refilter(earlier.output_uri, RefilterOptions(choice=choice, output_uri="again"), earlier=earlier)
+
+    def test_its_card_and_manifest_name_each_model(
+        self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+    ) -> None:
+        spec = publish(ledger, list(scorers.values()), options, scratch=tmp_path / "scratch")
+
+        card = (tmp_path / "out/README.md").read_text()
+        for column in spec.added_columns:
+            assert f"- `{column}`: " in card
+        assert published_run(str(tmp_path / "out")).spec.scorings == tuple(
+            replace(scoring, model=replace(scoring.model, name=Path(scoring.model.name).name))
+            for scoring in spec.scorings
+        )
+
+    def test_columns_that_would_have_one_name_are_refused(self, options: RunOptions) -> None:
+        edu = options.models[0].partition("=")[2]
+        clashing = replace(options, models=(f"edu={edu}", f"int_edu={edu}"), int_score=True)
+
+        with pytest.raises(UsageError, match='Two models would add a column "int_edu_score"'):
+            plan_run(clashing)
+
+
+class TestOneEncoder:
+    @pytest.mark.parametrize("family", WITH_SHARED_ENCODER)
+    def test_runs_once_for_two_heads_with_their_own_scores(self, family: str, tmp_path: Path) -> None:
+        model = family_classifier(family, tmp_path / "one", labels=2)
+        one, other = loaded(model), loaded(with_another_head(model, tmp_path / "other", labels=3))
+        texts = sample_texts(24, seed=3)
+        alone = np.hstack([one.score(texts).values, other.score(texts).values])
+
+        joint = one.joined_with([other])
+
+        assert joint is not None
+        assert joint.outputs == 5
+        assert np.array_equal(joint.score(texts).values, alone)
+        assert np.array_equal(np.hstack([one.score(texts).values, other.score(texts).values]), alone)
+        assert passes_of(joint, texts) == passes_of(one, texts) > 0
+
+    def test_runs_once_under_two_poolers(self, tiny_model: Path, tmp_path: Path) -> None:
+        """NeMo Curator's classifiers share FineWeb-Edu's encoder, whose pooler each fine-tuning may have changed."""
+        one, other = loaded(tiny_model), loaded(with_another_head(tiny_model, tmp_path / "o", labels=3, pooler=True))
+        texts = sample_texts(24, seed=3)
+        alone = np.hstack([one.score(texts).values, other.score(texts).values])
+
+        joint = one.joined_with([other])
+
+        assert joint is not None
+        assert np.array_equal(joint.score(texts).values, alone)
+        assert passes_of(joint, texts) == passes_of(one, texts) > 0
+
+    def test_is_held_once(self, tiny_model: Path, tmp_path: Path) -> None:
+        one, other = loaded(tiny_model), loaded(with_another_head(tiny_model, tmp_path / "other", labels=3))
+
+        assert one.joined_with([other])
+
+        addresses = [
+            {weights.data_ptr() for weights in scorer.backend.model.base_model.parameters()} for scorer in (one, other)
+        ]
+        assert addresses[0] == addresses[1]
+
+    def test_that_differs_in_one_weight_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:
+        changed = AutoModelForSequenceClassification.from_pretrained(tiny_model)
+        with torch.no_grad():
+            changed.bert.encoder.layer[1].output.dense.weight[0, 0] += 1e-3
+        changed.save_pretrained(tmp_path / "changed")
+        AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "changed")
+
+        assert loaded(tiny_model).joined_with([loaded(tmp_path / "changed")]) is None
+
+    def test_with_another_rule_but_the_same_weights_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:
+        """No weight tells that the activation is another one. The sample texts do."""
+        changed = AutoModelForSequenceClassification.from_pretrained(tiny_model, hidden_act="relu")
+        changed.save_pretrained(tmp_path / "changed")
+        AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "changed")
+
+        assert loaded(tiny_model).joined_with([loaded(tmp_path / "changed")]) is None
+
+    def test_of_another_tokenizer_or_format_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:
+        shorter = AutoTokenizer.from_pretrained(tiny_model, model_max_length=64)
+        AutoModelForSequenceClassification.from_pretrained(tiny_model).save_pretrained(tmp_path / "shorter")
+        shorter.save_pretrained(tmp_path / "shorter")
+        one = loaded(tiny_model)
+
+        assert one.joined_with([loaded(tmp_path / "shorter")]) is None
+        assert one.joined_with([load_scorer(str(tiny_model), "bfloat16", device="cpu", parity_rows=0)]) is None
+
+
+def passes_of(scorer: SequenceClassifier, texts: Sequence[str]) -> int:
+    """How often the last layer of the encoder ran."""
+    model = scorer.backend.model
+    first = model.models[0] if hasattr(model, "models") else model
+    norms = [module for module in first.modules() if isinstance(module, torch.nn.LayerNorm)]
+    calls = Counter[str]()
+    hooks = [norm.register_forward_hook(lambda *_: calls.update(["norm"])) for norm in norms]
+    scorer.score(texts)
+    for hook in hooks:
+        hook.remove()
+    return calls["norm"]
+
+
+@dataclass(kw_only=True, eq=False)
+class Counting:
+    """A scorer that counts the rows it encodes and scores, and can stop."""
+
+    scorer: SequenceClassifier
+    calls: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def info(self) -> ScorerInfo:
+        return self.scorer.info
+
+    @property
+    def encoding(self) -> Hashable:
+        return self.scorer.encoding
+
+    def joined_with(self, others: Sequence[Scorer[Any]]) -> None:
+        return None
+
+    def encode(self, texts: pa.LargeStringArray, place: Place) -> Any:
+        self.calls["encoded"] += len(texts)
+        return self.scorer.encode(texts, place)
+
+    def score_encoded(self, encoded: Any, go_on: GoOn, earlier: Scores | None) -> Scores:
+        self.calls["scored"] += encoded.rows
+        return self.scorer.score_encoded(encoded, go_on, earlier)
+
+
+def test_texts_are_tokenized_once_for_models_with_one_tokenizer(
+    options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
+) -> None:
+    counting = [Counting(scorer=scorer) for scorer in scorers.values()]
+
+    publish(ledger, counting, options, scratch=tmp_path / "scratch")
+
+    rows = published_rows(tmp_path / "out", "scores").num_rows
+    assert sum(one.calls["encoded"] for one in counting) == rows
+    assert sum(one.calls["scored"] for one in counting) == 3 * rows

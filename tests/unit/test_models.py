@@ -1,0 +1,83 @@
+"""The models of a run as the user names them, and those of a worker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.settings import Settings
+from producer.keywords import run_options
+from producer.models import options_by_model
+from producer.options import RunOptions
+
+EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
+
+
+def told(*models: str, **options: str) -> list[tuple[str, str | None, str]]:
+    each = options_by_model(RunOptions(models=models, **options))
+    return [(one.model, one.model_revision, one.score_column) for one in each]
+
+
+def test_each_of_several_has_columns_and_a_revision_of_its_own() -> None:
+    assert told(EDU, TOX) == [
+        ("HuggingFaceFW/fineweb-edu-classifier", None, "edu_score"),
+        ("unitary/toxic-bert", "abc123", "tox_score"),
+    ]
+
+
+def test_a_single_one_needs_no_name() -> None:
+    assert told("me/m", score_column="quality") == [("me/m", None, "quality")]
+    assert told("me/m", model_revision="v2") == [("me/m", "v2", "score")]
+    assert told("edu=me/m@v2") == [("me/m", "v2", "edu_score")]
+
+
+def test_a_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
+    (tmp_path / "a=b@c").mkdir()
+
+    assert told(f"{tmp_path}/a=b@c") == [(f"{tmp_path}/a=b@c", None, "score")]
+    assert told(f"edu={tmp_path}/a=b@c") == [(f"{tmp_path}/a=b@c", None, "edu_score")]
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "says"),
+    [
+        ((EDU, "me/m"), {}, "Give each of several models a name for its columns, like --model edu=me/m."),
+        ((EDU, "EDU=me/m"), {}, "Two models are called edu."),
+        ((EDU, TOX), {"model_revision": "v2"}, "--revision is for a single model."),
+        ((EDU,), {"score_column": "quality"}, "Leave --score-column out, or the name."),
+        (("",), {}, "--model is empty"),
+        ((), {}, "--model is empty"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(models: tuple[str, ...], options: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        told(*models, **options)
+
+
+def test_python_takes_a_name_several_or_a_dict() -> None:
+    assert run_options({"model": Path("m")}).models == ("m",)
+    assert run_options({"model": ["edu=m", "tox=n"]}).models == ("edu=m", "tox=n")
+    assert run_options({"model": {"edu": "m", "tox": Path("n")}}).models == ("edu=m", "tox=n")
+
+
+class TestOfAWorker:
+    def test_are_named_by_one_setting(self) -> None:
+        assert Settings(model="me/m").models == (("me/m", None),)
+        assert Settings(model="me/m@v2").models == (("me/m", "v2"),)
+        assert Settings(model="me/m", model_revision="v2").models == (("me/m", "v2"),)
+        assert Settings(model="me/m, me/n@v2").models == (("me/m", None), ("me/n", "v2"))
+
+    def test_may_be_folders_with_commas(self, tmp_path: Path) -> None:
+        odd = tmp_path / "a,b@c"
+        odd.mkdir()
+
+        assert Settings(model=str(odd)).models == ((str(odd), None),)
+        assert Settings(model=json.dumps([f"{odd}@sha256-1", "me/n"])).models == (
+            (str(odd), "sha256-1"),
+            ("me/n", None),
+        )
+
+    def test_have_no_common_revision(self) -> None:
+        with pytest.raises(UsageError, match="Name a revision of each as MODEL@REVISION"):
+            _ = Settings(model="me/m,me/n", model_revision="v2").models

@@ -1,0 +1,190 @@
+"""Run classifiers that have the same encoder at once: the encoder one time, and then the head of each.
+
+Such classifiers are heads that were trained on one frozen encoder, such as FineWeb-Edu's and NeMo Curator's on
+snowflake-arctic-embed-m.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from worker.scoring.backends import Backend
+from worker.scoring.backends.compiled import is_compiled
+from worker.scoring.backends.packed import Packed
+from worker.scoring.backends.padded import Padded
+from worker.scoring.sample import sample_texts
+from worker.scoring.tokenizing.tokens import Tokens
+
+if TYPE_CHECKING:
+    from worker.scoring.sequence_classifier import SequenceClassifier
+
+_PROOF_TEXTS = 8
+_COMPARABLE = ("float32", "bfloat16", "float16")  # quantised weights are not compared
+
+
+@lru_cache(maxsize=32)
+def joined(classifiers: tuple["SequenceClassifier", ...]) -> "SequenceClassifier | None":
+    """One classifier with the outputs of all, side by side. None if their encoders or their tokenizers differ.
+
+    The weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. From then on, the
+    classifiers hold the weights of their encoder once.
+    """
+    first, *others = classifiers
+    if first.dtype not in _COMPARABLE or any(_conditions(other) != _conditions(first) for other in others):
+        return None
+    backend = joint_backend([classifier.backend for classifier in classifiers])
+    if backend is None:
+        return None
+    joint = replace(
+        first,
+        model=" + ".join(classifier.model for classifier in classifiers),
+        revision=None,
+        backend=backend,
+        outputs=sum(classifier.outputs for classifier in classifiers),
+        max_batch_tokens=min(classifier.max_batch_tokens for classifier in classifiers),
+        parity=None,
+    )
+    if not _is_proven(joint, classifiers):
+        return None
+    _hold_once([classifier.backend for classifier in classifiers])
+    return joint
+
+
+def _conditions(classifier: "SequenceClassifier") -> tuple[object, ...]:
+    return classifier.encoding, classifier.dtype, classifier.device, type(classifier.backend)
+
+
+def _is_proven(joint: "SequenceClassifier", classifiers: Sequence["SequenceClassifier"]) -> bool:
+    texts, budget = sample_texts(_PROOF_TEXTS), joint.max_batch_tokens
+    alone = [replace(classifier, max_batch_tokens=budget).score(texts).values for classifier in classifiers]
+    return np.array_equal(joint.score(texts).values, np.hstack(alone))
+
+
+def _shared_parts(backends: Sequence[Backend]) -> list[str]:
+    """The paths of the modules that all models have in common: the whole encoder, or all of it but its pooler."""
+    models = [backend.model for backend in backends if isinstance(backend, (Padded, Packed))]
+    if len(models) < len(backends) or any(map(is_compiled, models)) or len({type(model) for model in models}) > 1:
+        return []
+    first, *others = models
+    prefix = first.base_model_prefix
+    if all(_have_equal_weights(first.base_model, other.base_model) for other in others):
+        return [prefix]
+    names = [name for name, _ in first.base_model.named_children() if name != "pooler"]
+    are_equal = all(
+        _have_equal_weights(first.base_model.get_submodule(name), other.base_model.get_submodule(name))
+        for name in names
+        for other in others
+    )
+    return [f"{prefix}.{name}" for name in names] if are_equal else []
+
+
+def _have_equal_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(
+        tensor.dtype == theirs[name].dtype and torch.equal(tensor, theirs[name]) for name, tensor in ours.items()
+    )
+
+
+def _hold_once(backends: Sequence[Backend]) -> None:
+    """Let go of further copies of the weights."""
+    parts = _shared_parts(backends)
+    first, *others = [backend.model for backend in backends if isinstance(backend, (Padded, Packed))]
+    for other in others:
+        for part in parts:
+            other.set_submodule(part, first.get_submodule(part))
+
+
+def joint_backend(backends: Sequence[Backend]) -> Backend | None:
+    """A backend with the logits of all, side by side; None if their encoders differ."""
+    parts, first = _shared_parts(backends), backends[0]
+    if not parts:
+        return None
+    if isinstance(first, Packed):
+        return _JointPacked(parts=tuple(backend for backend in backends if isinstance(backend, Packed)))
+    assert isinstance(first, Padded)
+    return replace(
+        first, model=_JointModel([backend.model for backend in backends if isinstance(backend, Padded)], parts)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _JointPacked:
+    """Packed classifiers with the encoder of the first."""
+
+    parts: tuple[Packed, ...]
+
+    @property
+    def name(self) -> str:
+        return self.parts[0].name
+
+    @torch.inference_mode()
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        states = self.parts[0].states(batch)
+        return torch.cat([part.head_logits(*states) for part in self.parts], dim=1)
+
+
+class _JointModel(torch.nn.Module):
+    """Calls each model in turn. The modules that they have in common run for the first, and the others get its results."""
+
+    def __init__(self, models: Sequence[Any], parts: Sequence[str]) -> None:
+        super().__init__()
+        shared = {part: _RunOnce(models[0].get_submodule(part)) for part in parts}
+        self.models = torch.nn.ModuleList(_with_modules(model, shared) for model in models)
+        self._shared = list(shared.values())
+
+    def forward(self, **inputs: Any) -> SequenceClassifierOutput:
+        try:
+            logits = [model(**inputs).logits.float() for model in self.models]
+        finally:
+            for module in self._shared:
+                module.forget()
+        return SequenceClassifierOutput(logits=torch.cat(logits, dim=1))
+
+
+class _RunOnce(torch.nn.Module):
+    """Keeps the result of a call until `forget`, for further calls with the same first tensor.
+
+    Of the models of one batch, all other inputs follow from the first tensor.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.forget()
+
+    def forget(self) -> None:
+        self._input: torch.Tensor | None = None
+        self._output: Any = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        first = next(value for value in (*args, *kwargs.values()) if torch.is_tensor(value))
+        if first is not self._input:
+            self._input, self._output = first, self.module(*args, **kwargs)
+        return self._output
+
+
+def _with_modules(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> torch.nn.Module:
+    """A copy of a model that has the same weights, with its encoder or parts of that replaced."""
+    twin = _twin(model)
+    for path, module in modules.items():
+        encoder, _, part = path.partition(".")
+        if not part:
+            setattr(twin, encoder, module)
+            continue
+        if getattr(twin, encoder) is getattr(model, encoder):
+            setattr(twin, encoder, _twin(getattr(model, encoder)))
+        setattr(getattr(twin, encoder), part, module)
+    return twin
+
+
+def _twin(module: torch.nn.Module) -> torch.nn.Module:
+    """A module with the same weights and children, which can be replaced in one without the other."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    return twin

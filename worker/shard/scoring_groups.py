@@ -1,0 +1,117 @@
+"""Which scorings of a run share work: texts are encoded once, and classifiers with one encoder make one forward pass."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fleet.errors import ShardError
+from fleet.scoring import Scoring
+from fleet.zero_shot import entailment_output
+from worker.scoring import Hypotheses, ModelError, Reading, ReadingScorer, Scorer, Scores, SharingScorer
+from worker.shard.stored_scores import StoredScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringGroup:
+    """Scorings of the same texts, whose outputs one scorer returns side by side."""
+
+    places: tuple[int, ...]  # in the run's scorings
+    scorings: tuple[Scoring, ...]
+    scorer: Scorer[Any]
+    encoding: Hashable  # groups with the same one encode the same texts equally
+
+    def joined(self, scores: Sequence[Scores | None]) -> Scores | None:
+        """The scores of each scoring as those of the scorer. None if there are none of one of them."""
+        found = [one for one in scores if one is not None]
+        if len(found) < len(scores) or len(found) == 1:
+            return scores[0] if len(scores) == 1 else None
+        errors = {row: reason for one in found for row, reason in one.errors.items()}
+        missing = np.unique(np.concatenate([one.missing for one in found]))
+        values = np.hstack([one.values for one in found])
+        values[missing] = np.nan
+        known_errors = {row: reason for row, reason in sorted(errors.items()) if row not in set(missing.tolist())}
+        return Scores(values=values, errors=known_errors, missing=missing)
+
+    def parted(self, scores: Scores) -> list[Scores]:
+        """The scores of each scoring."""
+        if len(self.scorings) == 1:
+            return [scores]
+        ends = np.cumsum([scoring.outputs for scoring in self.scorings])
+        parts = np.split(scores.values, ends[:-1], axis=1)
+        return [Scores(values=values, errors=scores.errors, missing=scores.missing) for values in parts]
+
+
+def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
+    """The groups of a run, whose `scorers` are those of its scorings. Raises ShardError if one cannot read texts as asked."""
+    members: list[list[int]] = []
+    for place in range(len(scorings)):
+        for group in members:
+            if _joint_scorer([*group, place], scorings, scorers):
+                group.append(place)
+                break
+        else:
+            members.append([place])
+    return [_group(places, scorings, scorers) for places in members]
+
+
+def texts_key(scoring: Scoring) -> Hashable:
+    """Scorings of equal keys score the same texts."""
+    return scoring.text_columns, scoring.text_template, scoring.score_blank
+
+
+def _group(places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:
+    scorer = _joint_scorer(places, scorings, scorers) or scorers[places[0]]
+    scoring = scorings[places[0]]
+    own = scorer.encoding if isinstance(scorer, SharingScorer) else id(scorer)
+    return ScoringGroup(
+        places=tuple(places),
+        scorings=tuple(scorings[place] for place in places),
+        scorer=_configured(scoring, scorer),
+        encoding=(texts_key(scoring), _reading(scoring), own),
+    )
+
+
+def _joint_scorer(
+    places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
+) -> Scorer[Any] | None:
+    """One scorer of all these scorings. None if there is only one, they read other texts, or their scorers cannot join."""
+    first, *others = (scorers[place] for place in places)
+    readings = {(texts_key(scorings[place]), _reading(scorings[place])) for place in places}
+    has_labels_of_the_run = any(scorings[place].zero_shot for place in places)
+    if not others or len(readings) > 1 or has_labels_of_the_run or not isinstance(first, SharingScorer):
+        return None
+    return first.joined_with(others)
+
+
+def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
+    """The scorer that reads texts as the scoring says. Raises ShardError if it cannot."""
+    if isinstance(scorer, StoredScores):
+        return scorer.of(scoring.score_column)
+    reading = _reading(scoring)
+    if reading == Reading():
+        return scorer
+    if not isinstance(scorer, ReadingScorer):
+        raise ShardError(
+            f"The scorer {scoring.model.scorer} reads texts in its own way. Leave out --task, --max-tokens and --windows."
+        )
+    try:
+        return scorer.reading(reading)
+    except ModelError as error:
+        raise ShardError(str(error)) from error
+
+
+def _reading(scoring: Scoring) -> Reading:
+    return Reading(
+        max_tokens=scoring.max_tokens, passages=scoring.passages, pool=scoring.pool, hypotheses=_hypotheses(scoring)
+    )
+
+
+def _hypotheses(scoring: Scoring) -> Hypotheses | None:
+    entailment = entailment_output(scoring.model)
+    if scoring.zero_shot is None or entailment is None:
+        return None
+    return Hypotheses(
+        texts=scoring.zero_shot.hypotheses, entailment=entailment, multi_label=scoring.zero_shot.judges_each_alone
+    )
