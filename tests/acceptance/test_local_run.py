@@ -132,7 +132,7 @@ def test_a_run_of_two_models_adds_the_columns_of_both(
     machine: dict[str, str], shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     tox = f"tox={tiny_classifier(tmp_path / 'tox', labels=2, seed=5)}"
-    where = "edu_score >= 3 and tox_label = 'LABEL_0'"
+    where = "edu_score >= 3 and tox_label <> 'LABEL_0'"
     more = ("--model", tox, "--limit-shards", "2", "--where", where)
 
     done = run_job(machine, shards, f"edu={tiny_model}", tmp_path / "out", *more)
@@ -146,7 +146,7 @@ def test_a_run_of_two_models_adds_the_columns_of_both(
         "tox_score_LABEL_0",
         "tox_score_LABEL_1",
     ]
-    assert 0 < len(kept) == len(scores.query(where.replace(" = ", " == "))) < len(scores)
+    assert 0 < len(kept) == len(scores.query(where.replace("<>", "!="))) < len(scores)
 
 
 @pytest.mark.slow
