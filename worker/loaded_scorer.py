@@ -24,6 +24,7 @@ from worker.scoring import Scorer, ScorerInfo, Scores
 from worker.scoring.activation import apply
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import mapped_ahead
+from worker.shard.progress import Uninterrupted
 from worker.shard.reader import Window
 from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import score_columns
@@ -154,21 +155,8 @@ class LoadedScorer:
             lambda window: next(work.prepared([window])), _as_rows(texts), "tokenizer"
         ) as prepared_windows:
             for prepared in prepared_windows:
-                (scores,) = work.scores(prepared, _Uninterrupted())
+                (scores,) = work.scores(prepared, Uninterrupted())
                 yield scores
-
-
-class _Uninterrupted:
-    """The `Progress` of work that no other process waits for."""
-
-    def on_batch(self, rows_of_window: int) -> bool:
-        return True
-
-    def on_window(self) -> None: ...
-
-    def on_progress(self) -> None: ...
-
-    def check(self) -> None: ...
 
 
 def _as_rows(texts: Iterable[str | None]) -> Iterator[Window]:

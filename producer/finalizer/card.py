@@ -92,8 +92,9 @@ def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
     scoring = spec.scorings[place]
     made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
     ways = ", ".join(sorted({f"{way.dtype} on {device} ({way.backend})" for way, device in made}))
+    name = "Model" if len(spec.scorings) == 1 else f"Model of `{scoring.score_column}`"
     lines = [
-        f"| Model | {_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)} |",
+        f"| {name} | {_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)} |",
         f"| Scored text | {_scored_text(scoring)} |",
     ]
     if scoring.zero_shot:

@@ -17,3 +17,16 @@ class Progress(Protocol):
 
     def check(self) -> None:
         """Raises LeaseLost or Stopped if the work must stop here."""
+
+
+class Uninterrupted:
+    """The `Progress` of work that no other process waits for."""
+
+    def on_batch(self, rows_of_window: int) -> bool:
+        return True
+
+    def on_window(self) -> None: ...
+
+    def on_progress(self) -> None: ...
+
+    def check(self) -> None: ...
