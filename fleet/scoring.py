@@ -21,6 +21,7 @@ class Scoring:
     model: Model
     dtype: Dtype  # precision of the model
     text_columns: tuple[str, ...]  # joined by a blank line, or those of the template
+    text_pair_column: str | None = None  # the second text of each pair, for models of pairs
     text_template: str | None = None  # such as "{url}\n\n{text}"
     score_column: str
     function_to_apply: Function = "none"  # turns logits into scores
@@ -109,6 +110,9 @@ def check_scoring(scoring: Scoring) -> None:
         raise UsageError(f"--pool must be {' or '.join(get_args(Pool))}, not {scoring.pool!r}.")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise UsageError(f"--max-tokens must be a whole number, 1 or more, not {most!r}.")
+    if scoring.text_pair_column is not None and (passages != "head" or scoring.zero_shot):
+        other = "--labels" if scoring.zero_shot else "--windows"
+        raise UsageError(f"--text-pair-column does not go with {other}. Leave one out.")
     if passages != "head" and scoring.zero_shot:
         raise UsageError("--windows does not go with --labels. Leave one out.")
     stride = int(passages.partition(":")[2] or 0)

@@ -22,6 +22,7 @@ _OPTIONS = {
 _SCORING_OPTIONS = {
     "dtype": "--dtype",
     "text_columns": "--text-column",
+    "text_pair_column": "--text-pair-column",
     "text_template": "--text-template",
     "score_column": "--score-column",
     "function_to_apply": "--function-to-apply",

@@ -37,6 +37,7 @@ class RunKeywords(TypedDict, total=False):
     input: Place | Sequence[Place]
     text_column: str
     text_template: str | None
+    text_pair_column: str | None
     max_tokens: int | None
     windows: str
     pool: Pool

@@ -54,6 +54,14 @@ class RunOptions:
             rich_help_panel=_INPUT,
         ),
     ] = None
+    text_pair_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column with a second text, for a model that scores pairs, such as a reranker. Not with --labels or --windows.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
     max_tokens: Annotated[
         int | None,
         typer.Option(

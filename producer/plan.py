@@ -106,6 +106,7 @@ def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Sco
         model=model,
         dtype=options.dtype,
         text_columns=columns,
+        text_pair_column=options.text_pair_column,
         text_template=text_template(options),
         max_tokens=options.max_tokens,
         passages=options.windows,

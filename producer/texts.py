@@ -1,5 +1,7 @@
 """Which text of a row is scored, and how much of it, as the user says it."""
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,14 +22,20 @@ def text_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[
     names = columns_of(template) if template is not None else _named(options.text_column, schema)
     where = "with --text-column" if template is None else "in --text-template"
     for name in names:
-        if name not in schema.names:
-            raise UsageError(
-                f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.'
-            )
-        data_type = schema.field(name).type
-        if not (is_text(data_type) or (template is not None and _has_text(data_type))):
-            raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
+        _check(name, schema, shard, where, has_text=is_text if template is None else _has_text)
+    if options.text_pair_column is not None:
+        _check(options.text_pair_column, schema, shard, "with --text-pair-column", has_text=is_text)
     return names
+
+
+def _check(name: str, schema: pa.Schema, shard: Shard, where: str, *, has_text: Callable[[pa.DataType], bool]) -> None:
+    if name not in schema.names:
+        raise UsageError(
+            f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.'
+        )
+    data_type = schema.field(name).type
+    if not has_text(data_type):
+        raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
 
 
 def text_template(options: RunOptions) -> str | None:
@@ -51,6 +59,8 @@ def _named(names: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def _has_text(data_type: pa.DataType) -> bool:
     """Whether Arrow can write values of this type as text."""
+    if is_text(data_type):
+        return True
     try:
         pc.cast(pa.nulls(0, data_type), pa.large_string())
     except pa.ArrowNotImplementedError:

@@ -117,6 +117,7 @@ def _scored_text(scoring: Scoring) -> str:
         if scoring.text_template
         else " and ".join(map(_cell, scoring.text_columns))
     )
+    read += f" paired with {_cell(scoring.text_pair_column)}" if scoring.text_pair_column else ""
     limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
     passages = (
         f", in passages ({scoring.passages}), whose logits are pooled by {scoring.pool}"

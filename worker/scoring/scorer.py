@@ -79,6 +79,7 @@ class Reading:
     passages: str = "head"  # head+tail, head+middle+tail, stride:N
     pool: str = "max"  # of the logits of a text's passages: max or mean
     hypotheses: Hypotheses | None = None
+    pairs: bool = False  # the texts are pairs; see `tokenizing/texts.py`
 
 
 @runtime_checkable

@@ -120,6 +120,8 @@ class SequenceClassifier:
 def _reading(classifier: SequenceClassifier, reading: Reading) -> Scorer[Any]:
     if reading.max_tokens:
         classifier = replace(classifier, tokenizer=_limited(classifier.tokenizer, reading.max_tokens))
+    if reading.pairs:
+        return replace(classifier, tokenizer=classifier.tokenizer.of_pairs())
     if reading.hypotheses:
         return zero_shot_classifier(classifier, reading.hypotheses)
     return classifier if reading.passages == "head" else passage_classifier(classifier, reading.passages, reading.pool)

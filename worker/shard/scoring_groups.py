@@ -58,7 +58,7 @@ def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) 
 
 def texts_key(scoring: Scoring) -> Hashable:
     """Scorings of equal keys score the same texts."""
-    return scoring.text_columns, scoring.text_template, scoring.score_blank
+    return scoring.text_columns, scoring.text_template, scoring.text_pair_column, scoring.score_blank
 
 
 def _group(places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:
@@ -94,7 +94,8 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
         return scorer
     if not isinstance(scorer, ReadingScorer):
         raise ShardError(
-            f"The scorer {scoring.model.scorer} reads texts in its own way. Leave out --task, --max-tokens and --windows."
+            f"The scorer {scoring.model.scorer} reads texts in its own way. "
+            "Leave out --task, --max-tokens, --windows and --text-pair-column."
         )
     try:
         return scorer.reading(reading)
@@ -104,7 +105,11 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
 
 def _reading(scoring: Scoring) -> Reading:
     return Reading(
-        max_tokens=scoring.max_tokens, passages=scoring.passages, pool=scoring.pool, hypotheses=_hypotheses(scoring)
+        max_tokens=scoring.max_tokens,
+        passages=scoring.passages,
+        pool=scoring.pool,
+        hypotheses=_hypotheses(scoring),
+        pairs=scoring.text_pair_column is not None,
     )
 
 

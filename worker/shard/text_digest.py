@@ -9,8 +9,11 @@ import pyarrow.compute as pc
 _HEX_DIGITS = 32
 
 
-def text_digest(texts: pa.LargeStringArray) -> str:
-    """Equal for equal texts in the same order, independent of their Arrow layout. Null and the empty text differ."""
+def text_digest(texts: pa.LargeStringArray | pa.StructArray) -> str:
+    """Equal for equal texts or pairs in the same order, independent of their Arrow layout. Null and the empty text differ."""
+    if isinstance(texts, pa.StructArray):
+        both = "".join(map(text_digest, texts.flatten()))
+        return hashlib.sha256(both.encode()).hexdigest()[:_HEX_DIGITS]
     lengths = pc.fill_null(pc.binary_length(texts), -1)
     digest = hashlib.sha256(lengths.to_numpy().astype("<i8"))
     digest.update(_content(texts.drop_null()))

@@ -7,16 +7,23 @@ import pyarrow.compute as pc
 
 from fleet.scoring import Scoring
 from fleet.text_template import parts_of
-from worker.scoring.tokenizing.texts import plain_texts
+from worker.scoring.tokenizing.texts import pairs, plain_texts
 
 _BETWEEN = "\n\n"  # joined columns
 
 
-def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray:
-    """The text of each row. A row without any of its columns has none: null.
+def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.StructArray:
+    """The text of each row, or its pair of texts. A row without any of its columns has none: null.
 
     Columns that are null or blank in a row are left out of a join, and empty in a template.
     """
+    texts = _first_texts(rows, scoring)
+    return (
+        texts if scoring.text_pair_column is None else pairs(texts, plain_texts(rows.column(scoring.text_pair_column)))
+    )
+
+
+def _first_texts(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray:
     if scoring.text_template is not None:
         return _filled(rows, scoring.text_template)
     if len(scoring.text_columns) == 1:
@@ -24,8 +31,10 @@ def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray:
     return _joined([plain_texts(rows.column(name)) for name in scoring.text_columns])
 
 
-def is_blank(texts: pa.LargeStringArray) -> pa.BooleanArray:
-    """Whether a text is empty or white space only, as Unicode defines it. Null for null."""
+def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
+    """Whether a text, or one of a pair, is empty or white space only, as Unicode defines it. Null for null."""
+    if isinstance(texts, pa.StructArray):
+        return pc.or_(*map(is_blank, texts.flatten()))
     return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
 
 

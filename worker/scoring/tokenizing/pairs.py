@@ -11,7 +11,6 @@ from textwrap import shorten
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -96,11 +95,9 @@ class _FastPairs:
     """Tokenizes each text once with the Rust tokenizer, and adds heads and tails with numpy."""
 
     def __init__(self, backend: Any, frames: list[_Frame], max_tokens: int) -> None:
-        types = [frame.tail_types for frame in frames]
-        tails = flat([frame.tail for frame in frames])
         self._head = np.array(frames[0].head, np.int32)
-        self._tails = Tokens(ids=tails.ids, offsets=tails.offsets, types=_flat_types(types))
-        self._room = max_tokens - len(self._head) - tails.lengths
+        self._tails = flat([frame.tail for frame in frames], [frame.tail_types for frame in frames])
+        self._room = max_tokens - len(self._head) - self._tails.lengths
         self._contents = ContentEncoder(backend, room=int(self._room.max()))
 
     def encode(self, texts: pa.Array) -> PairTokens:
@@ -131,10 +128,7 @@ class _PlainPairs:
             return_attention_mask=False,
             verbose=False,
         )
-        tokens = flat(encoded["input_ids"])
-        if "token_type_ids" not in encoded:
-            return tokens
-        return Tokens(ids=tokens.ids, offsets=tokens.offsets, types=_flat_types(encoded["token_type_ids"]))
+        return flat(encoded["input_ids"], encoded.get("token_type_ids"))
 
 
 def _find_frame(tokenizer: Any, second: str) -> _Frame | None:
@@ -156,11 +150,3 @@ def _least_lengths(tokenizer: Any, seconds: Sequence[str]) -> list[int]:
     """The number of tokens of each second text with an empty text."""
     empty = [""] * len(seconds)
     return [len(ids) for ids in tokenizer(empty, list(seconds), truncation=False, verbose=False)["input_ids"]]
-
-
-def _flat_types(types: Sequence[list[int] | None]) -> npt.NDArray[np.int8] | None:
-    """None if all types are 0."""
-    present = [one for one in types if one is not None]
-    if not any(map(any, present)):
-        return None
-    return np.array([kind for one in present for kind in one], np.int8)

@@ -26,13 +26,13 @@ class TextTokenizer:
     passed in is not changed.
     """
 
-    def __init__(self, tokenizer: Any, *, max_tokens: int) -> None:
+    def __init__(self, tokenizer: Any, *, max_tokens: int, pairs: bool = False) -> None:
         self.max_tokens = max_tokens
         self.pad_id = int(tokenizer.pad_token_id or 0)
         self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
         self._tokenizer = tokenizer
         ours = copy.deepcopy(tokenizer)  # a call changes the tokenizer's truncation and padding
-        frame = find_frame(ours)
+        frame = None if pairs else find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
         else:
@@ -49,7 +49,7 @@ class TextTokenizer:
         return digest, self.max_tokens, self._tokenizer.truncation_side, self.pad_id, self.takes_token_types
 
     def encode(self, texts: pa.Array) -> Tokens:
-        """The ids of the texts, including special tokens. `texts` must not contain nulls."""
+        """The ids of the texts or pairs, including special tokens. `texts` must not contain nulls."""
         return self._encoder.encode(texts)
 
     def limited_to(self, max_tokens: int) -> "TextTokenizer":
@@ -58,6 +58,10 @@ class TextTokenizer:
         if not special < max_tokens <= self.max_tokens:
             raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
         return TextTokenizer(self._tokenizer, max_tokens=max_tokens)
+
+    def of_pairs(self) -> "TextTokenizer":
+        """A tokenizer of the arrays that `tokenizing/texts.py` makes of two texts. It truncates the longer text of a pair."""
+        return TextTokenizer(self._tokenizer, max_tokens=self.max_tokens, pairs=True)
 
     def in_passages(self, passages: str) -> PassageEncoder:
         """An encoder of passages of each text. Raises ValueError if the tokenizer does not allow it."""
@@ -80,24 +84,25 @@ class _FastEncoder:
 
 
 class _PlainEncoder:
-    """Calls the tokenizer itself, for tokenizers that the fast encoder does not support."""
+    """Calls the tokenizer itself, for pairs and for tokenizers that the fast encoder does not support."""
 
     def __init__(self, tokenizer: Any, max_tokens: int) -> None:
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
 
     def encode(self, texts: pa.Array) -> Tokens:
-        lengths = np.minimum(pc.utf8_length(texts).to_numpy(), MAX_CHARS)
-        return joined([self._call(texts.slice(start, stop - start)) for start, stop in calls(lengths)])
+        columns = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
+        lengths = sum(np.minimum(pc.utf8_length(column).to_numpy(), MAX_CHARS) for column in columns)
+        return joined([self._call([column[start:stop] for column in columns]) for start, stop in calls(lengths)])
 
-    def _call(self, texts: pa.Array) -> Tokens:
+    def _call(self, columns: Sequence[pa.Array]) -> Tokens:
         encoded = self._tokenizer(
-            pc.utf8_slice_codeunits(texts, 0, MAX_CHARS).to_pylist(),
+            *(pc.utf8_slice_codeunits(column, 0, MAX_CHARS).to_pylist() for column in columns),
             truncation=True,
             max_length=self._max_tokens,
             padding=False,
             return_attention_mask=False,
-            return_token_type_ids=False,
+            return_token_type_ids=len(columns) > 1 and "token_type_ids" in self._tokenizer.model_input_names,
             verbose=False,
         )
-        return flat(encoded["input_ids"])
+        return flat(encoded["input_ids"], encoded.get("token_type_ids"))

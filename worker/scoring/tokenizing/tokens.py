@@ -56,17 +56,23 @@ class Sequences(Protocol):
         """The tokens of some of the sequences, in the order given."""
 
 
-def flat(texts: Sequence[Sequence[int]]) -> Tokens:
-    """Lists of ids as Tokens."""
+def flat(texts: Sequence[Sequence[int]], types: Sequence[Sequence[int] | None] | None = None) -> Tokens:
+    """Lists of ids as Tokens, with the token types of each, if there are any but 0."""
     offsets = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)))
-    return Tokens(ids=np.fromiter(chain.from_iterable(texts), np.int32, offsets[-1]), offsets=offsets)
+    ids = np.fromiter(chain.from_iterable(texts), np.int32, offsets[-1])
+    present = [kinds for kinds in types or () if kinds is not None]
+    if not any(map(any, present)):
+        return Tokens(ids=ids, offsets=offsets)
+    return Tokens(ids=ids, offsets=offsets, types=np.fromiter(chain.from_iterable(present), np.int8, len(ids)))
 
 
 def joined(parts: Sequence[Tokens]) -> Tokens:
     """The texts of all parts, in order."""
+    types = [np.zeros(len(part.ids), np.int8) if part.types is None else part.types for part in parts]
     return Tokens(
         ids=np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
         offsets=offsets_of(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])),
+        types=np.concatenate(types) if any(part.types is not None for part in parts) else None,
     )
 
 
