@@ -48,6 +48,11 @@ RECIPES = {
         "--where \"label = 'health' and score >= 0.8\"",
         "keep what has a label, among others": "producer run --input ./posts --output ./kept --task zero-shot --multi-label "
         "--model facebook/bart-large-mnli --labels 'climate change,technology,health' --where 'score_health >= 0.8'",
+        "score pairs of two columns with a reranker": "producer run --input ./pairs --output ./kept "
+        "--model BAAI/bge-reranker-v2-m3 --text-column query --text-pair-column passage --min-score 0",
+        "filter on two models in one pass": "producer run --input ./shards --output ./kept "
+        "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert "
+        "--where 'edu_score >= 3 and tox_score < 0.5'",
         "keep every row, with its score": "producer run --input ./shards --output ./kept --keep-all",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
     },

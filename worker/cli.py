@@ -142,6 +142,12 @@ def tune(
         ),
     ] = None,
     text_column: Annotated[str, typer.Option(metavar="NAME", help="Column that holds the texts.")] = "text",
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL,…", help="Try zero-shot classification with these labels, as --task zero-shot does in a run."
+        ),
+    ] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, help="How many texts to try. Default: 64 on a CPU, 20,000 on a GPU.")
     ] = None,
@@ -187,6 +193,7 @@ def tune(
         input_uri=input_uri,
         text_column=text_column,
         rows=rows,
+        labels=tuple(labels.split(",")) if labels else (),
         budgets=parse_budgets(budgets) if budgets is not None else None,
         repeats=repeats,
         reference=reference,

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from fleet.settings import Settings
+from support.nli import nli_classifier
 from support.processes import call_command, run_command
 from worker.cli import main
 from worker.loading import load_model
@@ -122,6 +123,33 @@ def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, ca
     assert scorer.max_batch_tokens == entry["max_batch_tokens"]
     assert f"Using batches of {entry['max_batch_tokens']} tokens, which `worker tune` found best" in caplog.text
     assert scorer.score(["A text."]).errors == {}
+
+
+def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nli_classifier(tmp_path / "nli", "BART")
+    options = (
+        "--dtype",
+        "float32",
+        "--threads",
+        "1",
+        "--rows",
+        "3",
+        "--repeats",
+        "1",
+        "--budgets",
+        "512",
+        "--reference",
+    )
+    labels = ("--labels", "climate change,food,code", "--output", tmp_path / "curve.png")
+
+    assert tune("--model", model, *options, *labels, state_dir=tmp_path, monkeypatch=monkeypatch) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["512 tokens", "pipeline, 5 rows"]
+    assert any(line.startswith("3 texts, each with 3 labels, with ") for line in lines)
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

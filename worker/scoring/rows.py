@@ -27,6 +27,11 @@ class EncodedRows:
     row_of_text: Indices
     errors: dict[int, str]  # row → why it is not in `tokens`
 
+    @property
+    def sequences(self) -> Tokens:
+        """What goes through the model: each text once."""
+        return self.tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:

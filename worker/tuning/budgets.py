@@ -3,42 +3,53 @@
 The texts are tokenized beforehand, because in a worker another thread tokenizes while the model runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from worker.scoring import EncodedRows, SequenceClassifier
+from worker.scoring import EncodedRows, Reading, SequenceClassifier
 from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
+from worker.scoring.combined import EncodedTexts
 from worker.scoring.forward import is_lack_of_memory
+from worker.scoring.rows import always
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
+EncodedWindow = EncodedRows | EncodedTexts
+_AS_IT_IS = Reading()
+
 
 def budget_candidates(
-    scorer: SequenceClassifier, windows: list[EncodedRows], budgets: tuple[int, ...]
+    scorer: SequenceClassifier,
+    windows: Sequence[EncodedWindow],
+    budgets: tuple[int, ...],
+    reading: Reading = _AS_IT_IS,
 ) -> list[Candidate]:
     """One candidate per budget. Each scores window after window, as a worker does."""
     strict = replace(scorer, backend=_Strict(backend=scorer.backend))
-    return [_candidate(replace(strict, max_batch_tokens=budget), windows) for budget in budgets]
+    return [_candidate(replace(strict, max_batch_tokens=budget), reading, windows) for budget in budgets]
 
 
-def _candidate(scorer: SequenceClassifier, windows: list[EncodedRows]) -> Candidate:
+def _candidate(scorer: SequenceClassifier, reading: Reading, windows: Sequence[EncodedWindow]) -> Candidate:
+    reader = scorer.reading(reading)
+
     def run() -> None:
         for window in windows:
-            scorer.score_encoded(window)
+            reader.score_encoded(window, always, None)
 
     return Candidate(
         setting=Setting(way=Way.BUDGET, size=scorer.max_batch_tokens), waste=_waste(scorer, windows), run=run
     )
 
 
-def _waste(scorer: SequenceClassifier, windows: list[EncodedRows]) -> float:
+def _waste(scorer: SequenceClassifier, windows: Sequence[EncodedWindow]) -> float:
     if scorer.backend.name.startswith("packed"):
         return 0.0
     sent = tokens = 0
     for window in windows:
-        lengths = window.tokens.lengths
+        lengths = window.sequences.batch_lengths
         batches = plan_batches(lengths, max_batch_tokens=scorer.max_batch_tokens)
         sent += sum(padded_tokens(lengths, batch) for batch in batches)
         tokens += int(lengths.sum())

@@ -1,5 +1,7 @@
 """Candidates that run transformers' own pipeline at several batch sizes, in float32, with texts in input order."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from worker.scoring.batches import padded_tokens
 from worker.scoring.forward import is_lack_of_memory
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
+_CLASSIFY = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows
 
 
@@ -21,20 +24,25 @@ def reference_candidates(
     texts: list[str],
     lengths: npt.NDArray[np.int64],
     device: torch.device,
+    *,
+    labels: Sequence[str] = (),
 ) -> list[Candidate]:
-    """One candidate for each batch size that the texts fill.
+    """One candidate for each batch size that the texts fill. With labels, for zero-shot classification.
 
-    `lengths` are the tokens of each text. The pipeline's time includes tokenizing.
+    `lengths` are the tokens of each sequence: of each text, or of each text with each label. The pipeline's time includes
+    tokenizing.
     """
-    pipe = pipeline("text-classification", model=model, revision=revision, dtype=torch.float32, device=device)
-    sizes = [size for size in BATCH_SIZES if size <= len(texts)]
-    return [_candidate(pipe, texts, lengths, size) for size in sizes]
+    task: Any = "zero-shot-classification" if labels else "text-classification"
+    pipe = pipeline(task, model=model, revision=revision, dtype=torch.float32, device=device)
+    call = {"candidate_labels": list(labels)} if labels else _CLASSIFY
+    sizes = [size for size in BATCH_SIZES if size <= len(lengths)]
+    return [_candidate(partial(pipe, texts, batch_size=size, **call), lengths, size) for size in sizes]
 
 
-def _candidate(pipe: Any, texts: list[str], lengths: npt.NDArray[np.int64], size: int) -> Candidate:
+def _candidate(score: Callable[[], object], lengths: npt.NDArray[np.int64], size: int) -> Candidate:
     def run() -> None:
         try:
-            pipe(texts, batch_size=size, padding="longest", truncation=True, function_to_apply="none")
+            score()
         except RuntimeError as error:
             if is_lack_of_memory(error):
                 raise TooLargeError from error

@@ -2,6 +2,7 @@
 
 from rich.table import Table
 
+from fleet.counted import counted
 from fleet.spec import WINDOW_ROWS
 from worker.tuning.peak import multiplied_in
 from worker.tuning.trials import Figures, Trial
@@ -44,8 +45,8 @@ def tuning_lines(tuning: Tuning) -> list[str]:
     tuned = tuning.tuned
     key = tuned.key
     lines = [
-        f"{tuned.rows:,} texts, with {tuning.mean_tokens:,.0f} tokens on average. They were tokenized beforehand, at "
-        f"{tuning.tokenized_per_second:,.0f} rows/s; a worker tokenizes while the model runs.",
+        f"{tuned.rows:,} texts, {_labelled(tuning)}with {tuning.mean_tokens:,.0f} tokens on average. They were tokenized "
+        f"beforehand, at {tuning.tokenized_per_second:,.0f} rows/s; a worker tokenizes while the model runs.",
         f"Memory: {tuning.memory}.",
     ]
     if tuned.rows < WINDOW_ROWS:
@@ -60,6 +61,10 @@ def tuning_lines(tuning: Tuning) -> list[str]:
         f"Stored in {tuning.stored_in}. A worker that loads {key.model} on {key.device} in {key.dtype}, {key.backend}, "
         f"now uses batches of {tuned.max_batch_tokens:,} tokens.",
     ]
+
+
+def _labelled(tuning: Tuning) -> str:
+    return f"each with {counted(tuning.labels, 'label')}, " if tuning.labels else ""
 
 
 def _about_peak(tuning: Tuning) -> list[str]:

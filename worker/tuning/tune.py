@@ -18,9 +18,10 @@ from fleet.model import Model
 from fleet.sequence_classifier import resolve_classifier
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
+from fleet.zero_shot import entailment_output, zero_shot_of
 from worker.loading import load_model
-from worker.scoring import EncodedRows, ModelError, SequenceClassifier
-from worker.tuning.budgets import budget_candidates
+from worker.scoring import Hypotheses, ModelError, Place, Reading, SequenceClassifier
+from worker.tuning.budgets import EncodedWindow, budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
@@ -37,7 +38,8 @@ _GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 _VERSIONS_OF = ("shardsift", "torch", "transformers")
 
 Say = Callable[[str], None]
-Lengths = npt.NDArray[np.int64]  # tokens of each text
+Lengths = npt.NDArray[np.int64]  # tokens of each sequence
+_NOWHERE = Place(shard="", source_identity="", first_row=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class TuneOptions:
     rows: int | None = None  # None: depends on the device
     budgets: tuple[int, ...] | None = None  # None: depends on the device
     repeats: int = 3
+    labels: tuple[str, ...] = ()  # of zero-shot classification
     reference: bool = False  # try the plain pipeline too
     chart: Path | None = None  # None: draw nothing
 
@@ -59,7 +62,8 @@ class Tuning:
 
     tuned: Tuned
     stored_in: Path
-    mean_tokens: float  # per text
+    mean_tokens: float  # per text or, with labels, per text with a label
+    labels: int  # of zero-shot classification; otherwise 0
     tokenized_per_second: float  # rows, measured before the sweep
     memory: str  # describes what the memory figures measure
     budgets: Sweep
@@ -83,11 +87,14 @@ def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
     scorer = _loaded(settings, model)
     kind = scorer.device.type
     texts = trial_texts(options.input_uri, options.text_column, options.rows or _ROWS[kind])
-    windows, seconds = _encoded(scorer, texts)
+    reading = _reading(model, options.labels)
+    windows, seconds = _encoded(scorer, reading, texts)
     bench = _Bench(shape=_shape(model), device=scorer.device, repeats=options.repeats, say=say)
 
     budgets = options.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
-    swept = bench.sweep(budget_candidates(scorer, windows, budgets), _lengths(windows), scorer.dtype)
+    swept = bench.sweep(
+        budget_candidates(scorer, windows, budgets, reading), _lengths(windows), scorer.dtype, texts=len(texts)
+    )
     tuned = _tuned(scorer, model, best_of(swept.trials), len(texts))
     stored_in = store_tuned(settings.state_dir, tuned)
     del scorer  # its memory must not count as the reference's
@@ -95,10 +102,11 @@ def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
         tuned=tuned,
         stored_in=stored_in,
         mean_tokens=float(_lengths(windows).mean()),
+        labels=len(options.labels),
         tokenized_per_second=len(texts) / seconds,
         memory=gauge_of(bench.device).what,
         budgets=swept,
-        reference=_reference(bench, model, texts, _lengths(windows)) if options.reference else None,
+        reference=_reference(bench, model, texts, options.labels, _lengths(windows)) if options.reference else None,
     )
     if options.chart:
         draw_chart(options.chart, tuning.trials, tuning.best, title=_title(tuned))
@@ -125,9 +133,10 @@ class _Bench:
     repeats: int
     say: Say
 
-    def sweep(self, candidates: list[Candidate], lengths: Lengths, dtype: str) -> Sweep:
+    def sweep(self, candidates: list[Candidate], lengths: Lengths, dtype: str, *, texts: int) -> Sweep:
+        """`lengths` are those of the sequences that go through the model: as many as texts, or one for each label of each."""
         operations = float(flops(self.shape, lengths).sum()) if self.shape else None
-        work = Work(rows=len(lengths), tokens=int(lengths.sum()), operations=operations)
+        work = Work(rows=texts, tokens=int(lengths.sum()), operations=operations)
         return sweep(candidates, work, repeats=self.repeats, device=self.device, peak=self._peak(dtype), say=self.say)
 
     def _peak(self, dtype: str) -> Callable[[], float] | None:
@@ -159,18 +168,30 @@ def _shape(model: Model) -> Shape | None:
         return None
 
 
-def _encoded(scorer: SequenceClassifier, texts: pa.LargeStringArray) -> tuple[list[EncodedRows], float]:
+def _reading(model: Model, labels: tuple[str, ...]) -> Reading:
+    if not labels:
+        return Reading()
+    zero_shot, entailment = zero_shot_of(model, labels), entailment_output(model)
+    assert entailment is not None  # or zero_shot_of would have raised
+    return Reading(hypotheses=Hypotheses(texts=zero_shot.hypotheses, entailment=entailment, multi_label=False))
+
+
+def _encoded(
+    scorer: SequenceClassifier, reading: Reading, texts: pa.LargeStringArray
+) -> tuple[list[EncodedWindow], float]:
     """The texts in a worker's windows, and the seconds that tokenizing took. Raises UsageError if there are no tokens."""
     start = time.perf_counter()
-    windows = [scorer.encode(texts[first : first + WINDOW_ROWS]) for first in range(0, len(texts), WINDOW_ROWS)]
+    reader = scorer.reading(reading)
+    starts = range(0, len(texts), WINDOW_ROWS)
+    windows = [reader.encode(texts[first : first + WINDOW_ROWS], _NOWHERE) for first in starts]
     seconds = time.perf_counter() - start
     if not len(_lengths(windows)):
         raise UsageError("None of the texts has a token. Name a column of texts with --text-column.")
     return windows, seconds
 
 
-def _lengths(windows: list[EncodedRows]) -> Lengths:
-    return np.concatenate([window.tokens.lengths for window in windows])
+def _lengths(windows: list[EncodedWindow]) -> Lengths:
+    return np.concatenate([window.sequences.batch_lengths for window in windows])
 
 
 def _tuned(scorer: SequenceClassifier, model: Model, best: Trial, rows: int) -> Tuned:
@@ -186,12 +207,15 @@ def _tuned(scorer: SequenceClassifier, model: Model, best: Trial, rows: int) -> 
     )
 
 
-def _reference(bench: _Bench, model: Model, texts: pa.LargeStringArray, lengths: Lengths) -> Sweep:
+def _reference(
+    bench: _Bench, model: Model, texts: pa.LargeStringArray, labels: tuple[str, ...], lengths: Lengths
+) -> Sweep:
     rows = min(len(texts), _REFERENCE_ROWS)
+    lengths = lengths[: rows * max(1, len(labels))]
     candidates = reference_candidates(
-        model.name, _commit(model), texts[:rows].to_pylist(), lengths[:rows], bench.device
+        model.name, _commit(model), texts[:rows].to_pylist(), lengths, bench.device, labels=labels
     )
-    return bench.sweep(candidates, lengths[:rows], "float32")
+    return bench.sweep(candidates, lengths, "float32", texts=rows)
 
 
 def _title(tuned: Tuned) -> str:
