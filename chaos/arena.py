@@ -64,7 +64,7 @@ def trials(folder: Path, seed: int, numbers: Sequence[int]) -> list[Trial]:
     scratch.mkdir()
     with redis_server(folder / "redis") as server:
         os.environ |= _ENVIRONMENT | {"REDIS_URL": server.url, "SHARDSIFT_SCRATCH_DIR": str(scratch)}
-        with _Arena.opened(folder, place.variants[1], place.model, server) as arena:
+        with _Arena.opened(folder, place.variants[1], place.models[""], server) as arena:
             done = [arena.trial(number, random.Random(f"{seed} power {number}")) for number in numbers]
             return [replace(trial, broken=(*trial.broken, *arena.late_problems(trial.number))) for trial in done]
 

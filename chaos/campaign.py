@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chaos.fleet import FleetPlan
 from chaos.kinds import NOTICES, Kind
-from chaos.place import Place, prepare
+from chaos.place import Place, Variant, prepare
 from chaos.storm import Outcome, StormPlan, storm
 from chaos.undisturbed import undisturbed
 from hubserver import HubServer
@@ -16,6 +16,10 @@ _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 120.0, 6, 16
+_READINGS = {
+    "labels": ("--task", "zero-shot", "--labels", "climate change,food,code"),
+    "windows": ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean"),
+}
 _OF_REAL_WORKERS = (
     Kind.CHILD,
     Kind.PARENT,
@@ -72,12 +76,18 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
 
 
 def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[[str], None]) -> Outcome:
-    """A storm with the real MiniLM in float32, whose bytes must also equal those of a run without faults."""
-    from support.models import minilm_classifier  # here, because it imports torch, which no other storm needs
+    """A storm with real models in float32, whose bytes must also equal those of a run without faults.
+
+    Each worker holds two: MiniLM, and a small model of natural language inference.
+    """
+    from support.models import minilm_classifier  # here, because they import torch, which no other storm needs
+    from support.nli import nli_classifier
 
     few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)
-    model = minilm_classifier(few.folder / "minilm")
-    real = replace(few, model=model, variants=few.variants[1:2], poisoned=())
+    models = {"nli": nli_classifier(few.folder / "nli", "BERT"), "edu": minilm_classifier(few.folder / "minilm")}
+    clean = Variant(name="two-models", shards=few.variants[0].shards, score_column="edu_score", min_score=3.0)
+    variants = (clean, *(replace(clean, name=name, options=options) for name, options in _READINGS.items()))
+    real = replace(few, models=models, variants=variants, poisoned=())
     fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, window_rows=4, stand_in=False)
     say("A run of the real model without faults")
     digests = undisturbed(real, fleet, hub)

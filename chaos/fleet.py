@@ -1,7 +1,7 @@
 """The fleet of a storm: a Redis that may be killed, workers with one proxy each, and finalizers."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +51,17 @@ class FleetPlan:
 
 class ChaosFleet:
     def __init__(
-        self, folder: Path, plan: FleetPlan, model: Path, hub: HubServer, server: RedisServer, schedule: Schedule
+        self,
+        folder: Path,
+        plan: FleetPlan,
+        models: Mapping[str, Path],
+        hub: HubServer,
+        server: RedisServer,
+        schedule: Schedule,
     ) -> None:
         self.folder = folder
         self.plan = plan
-        self._model = model
+        self._models = models
         self._hub = hub
         self._server = server
         self.faults = InjectedFaults(folder / "faults", notes_events=True)
@@ -77,12 +83,14 @@ class ChaosFleet:
 
     @classmethod
     @contextmanager
-    def started(cls, folder: Path, plan: FleetPlan, model: Path, hub: HubServer, schedule: Schedule) -> Iterator[Self]:
+    def started(
+        cls, folder: Path, plan: FleetPlan, models: Mapping[str, Path], hub: HubServer, schedule: Schedule
+    ) -> Iterator[Self]:
         folder.mkdir()
         with ExitStack() as stack:
             server = stack.enter_context(redis_server(folder / "redis"))
             network = stack.enter_context(Network())
-            fleet = cls(folder, plan, model, hub, server, schedule)
+            fleet = cls(folder, plan, models, hub, server, schedule)
             stack.callback(fleet.ledger.redis.close)
             stack.callback(fleet._stop_producers)
             for number in range(1, plan.finalizers + 1):
@@ -130,7 +138,7 @@ class ChaosFleet:
         """The enqueue command of a run, not started yet."""
         orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
-            enqueue_command(variant, self._model, self._scorer, output_uri, verify=verify),
+            enqueue_command(variant, self._models, self._scorer, output_uri, verify=verify),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
             log=self.folder / "logs" / f"enqueue-{number}.log",
         )
@@ -179,7 +187,8 @@ class ChaosFleet:
 
     def _start_worker(self, name: str, network: Network, schedule: Schedule, stack: ExitStack) -> None:
         proxy = network.proxy_to(self._server.socket)
-        command = [str(BIN / "worker"), "start", "--model", str(self._model), "--name", name, "--threads", "1"]
+        models = [word for model in self._models.values() for word in ("--model", str(model))]
+        command = [str(BIN / "worker"), "start", *models, "--name", name, "--threads", "1"]
         environment = self._environment(f"redis://127.0.0.1:{proxy.port}/0", name) | self.faults.environment
         worker = Worker(
             name, self._service(command, environment, name), proxy, schedule.of_worker(name), self._redis_is_up

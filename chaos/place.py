@@ -20,22 +20,24 @@ _POISON = {
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A kind of run: its input and its filter. Each run has its own output."""
+    """A kind of run: its input, its options and its filter. Each run has its own output."""
 
     name: str
     shards: Path
     min_score: float
+    score_column: str = "score"
+    options: tuple[str, ...] = ()
     poison: frozenset[str] = frozenset()
 
     @property
     def shard_names(self) -> set[str]:
-        return {path.stem for path in self.shards.glob("*.parquet")}
+        return {path.name.partition(".")[0] for path in self.shards.iterdir()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
     folder: Path
-    model: Path
+    models: Mapping[str, Path]  # by the name for their columns; a single one has none
     variants: tuple[Variant, ...]
     poisoned: tuple[Variant, ...]
     rows_a_shard: int
@@ -53,7 +55,7 @@ def prepare(folder: Path, *, shards: int, rows: int, seed: int) -> Place:
         _write_poison(template, poisoned / f"{name}.parquet", action)
     return Place(
         folder=folder,
-        model=_model(folder / "model"),
+        models={"": _model(folder / "model")},
         variants=tuple(Variant(name=f"min-{score}", shards=clean, min_score=score) for score in (1.5, 3.0, 4.5)),
         poisoned=(Variant(name="poisoned", shards=poisoned, min_score=3.0, poison=frozenset(_POISON)),),
         rows_a_shard=rows,

@@ -103,15 +103,18 @@ class Run:
         self.service.start_again()
 
 
-def enqueue_command(variant: Variant, model: Path, scorer: str, output_uri: str, *, verify: bool) -> list[str]:
+def enqueue_command(
+    variant: Variant, models: Mapping[str, Path], scorer: str, output_uri: str, *, verify: bool
+) -> list[str]:
     """The command line. With `verify`, it reads published files even if their size is right."""
     options: Mapping[str, object] = {
         "--input": variant.shards,
-        "--model": model,
         "--scorer": scorer,
         "--dtype": "float32",
-        "--min-score": variant.min_score,
+        "--where": f"{variant.score_column} >= {variant.min_score}",
         "--output": output_uri,
     }
     arguments = [str(part) for option in options.items() for part in option]
-    return [str(BIN / "producer"), "enqueue", *arguments, *(["--verify"] if verify else [])]
+    for name, model in models.items():
+        arguments += ["--model", f"{name}={model}" if name else str(model)]
+    return [str(BIN / "producer"), "enqueue", *arguments, *variant.options, *(["--verify"] if verify else [])]

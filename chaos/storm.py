@@ -97,7 +97,7 @@ class _Storm:
         folder = self._place.folder / self._plan.name
         with ExitStack() as stack:
             self._fleet = stack.enter_context(
-                ChaosFleet.started(folder, self._plan.fleet, self._place.model, self._hub, self._schedule)
+                ChaosFleet.started(folder, self._plan.fleet, self._place.models, self._hub, self._schedule)
             )
             self._log = EventLog(self._fleet.faults.event_log)
             stack.callback(self._log.close)

@@ -23,7 +23,7 @@ def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
     calm = replace(plan, workers=1, finalizers=1, seconds_a_batch=0.0)
     schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
     digests = {}
-    with ChaosFleet.started(place.folder / "undisturbed", calm, place.model, hub, schedule) as fleet:
+    with ChaosFleet.started(place.folder / "undisturbed", calm, place.models, hub, schedule) as fleet:
         outputs = {variant: fleet.folder / "out" / variant.name for variant in place.variants}
         _publish(fleet, outputs)
         for variant, output in outputs.items():
@@ -53,7 +53,7 @@ def check_each_row_is_there_once(variant: Variant, output: Path) -> None:
         rows = pq.read_table(variant.shards / f"{shard}.parquet")
         scores = pq.read_table(output / "scores" / f"{shard}.parquet")
         assert scores["row"].to_pylist() == list(range(len(rows)))
-        kept = rows.filter(pc.greater_equal(scores["score"], variant.min_score))
+        kept = rows.filter(pc.greater_equal(scores[variant.score_column], variant.min_score))
         assert pq.read_table(output / "data" / f"{shard}.parquet")["id"].equals(kept["id"])
         kept_rows += len(kept)
     assert 0 < kept_rows < len(rows) * len(variant.shard_names), "a filter that keeps all or nothing shows little"

@@ -143,7 +143,7 @@ def test_a_new_process_starts_however_long_its_model_takes_to_load(
 def test_a_worker_whose_model_does_not_load_exits_with_the_reason_and_takes_no_shard(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:
-    faults.at("worker.service.child:_load", "before", "device fault")
+    faults.at("worker.service.child:load_scorers", "before", "device fault")
     run_id = runs.enqueue()
 
     with runs.finalizer(), runs.worker("broken") as broken:

@@ -21,7 +21,7 @@ from support.waiting import wait_until
 SECONDS = 10
 CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
-CHILD_LOADS = ("worker.service.child:_load", "before")
+CHILD_LOADS = ("worker.service.child:load_scorers", "before")
 STEPS = [
     ("fleet.scorers:resolve_model", "before"),
     ("worker.service.parent:Parent.__init__", "after"),
@@ -30,7 +30,7 @@ STEPS = [
     ("celery.worker.consumer.tasks:Tasks.start", "after"),
     ("celery.worker.loops:_timer_entries", "before"),
     CHILD_LOADS,
-    ("worker.service.child:_load", "after"),
+    ("worker.service.child:load_scorers", "after"),
     ("worker.service.child:leave_loaded", "after"),
 ]
 EVERY_DAY = (CONNECTED, CHILD_LOADS)
@@ -234,7 +234,7 @@ def negate_weights(model: Path) -> None:
 
 @pytest.mark.faults
 def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("worker.service.child:_load", "before", "kill", times=20)
+    faults.at("worker.service.child:load_scorers", "before", "kill", times=20)
 
     with runs.worker() as worker:
         worker.wait(timeout=60)

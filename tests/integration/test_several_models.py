@@ -1,5 +1,6 @@
 """Several models in one pass: the columns of each are those of a run of its own, and shared work is done once."""
 
+import os
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.sequence_classifier import resolve_classifier
+from fleet.settings import Settings
 from fleet.stored_scores import published_run
 from producer.options import RunOptions
 from producer.plan import Choice, plan_run
@@ -23,8 +26,10 @@ from support.families import family_classifier
 from support.models import tiny_classifier
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores, SequenceClassifier, load_scorer
+from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores, SequenceClassifier, load_scorer
 from worker.scoring.sample import sample_texts
+from worker.service.child import load_scorers
+from worker.service.ipc import hand_down
 from worker.shard.stored_scores import load_stored_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -274,3 +279,29 @@ def test_texts_are_tokenized_once_for_models_with_one_tokenizer(
     rows = published_rows(tmp_path / "out", "scores").num_rows
     assert sum(one.calls["encoded"] for one in counting) == rows
     assert sum(one.calls["scored"] for one in counting) == 3 * rows
+
+
+def test_a_model_that_does_not_fit_beside_another_ends_the_worker_with_the_reason(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(BertForSequenceClassification, "to", a_device_with_room_for_one())
+    hand_down(tuple(resolve_classifier(str(models[name]), None) for name in ("edu", "far")))
+
+    with pytest.raises(
+        NoRoom, match=r"The model .*/far does not fit in the memory of .*\. .*/tiny-bert is loaded there alr"
+    ):
+        load_scorers(Settings(dtype="float32", device="cpu", parity_rows=0))
+
+
+def a_device_with_room_for_one() -> Any:
+    """What a GPU does when a second model is moved to it and its memory is full."""
+    original, moved = BertForSequenceClassification.to, Counter[int]()
+
+    def to(model: Any, *args: Any, **kwargs: Any) -> Any:
+        moved[id(model)] += 1
+        if len(moved) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return original(model, *args, **kwargs)
+
+    return to

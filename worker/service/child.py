@@ -134,10 +134,11 @@ def _loaded_child(settings: Settings) -> Child:
     crash_report = crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    return Child(settings, _load(settings), _ledger(settings), crash_report)
+    return Child(settings, load_scorers(settings), _ledger(settings), crash_report)
 
 
-def _load(settings: Settings) -> dict[str, Scorer[Any]]:
+def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
+    """Load the models that the parent handed down, by their queue. Raises NoRoom if one does not fit beside the others."""
     quieten_model_libraries()
     models = handed_down()
     scorers: dict[str, Scorer[Any]] = {}
