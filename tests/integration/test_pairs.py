@@ -26,7 +26,9 @@ FIRSTS = [*sample_texts(12, seed=1), "short", "a </s> [SEP] b", "long " * 900, "
 SECONDS = ["what is a list?", *sample_texts(11, seed=2), "z", "c [SEP] </s>", "longer " * 1200, "y " * 600]
 
 
-@pytest.mark.parametrize("family", ["BERT", "RoBERTa", "DeBERTa-v3", "GPT-2"])
+@pytest.mark.parametrize(
+    "family", ["BERT", "GPT-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("RoBERTa", "DeBERTa-v3"))]
+)
 def test_scores_are_the_pipelines(family: str, tmp_path: Path) -> None:
     model = family_classifier(family, tmp_path / "model", labels=2)
     classify = pipeline("text-classification", model=str(model), device="cpu", function_to_apply="none", top_k=None)

@@ -34,7 +34,7 @@ from worker.shard.stored_scores import load_stored_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHERE = "edu_score >= 3 and tox_label <> 'LABEL_2'"
-WITH_SHARED_ENCODER = ("BERT", "DistilBERT", "RoBERTa", "XLM-R", "DeBERTa-v3", "ModernBERT", "GPT-2")
+EVERY_DAY, OTHERS = ("BERT", "ModernBERT"), ("DistilBERT", "RoBERTa", "XLM-R", "DeBERTa-v3", "GPT-2")
 
 
 def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = False) -> Path:
@@ -165,7 +165,7 @@ class TestARun:
 
 
 class TestOneEncoder:
-    @pytest.mark.parametrize("family", WITH_SHARED_ENCODER)
+    @pytest.mark.parametrize("family", [*EVERY_DAY, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
     def test_runs_once_for_two_heads_with_their_own_scores(self, family: str, tmp_path: Path) -> None:
         model = family_classifier(family, tmp_path / "one", labels=2)
         one, other = loaded(model), loaded(with_another_head(model, tmp_path / "other", labels=3))

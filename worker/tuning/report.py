@@ -28,12 +28,17 @@ def _cells(trial: Trial) -> list[str]:
     if figures is None:
         return ["out of memory", "", "", "", ""]
     return [
-        f"{figures.rows_per_second:,.1f}",
+        _rate(figures.rows_per_second),
         f"{figures.tokens_per_second:,.0f}",
         f"{figures.waste:.1%}",
         f"{figures.memory_bytes / _GIB:.2f} GiB",
         _share(figures),
     ]
+
+
+def _rate(rows_per_second: float) -> str:
+    """Slow models score less than one row a second."""
+    return f"{rows_per_second:,.1f}" if rows_per_second >= 10 else f"{rows_per_second:.2f}"
 
 
 def _share(figures: Figures) -> str:
