@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,23 @@ def run_job(
     arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
     arguments += ("--scorer", machine.get("SHARDSIFT_SCORER", "sequence-classifier"))
     return run_command("producer", "run", *arguments, environment=machine)
+
+
+def assert_loads(output: Path, *, kept: int, scored: int, column: str) -> None:
+    """`load_dataset` reads both configs of the card, in a process of its own because it leaves threads."""
+    code = (
+        "import json, sys, datasets; "
+        "load = lambda *config: datasets.load_dataset(sys.argv[1], *config, split='train', cache_dir=sys.argv[2]); "
+        "print(json.dumps([[one.num_rows, one.column_names] for one in (load(), load('scores'))]))"
+    )
+    command = [sys.executable, "-c", code, str(output), str(output.parent / "cache")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+    )
+    (rows, columns), (all_rows, score_columns) = json.loads(done.stdout)
+    assert (rows, all_rows) == (kept, scored)
+    assert column in columns
+    assert column in score_columns
 
 
 def processes_of(machine: dict[str, str]) -> list[psutil.Process]:
@@ -125,6 +143,7 @@ def test_a_zero_shot_run_keeps_the_rows_of_a_label(machine: dict[str, str], shar
     assert scores["label"].to_pylist() == [labels[top] for top in each.argmax(axis=1)]
     assert set(kept["label"].to_pylist()) == {"food"}
     assert len(kept) == scores["label"].to_pylist().count("food")
+    assert_loads(tmp_path / "out", kept=len(kept), scored=len(scores), column="label")
 
 
 @pytest.mark.slow
@@ -147,6 +166,7 @@ def test_a_run_of_two_models_adds_the_columns_of_both(
         "tox_score_LABEL_1",
     ]
     assert 0 < len(kept) == len(scores.query(where.replace("<>", "!="))) < len(scores)
+    assert_loads(tmp_path / "out", kept=len(kept), scored=len(scores), column="tox_label")
 
 
 @pytest.mark.slow
