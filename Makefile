@@ -15,7 +15,7 @@ LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedd
   $(addprefix tests/integration/test_,dispatch.py filter.py status.py workers.py) \
   $(addprefix tests/unit/test_,demo_data.py destination.py mark.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
-.PHONY: install demo test test-light test-faults test-slow test-lowest release-check coverage faults power-loss ledger-model \
+.PHONY: install demo test test-light test-faults test-slow test-lowest release-check coverage faults power-loss parity ledger-model \
   check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
@@ -50,6 +50,13 @@ faults: install               ## run after run in a storm of kills: make faults 
 
 power-loss: install           ## run after run, in each of which the power of Redis fails: ten minutes
 	PYTHONPATH=tests:tests/inject:. $(BIN)/python -m chaos.power_loss --trials $(TRIALS) --seed $(SEED) $(CHAOS)
+
+PARITY_TESTS := $(addprefix tests/integration/test_,families.py zero_shot.py passages.py pairs.py)
+
+parity: install               ## how close float32 scores are to those of transformers, as a table: five minutes
+	rm -f parity.jsonl
+	SHARDSIFT_TEST_PARITY=parity.jsonl $(BIN)/python -m pytest -q -m "slow or not slow" $(PARITY_TESTS)
+	PYTHONPATH=tests:. $(BIN)/python -m support.parity parity.jsonl
 
 ledger-model: install         ## random calls to the ledger and to a model of it, which must agree; six minutes
 	PYTHONPATH=tests:. $(BIN)/python -m support.ledger_machine --steps $(STEPS) --seed $(SEED)

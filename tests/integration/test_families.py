@@ -10,6 +10,7 @@ from transformers import pipeline
 
 from support.families import FAMILIES, family_classifier
 from support.odd_texts import real_texts
+from support.parity import assert_close
 from support.reference import reference_scores
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
@@ -40,8 +41,18 @@ def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str],
     batch_size = 1 if family in WITHOUT_PADDING_TOKEN else 16
     expected = np.array(reference_scores(texts, model, batch_size=batch_size))
     assert expected.std() > 0.1  # equal scores would prove nothing
-    assert np.abs(scores.values[:, 0] - expected).max() < 1e-4
+    assert_close(scores.values[:, 0], expected, task="one score", family=family)
     assert scores.errors == {}
+
+
+@pytest.mark.slow
+def test_so_are_those_of_the_real_minilm(minilm_model: Path) -> None:
+    texts = real_texts(60)
+
+    scores = load_scorer(str(minilm_model), "float32").score(texts)
+
+    expected = np.array(reference_scores(texts, minilm_model))
+    assert_close(scores.values[:, 0], expected, task="one score", family="MiniLM, trained")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,7 +97,7 @@ def test_scores_are_the_pipelines_with_the_same_function(
         [[answer["score"] for answer in sorted(row, key=lambda answer: answer["label"])] for row in answers]
     )
     assert scores.shape == expected.shape
-    assert np.abs(scores - expected).max() < 1e-4
+    assert_close(scores, expected, task=f"several labels, {function}", family="BERT")
 
 
 def test_what_the_pipeline_applies_by_itself_can_be_asked_for(headed: tuple[Path, SequenceClassifier]) -> None:

@@ -40,7 +40,7 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
     return {
         "input_uris": (str(posts),),
         "output_uri": str(tmp_path / "out"),
-        "model": str(tiny_model),
+        "models": (str(tiny_model),),
         "dtype": "float32",
         "keep_all": True,
     }

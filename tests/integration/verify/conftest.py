@@ -47,7 +47,7 @@ def published(
         chosen = RunOptions(
             **{
                 "input_uris": (str(folder / "source"),),
-                "model": str(tiny_model),
+                "models": (str(tiny_model),),
                 "dtype": "float32",
                 "where": "score >= 2.5",
                 "output_uri": str(folder / "out"),
