@@ -11,12 +11,12 @@ Backend = Literal["auto", "padded", "packed"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
-PASSAGES = "head, head+tail, head+middle+tail or stride:N"
+PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
 
 
 def is_passages(name: str) -> bool:
     """Whether the name is one of PASSAGES."""
-    return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*", name) is not None
+    return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*|finepdfs", name) is not None
 
 
 def is_device(name: str) -> bool:

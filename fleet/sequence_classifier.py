@@ -133,6 +133,8 @@ def _hub_config(name: str, revision: str | None) -> Path:
 
 
 def _model(name: str, revision: str, config: dict[str, Any]) -> Model:
+    if _has_two_heads(config):
+        return Model(name=name, revision=revision, labels=("LABEL_0",))
     labels = _labels(config, name)
     return Model(name=name, revision=revision, labels=labels, function=_function(config, outputs=len(labels)))
 
@@ -148,9 +150,16 @@ def _read_config(file: Path, name: str) -> dict[str, Any]:
         raise UsageError(f"The config.json of {name} cannot be read: {error}.") from error
 
 
+def _has_two_heads(config: dict[str, Any]) -> bool:
+    """Whether it is EuroFilter's network, whose one score worker/scoring/adapters/two_heads.py serves."""
+    code = (config.get("auto_map") or {}).get("AutoModelForSequenceClassification", "")
+    return str(code).endswith("modeling_custom.DebertaV2ForSequenceClassification")
+
+
 def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     architectures = config.get("architectures") or []
-    if architectures and not any("ForSequenceClassification" in architecture for architecture in architectures):
+    is_classifier = any("ForSequenceClassification" in architecture for architecture in architectures)
+    if architectures and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/adapters/first_token.py
         raise UsageError(
             f"{name} is not a sequence classifier: its config.json says {', '.join(architectures)}. "
             "Name a model whose architecture ends in ForSequenceClassification."

@@ -64,6 +64,7 @@ class RunKeywords(TypedDict, total=False):
     no_row_columns: bool
     publish_paths: bool
     int_score: bool | None
+    no_recipe: bool
 
 
 def run_options(given: Mapping[str, Any]) -> RunOptions:

@@ -75,8 +75,8 @@ class RunOptions:
         str,
         typer.Option(
             metavar="KIND",
-            help=f"What is read of a longer text: {PASSAGES}, where a passage of --max-tokens begins every N tokens. "
-            "Not with --labels.",
+            help=f"What is read of a longer text: {PASSAGES}. stride:N reads all of it, a passage of --max-tokens every N "
+            "tokens; finepdfs reads as the FinePDFs classifiers do. Not with --labels.",
             rich_help_panel=_INPUT,
         ),
     ] = "head"
@@ -234,10 +234,18 @@ class RunOptions:
         bool | None,
         typer.Option(
             "--int-score/--no-int-score",
-            help="Add FineWeb-Edu's rounded score. Default: only for its classifier.",
+            help="Add FineWeb-Edu's rounded score. Default: only if the model's recipe says so.",
             rich_help_panel=_OUTPUT,
         ),
     ] = None
+    no_recipe: Annotated[
+        bool,
+        typer.Option(
+            "--no-recipe",
+            help="Leave out the model's recipe: the options that its authors use, which `producer recipes` lists.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = False
 
     @property
     def model(self) -> str:

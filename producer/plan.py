@@ -24,10 +24,9 @@ from producer.labels import without_labels, zero_shot
 from producer.models import options_by_model
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
+from producer.recipes import check_columns, recipe_lines, with_recipe
 from producer.sources.inputs import Input, crawl_input, limited, list_input
 from producer.texts import text_columns, text_template
-
-_EDU_CLASSIFIER = "fineweb-edu-classifier"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,7 @@ class Plan:
     spec: RunSpec
     shards: tuple[Shard, ...]
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
+    recipes: tuple[str, ...] = ()  # what to tell the user of the models' recipes
 
 
 def plan_run(options: RunOptions) -> Plan:
@@ -46,7 +46,8 @@ def plan_run(options: RunOptions) -> Plan:
     options = with_output(options)
     source = checked_input(options)
     schema = schema_of(source.shards[0])
-    scorings = _scorings(options, schema, source.shards[0])
+    models = _models(options)
+    scorings = tuple(_scoring(one, model, schema, source.shards[0]) for one, model in models)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -61,11 +62,11 @@ def plan_run(options: RunOptions) -> Plan:
         publish_paths=options.publish_paths,
     )
     check_filter(spec, schema)
-    return Plan(spec=spec, shards=source.shards, public=options.public)
+    return Plan(spec=spec, shards=source.shards, public=options.public, recipes=recipe_lines(one for one, _ in models))
 
 
-def _scorings(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[Scoring, ...]:
-    """A scoring for each model. With --task zero-shot, models that can choose from --labels do, and others keep their own."""
+def _models(options: RunOptions) -> list[tuple[RunOptions, Model]]:
+    """Each model with its options. With --task zero-shot, models that can choose from --labels do, and others keep their own."""
     each = options_by_model(options)
     models = list(map(_model, each))
     if any(entailment_output(model) is not None for model in models):
@@ -73,9 +74,7 @@ def _scorings(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[Sco
             one if entailment_output(model) is not None else without_labels(one)
             for one, model in zip(each, models, strict=True)
         ]
-    return tuple(
-        _scoring(one, model, text_columns(one, schema, shard)) for one, model in zip(each, models, strict=True)
-    )
+    return list(zip(each, models, strict=True))
 
 
 def _model(options: RunOptions) -> Model:
@@ -98,7 +97,10 @@ def checked_input(options: RunOptions) -> Input:
     return limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
 
 
-def _scoring(options: RunOptions, model: Model, columns: tuple[str, ...]) -> Scoring:
+def _scoring(given: RunOptions, model: Model, schema: pa.Schema, shard: Shard) -> Scoring:
+    options = with_recipe(given)
+    check_columns(given, schema, shard)
+    columns = text_columns(options, schema, shard)
     labels = zero_shot(options, model)
     outputs = len(labels.labels if labels else model.labels)
     function = options.function_to_apply or (labels.function if labels else model.function)
@@ -189,13 +191,11 @@ def _real_path(uri: str) -> Path | None:
 
 def _wants_int_score(options: RunOptions, function: Function, *, outputs: int) -> bool:
     is_raw = function == "none"
-    if options.int_score is None:
-        return is_raw and outputs == 1 and Path(options.model).name.lower() == _EDU_CLASSIFIER
     if options.int_score and outputs != 1:
         raise UsageError(f"--int-score rounds a single score, but the model has {outputs} outputs. Leave it out.")
     if options.int_score and not is_raw:
         raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
-    return options.int_score
+    return bool(options.int_score)
 
 
 def _row_columns(options: RunOptions) -> tuple[str, str] | None:

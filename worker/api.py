@@ -94,6 +94,7 @@ def score(
     pool: Pool = "max",
     function_to_apply: Function | None = None,
     score_blank: bool = False,
+    no_recipe: bool = False,
     **load_options: Unpack[LoadOptions],
 ) -> Floats:
     """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned.
@@ -113,10 +114,14 @@ def score(
         scores of a text add up to 1, or with `multi_label=True` each label is judged by itself.
     max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
     windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
-        of `max_tokens` begins every N tokens. `pool` is how the logits of a text's passages become one: "max" or "mean".
+        of `max_tokens` begins every N tokens; "finepdfs" reads as the FinePDFs classifiers do. `pool` is how the logits of a
+        text's passages become one: "max" or "mean".
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
+    no_recipe: leave out the model's recipe. As in a run, the recipe of a popular classifier sets what you leave at its default:
+        max_tokens, windows, hypothesis_template and function_to_apply. `producer recipes` lists them. A template over columns is
+        yours to apply: pass texts that are put together.
     dtype, device and the others: as for `load_scorer`.
 
     A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token.
@@ -140,6 +145,7 @@ def score(
         pool=pool,
         function_to_apply=function_to_apply,
         score_blank=score_blank,
+        no_recipe=no_recipe,
     )
 
 

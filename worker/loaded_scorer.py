@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from inspect import signature
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,8 @@ from fleet.columns import ERROR
 from fleet.counted import counted
 from fleet.errors import ShardError, UsageError
 from fleet.keywords import keywords_told, with_keywords, with_keywords_of
-from fleet.model import Model
+from fleet.model import SEQUENCE_CLASSIFIER, Model
+from fleet.recipes import recipe_of
 from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import WINDOW_ROWS
@@ -46,6 +48,7 @@ class ScoreOptions(TypedDict, total=False):
     pool: Pool
     function_to_apply: Function | None
     score_blank: bool
+    no_recipe: bool
 
 
 def _scoring(
@@ -59,6 +62,7 @@ def _scoring(
     pool: Pool = "max",
     function_to_apply: Function | None = None,
     score_blank: bool = False,
+    no_recipe: bool = False,  # see `_with_recipe`
 ) -> Scoring:
     zero_shot = None
     if labels is None and (multi_label or hypothesis_template != HYPOTHESIS_TEMPLATE):
@@ -83,6 +87,24 @@ def _scoring(
     with keywords_told():
         check_scoring(scoring)
     return scoring
+
+
+def _with_recipe(model: Model, options: ScoreOptions) -> ScoreOptions:
+    """The options, with those of the model's recipe that are at their defaults, as producer/recipes.py does for a run.
+
+    The recipe's template is the user's to apply, because here a text is put together already.
+    """
+    recipe = None if options.get("no_recipe") or model.is_folder else recipe_of(model.name)
+    is_with_labels = options.get("labels") is not None
+    if recipe is None or model.scorer != SEQUENCE_CLASSIFIER or is_with_labels != (recipe.task == "zero-shot"):
+        return options
+    defaults = {parameter.name: parameter.default for parameter in signature(_scoring).parameters.values()}
+    filled = {
+        name: value
+        for name, value in recipe.options.items()
+        if name in defaults and options.get(name, defaults[name]) == defaults[name]
+    }
+    return cast("ScoreOptions", {**options, **filled})
 
 
 def checked_labels(labels: Sequence[str]) -> Sequence[str]:
@@ -145,7 +167,7 @@ class LoadedScorer:
         if unknown := options.keys() - ScoreOptions.__annotations__.keys():
             known = ", ".join(ScoreOptions.__annotations__)
             raise TypeError(f"There is no argument {min(unknown)!r}. Those of score and table are: {known}.")
-        return _scoring(self.model, **options)
+        return _scoring(self.model, **_with_recipe(self.model, options))
 
     def _scores(self, texts: Iterable[str | None], scoring: Scoring) -> Iterator[Scores]:
         """The logits of each window, computed as those of a shard are: the same code, windows and batches."""

@@ -49,6 +49,22 @@ def runs(as_json: AsJson = False) -> None:
             print_table(status_table(statuses))
 
 
+@commands.command(rich_help_panel="Runs", epilog="Example: producer recipes")
+def recipes(as_json: AsJson = False) -> None:
+    """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
+
+    "checked" means that a small random model of this architecture gives the scores of the authors' code, tested here. Other
+    recipes have only been read from their source.
+    """
+    from fleet.recipes import RECIPES
+    from producer.recipes import recipe_table
+
+    if as_json:
+        print_json([recipe.as_json() for recipe in RECIPES])
+    else:
+        print_table(recipe_table(RECIPES))
+
+
 @commands.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
 def verify(
     target: Annotated[

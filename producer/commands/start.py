@@ -136,7 +136,10 @@ def _planned(options: RunOptions) -> "Plan":
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
         say(f"Publishing to {chosen.output_uri} (created {sight}).")
-    return plan_run(chosen)
+    plan = plan_run(chosen)
+    for line in plan.recipes:
+        say(f"Recipe of {line}.")
+    return plan
 
 
 def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool) -> None:

@@ -31,6 +31,7 @@ COMMANDS = (
     "refilter",
     "status",
     "runs",
+    "recipes",
     "retry",
     "cancel",
     "finalize",

@@ -43,14 +43,14 @@ def words_of(line: str) -> list[str]:
     ]
 
 
-def recipes() -> list[list[str]]:
+def wanted() -> list[list[str]]:
     """The commands of the tables of docs/cli.md."""
     rows = re.findall(r"^\| .* \| (`.+`) \|$", (ROOT / "docs/cli.md").read_text(), flags=re.MULTILINE)
     return [words_of(command) for row in rows for command in re.findall(r"`([^`]+)`", row)]
 
 
 OUR_LINES = [
-    line for line in [*(line for page in PAGES for line in shell_lines(page)), *recipes()] if line[0] in COMMANDS
+    line for line in [*(line for page in PAGES for line in shell_lines(page)), *wanted()] if line[0] in COMMANDS
 ]
 
 
@@ -70,8 +70,8 @@ def test_the_readme_shows_the_main_commands() -> None:
     assert shown >= {"run", "enqueue", "status", "start"}
 
 
-def test_the_recipes_show_every_command_but_the_services_and_the_demo() -> None:
-    shown = {tuple(line[:2]) for line in recipes()}
+def test_the_tables_show_every_command_but_the_services_and_the_demo() -> None:
+    shown = {tuple(line[:2]) for line in wanted()}
     every = {(name, command) for name, group in COMMANDS.items() for command in group.commands}  # type: ignore[attr-defined]
 
     assert every - shown == {("producer", "finalizer"), ("producer", "demo")}

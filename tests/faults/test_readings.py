@@ -23,6 +23,7 @@ READINGS = {
         "--where",
         "nli_score_entailment > 0.3",
     ),
+    "finepdfs": ("--max-tokens", "24", "--windows", "finepdfs", "--where", "nli_score_entailment > 0.3"),
     "template": ("--text-template", "{url}\\n\\n{text}", "--max-tokens", "48", "--keep-all"),
 }
 

@@ -70,8 +70,13 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
             BODIES[:5],
             {"max_tokens": 32, "windows": "head+tail", "pool": "mean"},
         ),
+        (
+            {"text_column": "selftext", "max_tokens": 32, "windows": "finepdfs"},
+            BODIES[:5],
+            {"max_tokens": 32, "windows": "finepdfs"},
+        ),
     ],
-    ids=["joined", "template", "windows"],
+    ids=["joined", "template", "windows", "finepdfs"],
 )
 def test_scores_are_those_of_the_texts_as_a_user_puts_them_together(
     given: dict[str, Any],
@@ -116,7 +121,9 @@ def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(
         def score_encoded(self, encoded: int, go_on: object, earlier: object) -> Scores:
             return Scores(values=np.zeros((encoded, 1), np.float32))
 
-    with pytest.raises(ShardError, match="reads texts in its own way. Leave out --task, --max-tokens and --windows"):
+    with pytest.raises(
+        ShardError, match="reads texts in its own way. Leave out --task, --max-tokens, --windows and --text-pair"
+    ):
         publish(
             ledger, Own(), RunOptions(**options, text_column="selftext", max_tokens=8), scratch=tmp_path / "scratch"
         )

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
-from tokenizers import AddedToken, ByteLevelBPETokenizer, Regex, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    ByteLevelBPETokenizer,
+    Regex,
+    Tokenizer,
+    decoders,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers.models import BPE, Unigram
 from tokenizers.trainers import BpeTrainer
 from transformers import (
@@ -83,6 +92,7 @@ def save_modernbert_tokenizer(folder: Path) -> None:
     tokenizer = Tokenizer(BPE(vocab=vocab, merges=merges))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens([AddedToken(" " * run, normalized=True) for run in range(2, 25)])
     tokenizer.add_tokens([AddedToken("|||EMAIL_ADDRESS|||", normalized=True)])
     tokenizer.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", AddedToken("[MASK]", lstrip=True)])

@@ -123,7 +123,7 @@ def test_windows_are_known_by_name(windows: str) -> None:
 
 @pytest.mark.parametrize("windows", ["", "tail", "stride", "stride:0", "stride:-1", "stride:x", "head+head"])
 def test_other_windows_are_refused(windows: str) -> None:
-    with pytest.raises(UsageError, match=r"--windows must be head, head\+tail, .*stride:N, not"):
+    with pytest.raises(UsageError, match=r"--windows must be head, head\+tail, .*stride:N or finepdfs, not"):
         check_scoring(*a_spec(passages=windows).scorings)
 
 

@@ -6,8 +6,9 @@ from inspect import signature
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig
 
+from worker.scoring.adapters import adapter_of
 from worker.scoring.backends import Backend
 from worker.scoring.backends.compiled import compile_in_place
 from worker.scoring.backends.last_layer import reduce_last_layer
@@ -80,10 +81,16 @@ def load_scorer(
 def _load(model: str, revision: str | None) -> tuple[Any, Any]:
     """Model and tokenizer as they were saved."""
     try:
-        loaded, info = AutoModelForSequenceClassification.from_pretrained(
-            model, revision=revision, dtype="auto", output_loading_info=True, trust_remote_code=False
+        config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
+        adapter = adapter_of(config)
+        classifier, own, of_tokenizer = AutoModelForSequenceClassification, {}, {}
+        if adapter:  # a tokenizer is chosen by its own files, because its type may be unknown to transformers
+            classifier, own = adapter.classifier(), {"config": adapter.config(config)}
+            of_tokenizer = {"config": PreTrainedConfig()}
+        loaded, info = classifier.from_pretrained(
+            model, revision=revision, dtype="auto", output_loading_info=True, trust_remote_code=False, **own
         )
-        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False, **of_tokenizer)
     except Exception as error:  # every model class has its own ways to fail on files that are not its own
         raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
     if info["missing_keys"]:
@@ -97,6 +104,9 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
         tokenizer.pad_token = tokenizer.eos_token
     if loaded.config.pad_token_id is None:
         loaded.config.pad_token_id = tokenizer.pad_token_id
+    if adapter:
+        loaded.most_tokens = adapter.max_tokens(loaded.config)
+        loaded.config._commit_hash = config.get("_commit_hash")
     return loaded.eval(), tokenizer
 
 
@@ -171,7 +181,9 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
 
 
 def _max_tokens(tokenizer: Any, model: Any) -> int:
-    """What tokenizer and positions both allow."""
+    """What an adapter says, otherwise what tokenizer and positions both allow."""
+    if hasattr(model, "most_tokens"):
+        return int(model.most_tokens)
     positions = getattr(model.config, "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))

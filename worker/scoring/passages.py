@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def passage_classifier(classifier: "SequenceClassifier", passages: str, pool: str) -> CombinedClassifier:
-    """A classifier of the passages that `tokenizing/passages.py` describes. Raises ModelError if the model has none.
+    """A classifier of passages, of a kind that `tokenizing/passages.py` or `tokenizing/finepdfs.py` describes.
 
-    `pool` is max or mean, of each output before any activation.
+    `pool` is max or mean, of each output before any activation. Raises ModelError if the model cannot read texts so.
     """
     try:
         encoder = classifier.tokenizer.in_passages(passages)

@@ -76,7 +76,7 @@ class Reading:
     """How a scorer is to read texts, if not as its model does by itself."""
 
     max_tokens: int | None = None  # of a text or passage, with special tokens
-    passages: str = "head"  # head+tail, head+middle+tail, stride:N
+    passages: str = "head"  # head+tail, head+middle+tail, stride:N, finepdfs
     pool: str = "max"  # of the logits of a text's passages: max or mean
     hypotheses: Hypotheses | None = None
     pairs: bool = False  # the texts are pairs; see `tokenizing/texts.py`

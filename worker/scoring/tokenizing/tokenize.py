@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
+from worker.scoring.tokenizing.finepdfs import FinePdfsEncoder
 from worker.scoring.tokenizing.frame import Frame, find_frame
 from worker.scoring.tokenizing.pairs import PairEncoder, pair_encoder
 from worker.scoring.tokenizing.passages import PassageEncoder
@@ -26,8 +27,11 @@ class TextTokenizer:
     passed in is not changed.
     """
 
-    def __init__(self, tokenizer: Any, *, max_tokens: int, pairs: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Any, *, max_tokens: int, model_tokens: int | None = None, pairs: bool = False
+    ) -> None:
         self.max_tokens = max_tokens
+        self._model_tokens = model_tokens or max_tokens  # what the model takes, if `max_tokens` is less
         self.pad_id = int(tokenizer.pad_token_id or 0)
         self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
         self._tokenizer = tokenizer
@@ -57,14 +61,17 @@ class TextTokenizer:
         special = len(self._tokenizer("", truncation=False, verbose=False)["input_ids"])
         if not special < max_tokens <= self.max_tokens:
             raise ValueError(f"The model takes {special + 1} to {self.max_tokens} tokens, not {max_tokens}.")
-        return TextTokenizer(self._tokenizer, max_tokens=max_tokens)
+        return TextTokenizer(self._tokenizer, max_tokens=max_tokens, model_tokens=self._model_tokens)
 
     def of_pairs(self) -> "TextTokenizer":
         """A tokenizer of the arrays that `tokenizing/texts.py` makes of two texts. It truncates the longer text of a pair."""
         return TextTokenizer(self._tokenizer, max_tokens=self.max_tokens, pairs=True)
 
-    def in_passages(self, passages: str) -> PassageEncoder:
+    def in_passages(self, passages: str) -> PassageEncoder | FinePdfsEncoder:
         """An encoder of passages of each text. Raises ValueError if the tokenizer does not allow it."""
+        if passages == "finepdfs":
+            whole = TextTokenizer(self._tokenizer, max_tokens=self._model_tokens)
+            return FinePdfsEncoder(self._tokenizer, max_tokens=self.max_tokens, encode=whole.encode)
         return PassageEncoder(self._tokenizer, passages, max_tokens=self.max_tokens)
 
     def paired_with(self, seconds: Sequence[str]) -> PairEncoder:

@@ -1,0 +1,95 @@
+"""Use the recipe of a model for the options that the user left at their defaults."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.table import Table
+
+from fleet.errors import UsageError
+from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.recipes import Recipe, recipe_of
+from fleet.shard import Shard
+from fleet.text_template import columns_of
+from producer.options import RunOptions
+
+_DEFAULTS = RunOptions()
+
+
+def with_recipe(options: RunOptions) -> RunOptions:
+    """The options of a model, with those of its recipe where the user named none. The same if there is no recipe."""
+    recipe = _recipe(options)
+    return replace(options, **_filled(recipe, options)) if recipe else options
+
+
+def recipe_lines(options_of_models: Iterable[RunOptions]) -> tuple[str, ...]:
+    """What to tell the user about the options that `with_recipe` sets: a line for each model that has a recipe."""
+    lines = []
+    for options in options_of_models:
+        recipe = _recipe(options)
+        if recipe and (filled := _filled(recipe, options)):
+            lines.append(f"{options.model}: {as_arguments(filled)} ({recipe.checked}; --no-recipe leaves it out)")
+    return tuple(lines)
+
+
+def check_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> None:
+    """Raises UsageError if the shard lacks a column of the recipe's template."""
+    template = with_recipe(options).text_template
+    if template is None or template == options.text_template:
+        return
+    if missing := [name for name in columns_of(template) if name not in schema.names]:
+        raise UsageError(
+            f'The recipe of {options.model} reads the column "{missing[0]}", and shard {shard.name} has none; it has: '
+            f"{', '.join(schema.names)}. Put the text together from your columns with --text-template, like "
+            f"{_quoted(template)}, or say --no-recipe."
+        )
+
+
+def recipe_table(recipes: Iterable[Recipe]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("model", "options", "checked", "source", "note"):
+        table.add_column(name, overflow="fold")
+    for recipe in recipes:
+        table.add_row(recipe.model, as_arguments(recipe.options), recipe.checked, recipe.url or "its card", recipe.note)
+    return table
+
+
+def as_arguments(options: Mapping[str, Any]) -> str:
+    """Options as on the command line: `--max-tokens 512 --int-score`."""
+    return " ".join(
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {_quoted(str(value))}")
+        for name, value in options.items()
+    )
+
+
+def _recipe(options: RunOptions) -> Recipe | None:
+    """A folder has none, whatever its name is: it may hold any model."""
+    if options.no_recipe or options.scorer != SEQUENCE_CLASSIFIER or Path(options.model).expanduser().is_dir():
+        return None
+    recipe = recipe_of(options.model)
+    if recipe and options.task not in (_DEFAULTS.task, recipe.task):
+        return None
+    return recipe
+
+
+def _filled(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
+    """The recipe's options, without those that the user set, and those that do not go with what the user set."""
+    filled = {name: value for name, value in recipe.options.items() if getattr(options, name) == _default(name)}
+    if options.text_column != _DEFAULTS.text_column:
+        filled.pop("text_template", None)
+    if options.text_pair_column is not None:
+        filled.pop("windows", None)
+    if options.function_to_apply not in (None, "none"):
+        filled.pop("int_score", None)
+    return filled
+
+
+def _default(name: str) -> Any:
+    return getattr(_DEFAULTS, name)
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text.replace("\n", "\\n"))

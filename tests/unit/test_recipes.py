@@ -1,0 +1,242 @@
+"""Recipes set the options that the user left at their defaults, for models on the Hub."""
+
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pyarrow as pa
+import pytest
+from pydantic import TypeAdapter
+from typer.testing import CliRunner
+
+from fleet.choices import is_passages
+from fleet.errors import UsageError
+from fleet.model import Model
+from fleet.recipes import RECIPES, Recipe, recipe_of
+from fleet.shard import Shard
+from fleet.text_template import columns_of
+from producer.cli import cli
+from producer.options import RunOptions
+from producer.recipes import as_arguments, check_columns, recipe_lines, with_recipe
+from worker.loaded_scorer import LoadedScorer
+
+EDU = "HuggingFaceFW/fineweb-edu-classifier"
+TOPICS = "WebOrganizer/TopicClassifier"
+PDFS = "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"
+NLI = "MoritzLaurer/deberta-v3-large-zeroshot-v2.0"
+ROOT = Path(__file__).parents[2]
+CHECKED_BY = {  # beginning of models' names → the test
+    "HuggingFaceFW/fineweb-edu-classifier": "integration/test_recipe_scores.py",
+    "nvidia/nemocurator-fineweb-": "integration/test_recipe_scores.py",
+    "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn": "integration/test_finepdfs.py",
+    "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": "integration/test_finepdfs.py",
+    "HuggingFaceFW/finepdfs_dclm": "integration/test_finepdfs.py",
+    "HuggingFaceFW/finepdfs_ocr": "integration/test_finepdfs.py",
+    "mdonigian/": "integration/test_recipe_scores.py",
+    "WebOrganizer/": "integration/test_adapters.py",
+    "nvidia/quality": "integration/test_adapters.py",
+    "nvidia/content": "integration/test_adapters.py",
+    "nvidia/domain": "integration/test_adapters.py",
+    "nvidia/multilingual": "integration/test_adapters.py",
+    "utter-project/": "integration/test_adapters.py",
+}
+SHARD = Shard(name="a", uri="file:///a.parquet", identity="1")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
+class TestEachRecipe:
+    def test_sets_options_of_a_run_to_values_that_they_take(self, recipe: Recipe) -> None:
+        types = get_type_hints(RunOptions, include_extras=True)
+
+        assert recipe.options
+        for name, value in recipe.options.items():
+            kind, *_ = get_args(types[name])
+            assert TypeAdapter(kind).validate_python(value, strict=True) == value
+            assert value != getattr(RunOptions(), name)
+
+    def test_reads_texts_in_a_way_that_there_is(self, recipe: Recipe) -> None:
+        assert is_passages(recipe.windows or "head")
+        assert columns_of(recipe.text_template or "{text}")
+        assert "{}" in (recipe.hypothesis_template or "{}")
+
+    def test_is_used_for_its_model(self, recipe: Recipe) -> None:
+        chosen = with_recipe(RunOptions(models=(recipe.model,)))
+
+        assert {name: getattr(chosen, name) for name in recipe.options} == recipe.options
+        assert chosen == replace(RunOptions(models=(recipe.model,)), **recipe.options)
+
+    def test_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(self, recipe: Recipe) -> None:
+        tests = [test for name, test in CHECKED_BY.items() if recipe.model.startswith(name)]
+
+        assert (recipe.checked == "checked") == bool(tests)
+        assert all((ROOT / "tests" / test).is_file() for test in tests)
+
+    def test_has_an_address_as_its_source(self, recipe: Recipe) -> None:
+        assert re.fullmatch(r"https://(huggingface\.co|github\.com)/[\w./-]+", recipe.source)
+
+
+def test_no_model_has_two_recipes() -> None:
+    names = [recipe.model.lower() for recipe in RECIPES]
+
+    assert len(names) == len(set(names)) >= 20
+
+
+class TestWhoseOptionWins:
+    @pytest.mark.parametrize(
+        ("model", "given"),
+        [
+            (PDFS, {"max_tokens": 512}),
+            (PDFS, {"windows": "stride:256"}),
+            (EDU, {"int_score": False}),
+            (TOPICS, {"text_template": "{title}"}),
+            (TOPICS, {"function_to_apply": "none"}),
+            (NLI, {"hypothesis_template": "About {}."}),
+        ],
+    )
+    def test_the_users_option_wins(self, model: str, given: dict[str, Any]) -> None:
+        chosen = with_recipe(RunOptions(models=(model,), **given))
+
+        assert {name: getattr(chosen, name) for name in given} == given
+
+    def test_the_other_options_are_still_the_recipes(self) -> None:
+        assert with_recipe(RunOptions(models=(PDFS,), max_tokens=512)).windows == "finepdfs"
+
+    def test_a_text_column_of_the_user_leaves_out_the_template(self) -> None:
+        chosen = with_recipe(RunOptions(models=(TOPICS,), text_column="content"))
+
+        assert chosen.text_template is None
+        assert chosen.function_to_apply == "softmax"
+
+    def test_a_pair_of_texts_leaves_out_the_passages(self) -> None:
+        chosen = with_recipe(RunOptions(models=(PDFS,), text_pair_column="summary"))
+
+        assert (chosen.windows, chosen.max_tokens) == ("head", 2048)
+
+    def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones(self) -> None:
+        assert with_recipe(RunOptions(models=(EDU,), function_to_apply="sigmoid")).int_score is None
+        assert with_recipe(RunOptions(models=(EDU,), function_to_apply="none")).int_score is True
+
+    def test_a_task_of_the_user_leaves_out_the_recipe_of_another(self) -> None:
+        options = RunOptions(models=(PDFS,), task="zero-shot", labels=("a",))
+
+        assert with_recipe(options) is options
+
+
+class TestNoRecipe:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            RunOptions(models=(EDU,), no_recipe=True),
+            RunOptions(models=(EDU,), scorer="own"),
+            RunOptions(models=("me/fineweb-edu-classifier",)),
+            RunOptions(models=("fineweb-edu-classifier",)),
+            RunOptions(models=(f"./{EDU}",)),
+        ],
+    )
+    def test_is_used_if_it_is_left_out_or_another_model_has_that_name(self, options: RunOptions) -> None:
+        assert with_recipe(options) is options
+        assert recipe_lines([options]) == ()
+
+    def test_is_used_for_a_folder_of_a_models_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / EDU).mkdir(parents=True)
+        monkeypatch.chdir(tmp_path)
+
+        assert with_recipe(RunOptions(models=(EDU,))).int_score is None
+
+
+class TestWhatTheUserIsTold:
+    def test_the_options_that_the_recipe_sets(self) -> None:
+        options = RunOptions(models=(PDFS,), max_tokens=512)
+
+        (line,) = recipe_lines([options])
+
+        assert line == f"{PDFS}: --windows finepdfs (checked; --no-recipe leaves it out)"
+
+    def test_nothing_if_the_user_has_set_them_all(self) -> None:
+        options = RunOptions(models=(EDU,), int_score=False)
+
+        assert recipe_lines([options]) == ()
+
+    def test_arguments_are_those_of_a_shell(self) -> None:
+        assert as_arguments(recipe_of(TOPICS).options) == (  # type: ignore[union-attr]
+            "--text-template '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
+        )
+
+    def test_a_missing_column_of_the_template_and_what_to_do(self) -> None:
+        options = RunOptions(models=(TOPICS,))
+        schema = pa.schema({"text": pa.string(), "link": pa.string()})
+
+        with pytest.raises(UsageError) as refused:
+            check_columns(options, schema, SHARD)
+
+        assert str(refused.value) == (
+            f'The recipe of {TOPICS} reads the column "url", and shard a has none; it has: text, link. Put the text together '
+            "from your columns with --text-template, like '{url}\\n\\n{text}', or say --no-recipe."
+        )
+
+    def test_a_template_of_the_user_is_not_the_recipes(self) -> None:
+        options = RunOptions(models=(TOPICS,), text_template="{nope}")
+
+        check_columns(options, pa.schema({"text": pa.string()}), SHARD)
+
+
+class TestTheCommand:
+    def test_shows_each_model_with_its_options(self) -> None:
+        shown = CliRunner().invoke(cli, ["recipes"]).stdout
+
+        lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+        assert "--max-tokens 2048 --windows finepdfs" in lines[PDFS]
+        assert {recipe.model for recipe in RECIPES} <= set(lines)
+
+    def test_prints_json_for_scripts(self) -> None:
+        found = json.loads(CliRunner().invoke(cli, ["recipes", "--json"]).stdout)
+
+        assert [recipe["model"] for recipe in found] == [recipe.model for recipe in RECIPES]
+        assert found[0] == {
+            "model": EDU,
+            "checked": "checked",
+            "source": f"https://huggingface.co/{EDU}",
+            "note": "",
+            "options": {"int_score": True},
+        }
+
+
+class TestInPython:
+    """`shardsift.score` reads texts and applies functions as a run with the same options does."""
+
+    def scoring(self, name: str, *, outputs: tuple[str, ...] = ("a", "b"), revision: str = "1", **options: Any) -> Any:
+        model = Model(name=name, revision=revision, labels=outputs, function="softmax")
+        return LoadedScorer(model=model, scorer=None)._scoring(options)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("recipe", [one for one in RECIPES if one.task is None], ids=lambda recipe: recipe.model)
+    def test_a_model_by_name_gets_the_options_of_its_run(self, recipe: Recipe) -> None:
+        options = with_recipe(RunOptions(models=(recipe.model,)))
+
+        scoring = self.scoring(recipe.model)
+
+        assert (scoring.max_tokens, scoring.passages, scoring.pool, scoring.function_to_apply) == (
+            options.max_tokens,
+            options.windows,
+            options.pool,
+            options.function_to_apply or "softmax",
+        )
+
+    def test_labels_get_the_template_of_the_recipe(self) -> None:
+        scoring = self.scoring(NLI, outputs=("entailment", "not_entailment"), labels=["x", "y"])
+
+        assert scoring.zero_shot.hypothesis_template == "This text is about {}"
+
+    def test_an_own_argument_wins(self) -> None:
+        assert self.scoring(PDFS, max_tokens=64, windows="stride:32").passages == "stride:32"
+
+    def test_no_recipe_leaves_it_out_and_a_folder_has_none(self) -> None:
+        assert self.scoring(PDFS, no_recipe=True).passages == "head"
+        assert self.scoring(PDFS, revision="sha256-1").passages == "head"
+
+
+def test_every_option_of_a_recipe_is_one_of_a_run() -> None:
+    about = {"model", "checked", "url", "note"}
+
+    assert {field.name for field in fields(Recipe)} - about <= {field.name for field in fields(RunOptions)}
