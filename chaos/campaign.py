@@ -15,7 +15,7 @@ _ROWS = 48
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
-_REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 120.0, 6, 16
+_REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 16
 _READINGS = {
     "labels": ("--task", "zero-shot", "--labels", "climate change,food,code"),
     "windows": ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean"),
@@ -85,8 +85,8 @@ def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[
 
     few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)
     models = {"nli": nli_classifier(few.folder / "nli", "BERT"), "edu": minilm_classifier(few.folder / "minilm")}
-    clean = Variant(name="two-models", shards=few.variants[0].shards, score_column="edu_score", min_score=3.0)
-    variants = (clean, *(replace(clean, name=name, options=options) for name, options in _READINGS.items()))
+    clean = Variant(name="", shards=few.variants[0].shards, score_column="edu_score", min_score=3.0)
+    variants = tuple(replace(clean, name=name, options=options) for name, options in _READINGS.items())
     real = replace(few, models=models, variants=variants, poisoned=())
     fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, window_rows=4, stand_in=False)
     say("A run of the real model without faults")
@@ -96,6 +96,7 @@ def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[
         name="real-model",
         seed=plan.seed,
         seconds=_REAL_SECONDS,
+        runs=len(real.variants),
         fleet=fleet,
         variants=real.variants,
         kinds=kinds,

@@ -104,9 +104,7 @@ RECIPES = (
     _finepdfs("HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn"),
     _finepdfs("HuggingFaceFW/finepdfs_dclm_classifier_eng_Latn"),
     _finepdfs("HuggingFaceFW/finepdfs_ocr_quality_classifier_eng_Latn"),
-    Recipe(
-        model="mdonigian/fineweb-edu-topic-classifier", checked="checked", max_tokens=512, function_to_apply="sigmoid"
-    ),
+    Recipe(model="mdonigian/fineweb-edu-topic-classifier", max_tokens=512, function_to_apply="sigmoid"),
     _weborganizer("WebOrganizer/TopicClassifier", _URL_AND_TEXT),
     _weborganizer("WebOrganizer/FormatClassifier", _URL_AND_TEXT),
     _weborganizer("WebOrganizer/TopicClassifier-NoURL"),
@@ -117,9 +115,8 @@ RECIPES = (
     _nvidia("nvidia/multilingual-domain-classifier", 512, _FIRST_2000),
     Recipe(
         model="utter-project/EuroFilter-v1",
-        checked="checked",
         max_tokens=512,
-        note="The second output, binary_logits, is left out.",
+        note="The second output, binary_logits, is left out. Which output is the score is inferred from the card.",
     ),
     Recipe(model="unitary/toxic-bert", function_to_apply="sigmoid", url=_DETOXIFY),
     Recipe(model="unitary/unbiased-toxic-roberta", function_to_apply="sigmoid", url=_DETOXIFY),

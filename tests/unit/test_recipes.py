@@ -34,13 +34,11 @@ CHECKED_BY = {  # beginning of models' names → the test
     "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": "integration/test_finepdfs.py",
     "HuggingFaceFW/finepdfs_dclm": "integration/test_finepdfs.py",
     "HuggingFaceFW/finepdfs_ocr": "integration/test_finepdfs.py",
-    "mdonigian/": "integration/test_recipe_scores.py",
     "WebOrganizer/": "integration/test_adapters.py",
     "nvidia/quality": "integration/test_adapters.py",
     "nvidia/content": "integration/test_adapters.py",
     "nvidia/domain": "integration/test_adapters.py",
     "nvidia/multilingual": "integration/test_adapters.py",
-    "utter-project/": "integration/test_adapters.py",
 }
 SHARD = Shard(name="a", uri="file:///a.parquet", identity="1")
 
