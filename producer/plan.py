@@ -17,7 +17,7 @@ from fleet.scorers import resolve_model
 from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.opening import open_input
 from fleet.zero_shot import entailment_output
 from producer.destination import with_output
 from producer.labels import without_labels, zero_shot
@@ -140,8 +140,8 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
 def schema_of(shard: Shard) -> pa.Schema:
     """The columns of a shard. Raises UsageError if it cannot be read."""
     try:
-        with open_parquet(shard.uri) as parquet:
-            return parquet.schema_arrow
+        with open_input(shard.uri) as file:
+            return file.schema
     except ShardsiftError as error:
         raise UsageError(f"The first shard cannot be read. {error}") from error
 

@@ -1,10 +1,13 @@
-"""The report of a dry run: shards, bytes, and rows if the footers are cheap to read."""
+"""The report of a dry run: shards, bytes, and rows if they are cheap to count."""
 
+from fleet.counted import counted
 from fleet.shard import Shard
+from fleet.storage.inputs.formats import has_footer
 from producer.plan import Plan
 from producer.sources.inputs import count_rows
 
 _REMOTE_FOOTERS = 16  # reading more than this over the network takes too long
+_LINES_BYTES = 1 << 30  # reading more than this of files of lines takes too long
 
 
 def plan_report(plan: Plan) -> dict[str, int | str]:
@@ -31,4 +34,7 @@ def _rows(shards: tuple[Shard, ...]) -> int | str:
     is_local = all(shard.uri.startswith("file:") for shard in shards)
     if not is_local and len(shards) > _REMOTE_FOOTERS:
         return f"not counted: it would take reading {len(shards)} footers over the network"
+    lines = [shard for shard in shards if not has_footer(shard.uri)]
+    if lines and (not is_local or sum(shard.size_bytes or 0 for shard in lines) > _LINES_BYTES):
+        return f"not counted: it would take reading {counted(len(lines), 'file')} whole"
     return count_rows(shards)

@@ -1,8 +1,9 @@
-"""Identify the content of an input file without reading all of it.
+"""Identify the content of an input file, if possible without reading all of it.
 
-A Hub file is identified by its LFS sha256, an object in a bucket by its ETag. Any other file is identified by its size
-and a hash of its Parquet footer. The footer holds the offset, the size and the bounds of every column chunk, so it
-changes when the file is rewritten, but not when only the modification time changes.
+A Hub file is identified by its LFS sha256, an object in a bucket by its ETag. Any other Parquet file is identified by its size
+and a hash of its footer. The footer holds the offset, the size and the bounds of every column chunk, so it changes when the
+file is rewritten, but not when only the modification time changes. A file of lines has no footer: its sha256 is computed,
+which is much faster than scoring it.
 """
 
 import hashlib
@@ -19,16 +20,18 @@ from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.storage.errors import translated
+from fleet.storage.inputs.formats import has_footer
 
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
 _ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs
 _MAGIC = b"PAR1"
 _END_BYTES = 8  # footer length and magic bytes
 _TAIL_BYTES = 64 << 10  # read at once; most footers fit
+_LINES_BYTES = 8 << 20  # read at once of a file that is read whole
 
 
 def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> str:
-    """The identity of a file, from the file system's listing. May read the file's footer: call within `translated`."""
+    """The identity of a file, from the file system's listing. May read footer or lines: call within `translated`."""
     if (lfs := info.get("lfs")) is not None:
         return f"sha256:{lfs.sha256}"
     if blob := info.get("blob_id"):
@@ -37,6 +40,9 @@ def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> 
         return f"xet:{xet}"
     if etag := _strong_etag(filesystem, info):
         return f"etag:{etag}"
+    if not has_footer(str(info["name"])):
+        with filesystem.open(info["name"], "rb", block_size=_LINES_BYTES) as file:
+            return f"sha256:{_sha256(file)}"  # as the Hub says it
     with filesystem.open(info["name"], "rb", block_size=_TAIL_BYTES) as file:
         return _footer_identity(file)
 
@@ -100,6 +106,13 @@ def _strong_etag(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) ->
         return None
     found = (str(info[key]).strip('"') for key in _ETAGS if info.get(key))
     return next((tag for tag in found if not tag.startswith("W/")), None)
+
+
+def _sha256(file: BinaryIO) -> str:
+    total = hashlib.sha256()
+    while content := file.read(_LINES_BYTES):
+        total.update(content)
+    return total.hexdigest()
 
 
 def _footer_identity(file: BinaryIO) -> str:

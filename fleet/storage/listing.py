@@ -1,4 +1,4 @@
-"""List the Parquet files that a file, folder, glob or fsspec URL names."""
+"""List the input files that a file, folder, glob or fsspec URL names. Their formats are known by their names' endings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +11,14 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import UsageError
 from fleet.storage.errors import translated
+from fleet.storage.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata
 
 _GLOB = set("*?[")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Parquet files in name order. `root` is the folder that the names of shards are relative to."""
+    """Input files in name order. `root` is the folder that the names of shards are relative to."""
 
     filesystem: fsspec.AbstractFileSystem
     root: str
@@ -28,19 +29,25 @@ class Listing:
         return [self.filesystem.unstrip_protocol(info["name"]) for info in self.files]
 
 
-def list_parquet(uri: str, *, shown_as: str | None = None) -> Listing:
-    """The files that a URI names. A folder or glob gives those called .parquet; hidden and temporary ones are left out.
+def list_files(uri: str, *, shown_as: str | None = None) -> Listing:
+    """The files that a URI names. A folder or glob gives those with the ending of a format, but no hidden and temporary ones.
 
-    They are included only if the URI itself names such a part. Error messages show `shown_as` instead of the URI.
-    Raises UsageError if there are no files or a link is broken, and what fsspec raises for a URL that it cannot use.
+    Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
+    because they describe those. Error messages show `shown_as` instead of the URI. Raises UsageError if there are no files,
+    or files of several formats, or a link is broken, and what fsspec raises for a URL that it cannot use.
     """
     shown = shown_as or uri
     with translated(f"Listing {shown}"):
         filesystem, path = url_to_fs(uri)
         root = _root(path, filesystem)
-        files = tuple(sorted(_parquet_files(filesystem, path, root), key=lambda info: str(info["name"])))
-    if not files:
-        raise UsageError(f"No Parquet files at {shown}. Give --input a .parquet file, a folder of them, or a glob.")
+        found = sorted(_input_files(filesystem, path, root), key=lambda info: str(info["name"]))
+    if not found:
+        raise UsageError(
+            f"No Parquet, JSON Lines or CSV files at {shown}. Give --input a file, a folder or a glob of files that end in "
+            f"{ENDINGS}."
+        )
+    files = tuple(_data_files(found))
+    _refuse_several_formats([str(info["name"]) for info in files], shown)
     return Listing(filesystem=filesystem, root=root, files=files)
 
 
@@ -56,23 +63,48 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     return "/".join(parts[:fixed])
 
 
-def _parquet_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
+def _input_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
     if _GLOB & set(path):
         found = filesystem.glob(path, detail=True).values()
     elif filesystem.isdir(path):
         found = filesystem.find(path, detail=True).values()
     else:
-        yield _info(filesystem, path)  # a single file need not be called .parquet
+        yield _info(filesystem, path)  # a single Parquet file need not be called .parquet
         return
     for info in found:
         if _is_hidden(str(info["name"]), root) and not _is_hidden(path, root):
             continue
-        is_named_so = str(info["name"]).endswith(".parquet")
+        is_named_so = format_of(str(info["name"])) is not None
         if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
             info = _info(filesystem, str(info["name"]))
             _refuse_linked_folder(filesystem, info)
         if info["type"] == "file" and is_named_so:
             yield info
+
+
+def _data_files(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the files called .json, if there are others."""
+    data = [info for info in files if not is_often_metadata(str(info["name"]))]
+    return data or files
+
+
+def _refuse_several_formats(names: list[str], shown: str) -> None:
+    counts = counted_kinds(names)
+    if len(counts) > 1:
+        formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        raise UsageError(
+            f"{shown} has files of several formats: {formats}. Choose one with a glob, like --input "
+            f"'{_folder(shown)}/**/*{_first_ending(names)}'."
+        )
+
+
+def _folder(uri: str) -> str:
+    parts = uri.rstrip("/").split("/")
+    return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
+
+
+def _first_ending(names: list[str]) -> str:
+    return next(known.ending for name in names if (known := format_of(name)))
 
 
 def _is_hidden(path: str, root: str) -> bool:
@@ -93,8 +125,8 @@ def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
 
 def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
     """Refuse links to folders: a listing does not follow them, so their files would be silently left out."""
-    if info["type"] == "directory" and any(file.endswith(".parquet") for file in filesystem.find(info["name"])):
+    if info["type"] == "directory" and any(map(format_of, filesystem.find(info["name"]))):
         raise UsageError(
-            f"{info['name']} is a link to a folder of Parquet files, and such links are not followed. "
+            f"{info['name']} is a link to a folder of input files, and such links are not followed. "
             "Pass that folder as a separate --input, or use a glob that excludes the link."
         )

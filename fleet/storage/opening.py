@@ -11,11 +11,11 @@ from fsspec.core import url_to_fs
 from fleet.errors import ShardError
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
-from fleet.storage.formats import other_format
 from fleet.storage.hub import HubOutput
+from fleet.storage.inputs.signatures import other_format
 from fleet.storage.output import Output
 
-_BLOCK_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
+READ_AHEAD_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
 
 
@@ -24,7 +24,7 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is."""
     filesystem, path = url_to_fs(uri)
     with translated(f"Opening {uri}"):
-        file = filesystem.open(path, "rb", block_size=_BLOCK_BYTES)
+        file = filesystem.open(path, "rb", block_size=READ_AHEAD_BYTES)
     with file:
         with translated(f"Opening {uri}"):
             parquet = _parquet_file(file, uri)

@@ -1,1 +1,1 @@
-"""Where the rows come from: a crawl, or Parquet files in folders, buckets and on the Hub."""
+"""Where the rows come from: a crawl, or files in folders, buckets and on the Hub."""

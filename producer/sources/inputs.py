@@ -17,8 +17,9 @@ from fleet.model import folder_revision
 from fleet.shard import Shard
 from fleet.storage.errors import translated
 from fleet.storage.identity import identity_of
-from fleet.storage.listing import Listing, list_parquet
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.formats import without_ending
+from fleet.storage.inputs.opening import open_input
+from fleet.storage.listing import Listing, list_files
 
 _FOOTER_THREADS = 16
 _NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
@@ -49,7 +50,7 @@ def crawl_input(crawl: str, dataset: str) -> Input:
 
 
 def list_input(*uris: str) -> Input:
-    """The Parquet files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none."""
+    """The input files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none."""
     parts = [_list(uri) for uri in uris]
     shards = tuple(shard for part in parts for shard in part.shards)
     _refuse_same_names(shards)
@@ -75,7 +76,7 @@ def _list(uri: str) -> _Part:
     try:
         with translated(f"Listing {uri}"):
             pinned, commit = _pinned(uri)
-            listing = list_parquet(pinned, shown_as=uri)
+            listing = list_files(pinned, shown_as=uri)
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
                 shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files))
     except ShardsiftError as error:
@@ -97,7 +98,7 @@ def _refuse_same_names(shards: Iterable[Shard]) -> None:
 
 
 def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
-    """The first `shards` shards, and of those the first `rows` rows in total. Raises UsageError if a footer is broken."""
+    """The first `shards` shards, and of those the first `rows` rows in total. Raises UsageError if a file cannot be read."""
     chosen = source.shards[:shards]
     try:
         return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
@@ -106,7 +107,7 @@ def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
-    """The number of rows to score, from the files' footers."""
+    """The number of rows to score, from the files' footers. Files without one are read whole."""
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return sum(pool.map(_rows, shards))
 
@@ -115,15 +116,15 @@ def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
     for shard in shards:
         if limit <= 0:
             return
-        rows = _rows(shard)
+        rows = _rows(shard, most=limit + 1)
         yield replace(shard, row_limit=limit) if rows > limit else shard
         limit -= rows
 
 
-def _rows(shard: Shard) -> int:
-    with open_parquet(shard.uri) as parquet:
-        rows = int(parquet.metadata.num_rows)
-    return rows if shard.row_limit is None else min(rows, shard.row_limit)
+def _rows(shard: Shard, most: int | None = None) -> int:
+    limits = [limit for limit in (shard.row_limit, most) if limit is not None]
+    with open_input(shard.uri) as file:
+        return file.count_rows(min(limits, default=None))
 
 
 def _crawls(dataset: str) -> list[str]:
@@ -151,7 +152,7 @@ def _pinned(uri: str) -> tuple[str, str | None]:
 
 
 def _shard(info: dict[str, Any], listing: Listing) -> Shard:
-    name = str(info["name"]).removeprefix(listing.root).strip("/").removesuffix(".parquet")
+    name = without_ending(str(info["name"]).removeprefix(listing.root).strip("/"))
     uri = listing.filesystem.unstrip_protocol(info["name"])
     try:
         return Shard(name=name, uri=uri, identity=identity_of(listing.filesystem, info), size_bytes=info["size"])

@@ -16,6 +16,7 @@ from fleet.filter import Filter
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.published import Published
 from producer.sources.inputs import list_input
 from producer.verify.report import Fault
@@ -51,13 +52,13 @@ def _fault(shard: str, problem: str) -> Fault:
 
 
 def source_faults(
-    source: pq.ParquetFile, shard: Shard, data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec
+    source: InputFile, shard: Shard, data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec
 ) -> list[Fault]:
     """Compare the data file of a shard with the input."""
     if shard.identity != receipt.source_identity:
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]
-    if receipt.rows_in != len(rows.added) or source.metadata.num_rows < receipt.rows_in:
+    if receipt.rows_in != len(rows.added) or source.count_rows(most=receipt.rows_in) < receipt.rows_in:
         return [Fault(path=receipt.scores.path, problem="has not the rows of the input")]
     try:
         difference = _first_difference(_expected(source, rows, spec), data)
@@ -66,13 +67,15 @@ def source_faults(
     return [Fault(path=receipt.data.path, problem=difference)] if difference else []
 
 
-def _expected(source: pq.ParquetFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
+def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
     """The rows that the run keeps of the input, batch by batch, without the columns with the row's position."""
-    schema = kept_schema(source.schema_arrow, spec)
-    names = [*source.schema_arrow.names, *spec.added_columns]
+    schema = kept_schema(source.schema, spec)
+    names = [*source.schema.names, *spec.added_columns]
     first = 0
     keep: Filter | None = None
-    for batch in source.iter_batches(_BATCH_ROWS, use_threads=False):
+    for batch in source.batches(most_rows=_BATCH_ROWS, use_threads=False):
+        if first == len(rows.added):
+            return
         table = pa.Table.from_batches([batch]).slice(0, len(rows.added) - first)
         for field in rows.added.schema:
             table = table.append_column(field, rows.added[field.name].slice(first, len(table)))

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fleet.errors import ShardError
 from fleet.receipt import Receipt
 from fleet.shard import Shard
+from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_output, open_parquet
 from fleet.storage.output import output_files
 from fleet.storage.published import Published
@@ -81,7 +82,7 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
             if faults or receipt.shard not in source:
                 return faults
             shard = source[receipt.shard]
-            with open_parquet(shard.uri) as original:
+            with open_input(shard.uri, spec.columns) as original:
                 return source_faults(original, shard, data, rows, receipt, spec)
     except ShardError as error:
         return [Fault(path=receipt.data.path, problem=str(error))]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fleet.columns import describe_columns
 from fleet.errors import ShardError
 from fleet.spec import RunSpec
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.opening import open_input
 from support.records import a_shard, a_spec
 from worker.shard.reader import Window, read_windows
 
@@ -27,10 +27,10 @@ def windows_of(
     path: Path, *, row_limit: int | None = None, spec: RunSpec | None = None, **changes: Any
 ) -> list[Window]:
     """The windows as a worker reads them, by default in a run over only this file."""
-    with open_parquet(str(path)) as parquet:
-        spec = spec or a_spec(columns=describe_columns(parquet.schema_arrow))
+    with open_input(str(path)) as file:
+        spec = spec or a_spec(columns=describe_columns(file.schema))
         changed = a_spec(**{**spec.__dict__, **changes})
-        return list(read_windows(parquet, a_shard("000_00000", uri=str(path), row_limit=row_limit), changed))
+        return list(read_windows(file, a_shard("000_00000", uri=str(path), row_limit=row_limit), changed))
 
 
 def spans(windows: list[Window]) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from fleet.columns import describe_columns
 from fleet.errors import UsageError
 from fleet.model import Model
 from fleet.spec import RunSpec
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.opening import open_input
 from support.records import a_shard, a_spec
 from worker.scoring import Scores
 from worker.shard.reader import Window, read_windows
@@ -60,7 +60,7 @@ def write_shard(
     source, errors = folder / "input.parquet", errors or {}
     kept = [row for row in range(len(rows)) if row not in errors] if kept is None else kept
     pq.write_table(rows, source)
-    with open_parquet(str(source)) as parquet:
+    with open_input(str(source)) as file:
         columns = describe_columns(parquet.schema_arrow)
         spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
         shard = a_shard("s", uri=str(source))

@@ -1,34 +1,33 @@
-"""Read a shard window by window. Memory is bounded by the window, not by the size of the file or its row groups."""
+"""Read a shard window by window. Memory is bounded by the window, not by the size of the file, its row groups or blocks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.columns import describe_columns, repeated_column
 from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-
-_STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
-_STEP_ROWS = 1024
+from fleet.storage.inputs.input_file import InputFile
+from worker.shard.row_bytes import row_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Consecutive rows of a shard, with all columns. The end of a window depends only on the file and the spec."""
+    """Consecutive rows of a shard, with all columns. The end of a window depends only on the rows and the spec."""
 
     first_row: int
     rows: pa.Table
 
 
-def read_windows(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
+def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
     """The shard's windows in order. Raises ShardError if the file is broken or its columns differ from the run's."""
-    _check_columns(parquet.schema_arrow, shard, spec)
+    _check_columns(file.schema, shard, spec)
     first_row = 0
-    for batches in _grouped(_batches(parquet, shard), spec):
+    for batches in _grouped(_batches(file, shard), spec):
         rows = pa.Table.from_batches(batches)
         yield Window(first_row=first_row, rows=rows)
         first_row += len(rows)
@@ -36,40 +35,37 @@ def read_windows(parquet: pq.ParquetFile, shard: Shard, spec: RunSpec) -> Iterat
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
-    """Join and split batches into groups, one group per window."""
+    """Join and split batches into groups, one group per window. How the rows come in batches makes no difference."""
     pending: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
-        while batch.num_rows:
-            step = batch.slice(0, spec.window_rows - _rows(pending))
-            batch = batch.slice(step.num_rows)
-            pending.append(step)
-            if _rows(pending) == spec.window_rows or sum(step.nbytes for step in pending) >= spec.window_bytes:
+        sizes = np.cumsum(row_bytes(batch))
+        start = 0
+        while start < batch.num_rows:
+            before = int(sizes[start - 1]) if start else 0
+            reaches_limit = int(np.searchsorted(sizes, before + spec.window_bytes - size)) + 1
+            end = min(batch.num_rows, start + spec.window_rows - rows, reaches_limit)
+            pending.append(batch.slice(start, end - start))
+            rows += end - start
+            size += int(sizes[end - 1]) - before
+            start = end
+            if rows == spec.window_rows or size >= spec.window_bytes:
                 yield pending
-                pending = []
+                pending, rows, size = [], 0, 0
     if pending:
         yield pending
 
 
-def _batches(parquet: pq.ParquetFile, shard: Shard) -> Iterator[pa.RecordBatch]:
+def _batches(file: InputFile, shard: Shard) -> Iterator[pa.RecordBatch]:
     """The rows up to the shard's limit, in batches as they are decoded."""
-    left = parquet.metadata.num_rows if shard.row_limit is None else shard.row_limit
+    left = shard.row_limit
     with translated(f"Reading shard {shard.name}"):
-        for batch in parquet.iter_batches(batch_size=_step_rows(parquet.metadata)):
+        for batch in file.batches():
             yield batch.slice(0, left)
-            left -= min(left, batch.num_rows)
-            if not left:
-                return
-
-
-def _step_rows(metadata: pq.FileMetaData) -> int:
-    """The rows per step: fewer if rows are large."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    bytes_a_row = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
-    return max(1, min(_STEP_ROWS, int(_STEP_BYTES / max(1, bytes_a_row))))
-
-
-def _rows(batches: list[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
+            if left is not None:
+                left -= min(left, batch.num_rows)
+                if not left:
+                    return
 
 
 def _check_columns(schema: pa.Schema, shard: Shard, spec: RunSpec) -> None:

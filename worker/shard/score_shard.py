@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema
 from fleet.disclosure import disclosed_source
@@ -21,7 +20,8 @@ from fleet.receipt import OutputFile, Provenance, Receipt, ScoringReceipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.identity import unchanged
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.input_file import InputFile
+from fleet.storage.inputs.opening import open_input
 from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores
 from worker.shard.checkpoint import Checkpoint
@@ -51,9 +51,9 @@ def score_shard(
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
     with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
-        with unchanged(shard), open_parquet(shard.uri) as parquet:
-            writer = ShardWriter(scratch, parquet.schema_arrow, shard, spec)
-            _write_windows(parquet, writer, claim, scorers, progress, checkpoint)
+        with unchanged(shard), open_input(shard.uri, spec.columns) as file:
+            writer = ShardWriter(scratch, file.schema, shard, spec)
+            _write_windows(file, writer, claim, scorers, progress, checkpoint)
         files = writer.close()
         progress.check()
         made = provenance(claim, scorers, worker=worker, started_at=started_at)
@@ -64,7 +64,7 @@ def score_shard(
 
 
 def _write_windows(
-    parquet: pq.ParquetFile,
+    file: InputFile,
     writer: ShardWriter,
     claim: Claim,
     scorers: Sequence[Scorer[Any]],
@@ -72,10 +72,10 @@ def _write_windows(
     checkpoint: Checkpoint,
 ) -> None:
     spec = claim.spec
-    keep = _filter(spec, parquet.schema_arrow)
+    keep = _filter(spec, file.schema)
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
     with (
-        prefetched(read_windows(parquet, claim.shard, spec), "reader") as windows,
+        prefetched(read_windows(file, claim.shard, spec), "reader") as windows,
         prefetched(scoring.prepared(windows), "tokenizer") as prepared_windows,
         in_background(partial(_write, writer, keep, claim), "writer") as write,
     ):

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fleet.columns import is_text
 from fleet.errors import ShardsiftError, UsageError
 from fleet.storage.errors import translated
-from fleet.storage.listing import list_parquet
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.input_file import InputFile
+from fleet.storage.inputs.opening import open_input
+from fleet.storage.listing import list_files
 from worker.scoring.sample import sample_texts
 from worker.scoring.tokenizing.texts import plain_texts
 
@@ -41,16 +41,16 @@ def _first_texts(uri: str, column: str, rows: int) -> pa.LargeStringArray:
 
 
 def _parts(uri: str, column: str) -> Iterator[pa.LargeStringArray]:
-    for file in list_parquet(uri).uris:
-        with open_parquet(file) as parquet:
-            _check(parquet, file, column)
-            with translated(f"Reading {file}"):
-                for batch in parquet.iter_batches(batch_size=_STEP_ROWS, columns=[column], use_threads=False):
+    for file_uri in list_files(uri).uris:
+        with open_input(file_uri) as file:
+            _check(file, file_uri, column)
+            with translated(f"Reading {file_uri}"):
+                for batch in file.batches([column], most_rows=_STEP_ROWS, use_threads=False):
                     yield plain_texts(batch.column(column)).drop_null()
 
 
-def _check(parquet: pq.ParquetFile, uri: str, column: str) -> None:
-    schema = parquet.schema_arrow
+def _check(file: InputFile, uri: str, column: str) -> None:
+    schema = file.schema
     if column not in schema.names:
         raise UsageError(
             f'{uri} has no column "{column}"; it has: {", ".join(schema.names)}. Name one with --text-column.'

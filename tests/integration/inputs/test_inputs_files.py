@@ -134,7 +134,7 @@ class TestLinks:
         shard(tmp_path / "elsewhere/d.parquet", 5)
         (folder / "more").symlink_to(tmp_path / "elsewhere")
 
-        with pytest.raises(UsageError, match=f"{folder}/more is a link to a folder of Parquet files"):
+        with pytest.raises(UsageError, match=f"{folder}/more is a link to a folder of input files"):
             list_input(str(folder))
 
     def test_a_link_that_is_no_shard_does_not_matter(self, folder: Path) -> None:

@@ -1,0 +1,33 @@
+"""The columns of files that do not say their types."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from fleet.errors import ShardError
+from fleet.storage.inputs.type_names import type_named
+
+Columns = tuple[tuple[str, str], ...]  # (name, Arrow type), as in RunSpec.columns
+REMEDY = "All rows of a run need the same fields with the same types; convert the files to Parquet if they have not."
+
+
+def named_schema(columns: Columns, uri: str) -> pa.Schema:
+    """Raises ShardError for a type that only Parquet has."""
+    try:
+        return pa.schema([pa.field(name, type_named(kind)) for name, kind in columns])
+    except ValueError as error:
+        raise ShardError(f"{uri} cannot be read with the columns of the run's first shard: {error}.") from error
+
+
+def counted_rows(rows_of_blocks: Iterator[int], most: int | None) -> int:
+    """Their sum, or `most` if it is more. Then the other blocks are not read."""
+    total = 0
+    for rows in rows_of_blocks:
+        total += rows
+        if most is not None and total >= most:
+            return most
+    return total
+
+
+def sliced(table: pa.Table, most_rows: int) -> Iterator[pa.RecordBatch]:
+    yield from table.combine_chunks().to_batches(max_chunksize=most_rows)

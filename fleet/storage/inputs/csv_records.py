@@ -1,0 +1,62 @@
+"""Find the records of a CSV file: a line end inside quotes is part of a field.
+
+Outside of quotes, the number of quotes before is even, if every quote opens or closes a field or is one of two in a row.
+`stray_quote` finds one that does not.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.storage.inputs.line_blocks import RecordEnds
+
+_NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
+
+
+def record_starts(data: bytes) -> npt.NDArray[np.int64]:
+    """Where the records begin that are not blank, in whole records."""
+    content = _padded(data)
+    starts = np.concatenate([[0], _ends(content)])
+    starts = starts[starts < len(data)]
+    is_blank = (content[starts] == _NEWLINE) | ((content[starts] == _RETURN) & (content[starts + 1] == _NEWLINE))
+    found: npt.NDArray[np.int64] = starts[~is_blank]
+    return found
+
+
+def stray_quote(data: bytes) -> int | None:
+    """Where the first quote is that is inside of a field and not doubled, in whole records; None if there is none."""
+    content = _padded(data)
+    quotes = np.flatnonzero(content == _QUOTE)
+    before = content[quotes[0::2] - 1]  # at 0: the last byte, which is the padding
+    after = content[quotes[1::2] + 1]
+    strays = np.concatenate(
+        [
+            quotes[0::2][~np.isin(before, (_COMMA, _NEWLINE, _RETURN, _QUOTE))],
+            quotes[1::2][~np.isin(after, (_COMMA, _NEWLINE, _RETURN, _QUOTE))],
+        ]
+    )
+    return int(strays.min()) if len(strays) else None
+
+
+def _last_end(piece: bytes) -> int:
+    ends = _ends(np.frombuffer(piece, np.uint8))
+    return int(ends[-1]) if len(ends) else 0
+
+
+def _open_record(piece: bytes) -> str | None:
+    return "a quoted field has no end in this row." if piece.count(b'"') % 2 else None
+
+
+def _ends(content: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """After each line end outside of quotes."""
+    newlines = np.flatnonzero(content == _NEWLINE)
+    quotes_before = np.searchsorted(np.flatnonzero(content == _QUOTE), newlines)
+    ends: npt.NDArray[np.int64] = newlines[quotes_before % 2 == 0] + 1
+    return ends
+
+
+def _padded(data: bytes) -> npt.NDArray[np.uint8]:
+    """The content and one more line end."""
+    return np.frombuffer(data + b"\n", np.uint8)
+
+
+RECORDS = RecordEnds(last_end=_last_end, open_record=_open_record)

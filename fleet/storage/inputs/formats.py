@@ -1,0 +1,65 @@
+"""The formats of input files, which are known by the endings of their names."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["Parquet", "JSON Lines", "CSV"]
+Codec = Literal["gzip", "zstd"]
+
+_KINDS: dict[str, Kind] = {
+    ".parquet": "Parquet",
+    ".jsonl": "JSON Lines",
+    ".ndjson": "JSON Lines",
+    ".json": "JSON Lines",  # as C4 and Dolma call it
+    ".csv": "CSV",
+}
+_CODECS: dict[str, Codec] = {".gz": "gzip", ".zst": "zstd"}
+ENDINGS = ".parquet, .jsonl, .ndjson, .json or .csv; each but .parquet also with .gz or .zst"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How the rows of a file are stored. `ending` is the part of the name that says so."""
+
+    kind: Kind
+    codec: Codec | None = None
+    ending: str
+
+
+_FORMATS = tuple(
+    Format(kind=kind, codec=codec, ending=ending + last)
+    for ending, kind in _KINDS.items()
+    for last, codec in (("", None), *_CODECS.items())
+    if kind != "Parquet" or not codec
+)
+
+
+def format_of(name: str) -> Format | None:
+    """The format that the ending of a name or URI means; None if it means none."""
+    return next((known for known in _FORMATS if name.endswith(known.ending)), None)
+
+
+def has_footer(name: str) -> bool:
+    """Whether the file is Parquet, whose footer has its rows, types and offsets. A file whose name means no format is one."""
+    known = format_of(name)
+    return known is None or known.kind == "Parquet"
+
+
+def without_ending(name: str) -> str:
+    known = format_of(name)
+    return name.removesuffix(known.ending) if known else name
+
+
+def is_often_metadata(name: str) -> bool:
+    """Whether files of this name also stand beside data, such as `dataset_info.json`."""
+    return name.endswith(".json")
+
+
+def counted_kinds(names: Iterable[str]) -> dict[Kind, int]:
+    """The number of files of each format."""
+    counts: dict[Kind, int] = {}
+    for name in names:
+        if known := format_of(name):
+            counts[known.kind] = counts.get(known.kind, 0) + 1
+    return counts

@@ -1,0 +1,126 @@
+"""Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from fleet.errors import ShardError
+from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, named_schema, sliced
+from fleet.storage.inputs.input_file import STEP_ROWS
+from fleet.storage.inputs.json_types import Seen, TypeConflict, misfits
+from fleet.storage.inputs.line_blocks import Block, LineFile, RecordEnds
+
+_RECORDS = RecordEnds(last_end=lambda piece: piece.rfind(b"\n") + 1)
+_WHITE = b" \t\r"
+_NEWLINE, _BRACE = ord("\n"), ord("{")
+
+
+class JsonLines:
+    """A JSON Lines file as an InputFile. Without `columns`, those of its first rows."""
+
+    def __init__(self, lines: LineFile, columns: Columns | None) -> None:
+        self._lines = lines
+        self._columns = columns
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Raises ShardError if the first rows have no common columns."""
+        return named_schema(self._columns, self._lines.uri) if self._columns else self._seen_schema()
+
+    def batches(
+        self, columns: Sequence[str] | None = None, *, most_rows: int = STEP_ROWS, use_threads: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads on the caller's thread only. Raises ShardError that names the line of a row which does not fit the schema."""
+        for block in self._lines.blocks(_RECORDS):
+            if rows := self._row_count(block):
+                yield from sliced(self._parsed(block, rows).select(columns or self.schema.names), most_rows)
+
+    def count_rows(self, most: int | None = None) -> int:
+        """Counts lines and checks little else."""
+        return counted_rows(map(self._row_count, self._lines.blocks(_RECORDS)), most)
+
+    def _seen_schema(self) -> pa.Schema:
+        seen = Seen(kind=dict)
+        for block in self._lines.sample(_RECORDS):
+            for line, row in self._rows(block):
+                try:
+                    seen.add(row)
+                except TypeConflict as conflict:
+                    raise self._lines.error(line, f"{conflict}. {REMEDY}") from conflict
+        if not seen.fields:
+            raise ShardError(f"{self._lines.uri} has no row with a field, so its columns are not known.")
+        try:
+            return seen.schema()
+        except TypeConflict as conflict:
+            raise ShardError(f"{self._lines.uri}: {conflict}. {REMEDY}") from conflict
+
+    def _row_count(self, block: Block) -> int:
+        """The lines that are not blank. Each must be an object: pyarrow's reader ends the process for others."""
+        content = np.frombuffer(block.data, np.uint8)
+        starts = np.concatenate([[0], np.flatnonzero(content == _NEWLINE) + 1])
+        starts = starts[starts < len(content)]
+        if np.all(content[starts] == _BRACE):
+            return len(starts)
+        return sum(1 for _ in self._filled_lines(block))
+
+    def _filled_lines(self, block: Block) -> Iterator[tuple[int, bytes]]:
+        for line, text in enumerate(block.data.split(b"\n"), start=block.first_line):
+            if text.strip(_WHITE):
+                if not text.lstrip(_WHITE).startswith(b"{"):
+                    raise self._lines.error(line, "not a JSON object. Each line has to be one object, like {…}.")
+                yield line, text
+
+    def _parsed(self, block: Block, rows: int) -> pa.Table:
+        self._lines.check_utf8(block)
+        try:
+            table = pyarrow.json.read_json(
+                pa.BufferReader(block.data),
+                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
+                parse_options=pyarrow.json.ParseOptions(
+                    explicit_schema=self.schema, newlines_in_values=False, unexpected_field_behavior="error"
+                ),
+            )
+        except pa.ArrowException as error:
+            raise self._explained(block) from error
+        if len(table) != rows:
+            raise self._explained(block)
+        return table
+
+    def _explained(self, block: Block) -> ShardError:
+        """The first line of a block that pyarrow does not read, and why."""
+        try:
+            for line, row in self._rows(block):
+                if problem := next(misfits(row, self.schema), None):
+                    return self._lines.error(line, f"{problem}. {REMEDY}")
+        except ShardError as error:
+            return error
+        return ShardError(f"{self._lines.uri}: not readable as JSON Lines from line {block.first_line:,} on.")
+
+    def _rows(self, block: Block) -> Iterator[tuple[int, dict[str, Any]]]:
+        self._lines.check_utf8(block)
+        for line, text in self._filled_lines(block):
+            try:
+                yield line, json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+            except json.JSONDecodeError as error:
+                raise self._lines.error(line, f"not valid JSON: {error.msg} (character {error.pos + 1:,}).") from error
+            except (ValueError, RecursionError) as error:
+                raise self._lines.error(line, f"not valid JSON: {error}.") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f'the field "{next(name for name in names if names.count(name) > 1)}" stands twice in an object'
+        )
+    return fields
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")

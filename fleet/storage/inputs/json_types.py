@@ -1,0 +1,135 @@
+"""The Arrow types of JSON values, and where a value does not have the type that it should have.
+
+Strings stay strings, also those that look like times. A field without values is a string. Messages hold no values.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
+_PLAIN: dict[type | None, pa.DataType] = {bool: pa.bool_(), float: pa.float64()}
+_INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
+
+
+class TypeConflict(ValueError):
+    """A value that has not the type of the others. The message names its field."""
+
+
+@dataclass
+class Seen:
+    """What the values of one field were. The first values decide; a later one of another kind is a conflict."""
+
+    path: str = ""
+    kind: type | None = None
+    smallest: int = 0
+    largest: int = 0
+    items: "Seen | None" = None
+    fields: dict[str, "Seen"] = field(default_factory=dict)
+
+    def add(self, value: Any) -> None:
+        """Raises TypeConflict."""
+        if value is None:
+            return
+        self._add_kind(type(value))
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                self._field(name).add(inner)
+        elif isinstance(value, list):
+            self.items = self.items or Seen(path=f"{self.path}[]")
+            for inner in value:
+                self.items.add(inner)
+        elif type(value) is int:
+            self.smallest, self.largest = min(self.smallest, value), max(self.largest, value)
+
+    def data_type(self) -> pa.DataType:
+        """Raises TypeConflict if no column can hold the values."""
+        if self.kind is list:
+            return pa.list_((self.items or Seen()).data_type())
+        if self.kind is dict:
+            if not self.fields:
+                raise TypeConflict(f'"{self.path}" has only objects without fields, which Parquet cannot hold')
+            return pa.struct(list(self.schema()))
+        if self.kind is int:
+            return self._integer()
+        return _PLAIN.get(self.kind, pa.string())
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(name, inner.data_type()) for name, inner in self.fields.items()])
+
+    def _add_kind(self, kind: type) -> None:
+        if self.kind is None or (self.kind is int and kind is float):
+            self.kind = kind
+        elif self.kind is not kind and not (self.kind is float and kind is int):
+            raise TypeConflict(f'"{self.path}" is {_KINDS[kind]}, and in an earlier row {_KINDS[self.kind]}')
+
+    def _field(self, name: str) -> "Seen":
+        if name not in self.fields:
+            self.fields[name] = Seen(path=f"{self.path}.{name}" if self.path else name)
+        return self.fields[name]
+
+    def _integer(self) -> pa.DataType:
+        for data_type, values in ((pa.int64(), _INT64), (pa.uint64(), _UINT64)):
+            if self.smallest in values and self.largest in values:
+                return data_type
+        raise TypeConflict(f'"{self.path}" has whole numbers that do not fit 64 bits')
+
+
+def misfits(row: dict[str, Any], schema: pa.Schema) -> Iterator[str]:
+    """What is wrong with a row, such as `"tags[]" is a number, and the run reads it as string`."""
+    yield from _in_fields(row, {column.name: column.type for column in schema}, "")
+
+
+def _in_fields(value: dict[str, Any], types: dict[str, pa.DataType], path: str) -> Iterator[str]:
+    for name, inner in value.items():
+        inner_path = f"{path}.{name}" if path else name
+        if name not in types:
+            yield f'"{inner_path}" is a field that the run does not have'
+        else:
+            yield from _misfit(inner, types[name], inner_path)
+
+
+def _misfit(value: Any, data_type: pa.DataType, path: str) -> Iterator[str]:
+    if isinstance(value, dict) and pa.types.is_struct(data_type):
+        yield from _in_fields(value, {inner.name: inner.type for inner in data_type}, path)
+    elif isinstance(value, list) and pa.types.is_list(data_type):
+        for item in value:
+            yield from _misfit(item, data_type.value_type, f"{path}[]")
+    elif value is not None and not _fits(value, data_type):
+        yield f'"{path}" is {_kind(value)}, and the run reads it as {data_type}'
+    elif isinstance(value, str) and not _is_unicode(value):
+        yield f'"{path}" has half of a surrogate pair, which is not Unicode'
+
+
+def _fits(value: Any, data_type: pa.DataType) -> bool:
+    if isinstance(value, bool):
+        return bool(pa.types.is_boolean(data_type))
+    if isinstance(value, int):
+        try:
+            return pa.types.is_floating(data_type) or bool(pa.scalar(value, data_type).is_valid)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            return False
+    if isinstance(value, float):
+        return bool(pa.types.is_floating(data_type))
+    return isinstance(value, str) and not pa.types.is_nested(data_type) and not pa.types.is_primitive(data_type)
+
+
+def _kind(value: Any) -> str:
+    return "a larger number" if isinstance(value, int) and value not in _INT64 else _KINDS[type(value)]
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

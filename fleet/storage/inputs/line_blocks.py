@@ -1,0 +1,135 @@
+"""Read a file of lines in blocks of whole records, decompressed. Knows nothing of what a record holds.
+
+The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from fleet.errors import ShardError
+from fleet.storage.errors import translated
+from fleet.storage.inputs.formats import Codec
+
+BLOCK_BYTES = 8 << 20  # decompressed
+MOST_RECORD_BYTES = 64 << 20  # as much as a window; a longer record is an error
+SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Whole records, and the number of the file's line that the first of them begins in, from 1."""
+
+    data: bytes
+    first_line: int
+
+    def part(self, start: int, end: int) -> "Block":
+        return Block(data=self.data[start:end], first_line=self.line_at(start))
+
+    def line_at(self, offset: int) -> int:
+        return self.first_line + self.data.count(b"\n", 0, offset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordEnds:
+    """What a format says about its records, for a piece of the file that begins with one."""
+
+    last_end: Callable[[bytes], int]  # after the last record that ends in the piece; 0 if none does
+    open_record: Callable[[bytes], str | None] = lambda piece: None  # why the file's last piece is no whole record
+
+
+class LineFile:
+    """A file of lines, perhaps compressed. Each pass opens it again."""
+
+    def __init__(
+        self, opened: Callable[[], BinaryIO], codec: Codec | None, uri: str, *, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self.uri = uri
+        self._opened = opened
+        self._codec = codec
+        self._block_bytes = block_bytes
+
+    def blocks(self, records: RecordEnds) -> Iterator[Block]:
+        """Raises ShardError if the file is truncated or damaged, or a record is too long."""
+        with translated(f"Reading {self.uri}"), self._opened() as file:
+            rest, line = b"", 1
+            for piece in self._pieces(file):
+                rest += piece
+                if end := records.last_end(rest):
+                    block = Block(data=rest[:end], first_line=line)
+                    yield block
+                    rest, line = rest[end:], block.line_at(end)
+                elif len(rest) > MOST_RECORD_BYTES:
+                    long = f"a row is longer than {MOST_RECORD_BYTES >> 20} MiB. Convert the file to Parquet."
+                    raise self.error(line, records.open_record(rest) or long)
+            if rest:
+                if reason := records.open_record(rest):
+                    raise self.error(line, reason)
+                yield Block(data=rest, first_line=line)
+
+    def sample(self, records: RecordEnds) -> Iterator[Block]:
+        """The first blocks, which decide about types."""
+        left = SAMPLE_BYTES
+        for block in self.blocks(records):
+            yield block
+            left -= len(block.data)
+            if left <= 0:
+                return
+
+    def check_utf8(self, block: Block) -> None:
+        """pyarrow's readers take bytes that are not Unicode. Raises ShardError that names the line."""
+        try:
+            pa.array([block.data], pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid:
+            try:
+                block.data.decode()
+            except UnicodeDecodeError as error:
+                raise self.error(block.line_at(error.start), "not UTF-8. Convert the file to UTF-8.") from error
+            raise
+
+    def error(self, line: int, problem: str) -> ShardError:
+        return ShardError(f"{self.uri}, line {line:,}: {problem}")
+
+    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+        """The decompressed content in pieces of equal size, without a byte order mark."""
+        source = self._decompressed(file)
+        first = self._next_piece(source)
+        if first:
+            yield first.removeprefix(_BOM)
+        elif self._codec:  # no compressor writes nothing at all
+            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self._codec} file.")
+        while first and (piece := self._next_piece(source)):
+            yield piece
+
+    def _decompressed(self, file: BinaryIO) -> BinaryIO:
+        if self._codec is None:
+            return file
+        stream: BinaryIO = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self._codec)
+        return stream
+
+    def _next_piece(self, source: BinaryIO) -> bytes:
+        parts: list[bytes] = []
+        left = self._block_bytes
+        while left and (part := self._read(source, left)):  # a read may return less
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def _read(self, source: BinaryIO, count: int) -> bytes:
+        try:
+            return source.read(count)
+        except OSError as error:
+            if self._codec is None or error.errno is not None:
+                raise
+            raise ShardError(
+                f"Reading {self.uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
+            ) from error
+
+
+def _hint(error: OSError) -> str:
+    if "too much memory" not in str(error):
+        return " Replace it, then run `producer retry`."
+    return " It was compressed with `zstd --long`. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"
