@@ -43,8 +43,7 @@ def list_files(uri: str, *, shown_as: str | None = None) -> Listing:
         found = sorted(_input_files(filesystem, path, root), key=lambda info: str(info["name"]))
     if not found:
         raise UsageError(
-            f"No Parquet, JSON Lines or CSV files at {shown}. Give --input a file, a folder or a glob of files that end in "
-            f"{ENDINGS}."
+            f"No input files at {shown}. Give --input a file, a folder or a glob of files whose names end in {ENDINGS}."
         )
     files = tuple(_data_files(found))
     _refuse_several_formats([str(info["name"]) for info in files], shown)

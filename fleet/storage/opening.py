@@ -12,6 +12,7 @@ from fleet.errors import ShardError
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
+from fleet.storage.inputs.formats import ENDINGS, format_of
 from fleet.storage.inputs.signatures import other_format
 from fleet.storage.output import Output
 
@@ -36,8 +37,13 @@ def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
         return pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
     except pa.ArrowInvalid as error:  # it names magic bytes, which tells most users little
         if other := other_format(file):
-            raise ShardError(f"Opening {uri}: not a readable Parquet file ({other}).") from error
+            raise ShardError(f"Opening {uri}: not a readable Parquet file ({other}).{_hint(uri)}") from error
         raise
+
+
+def _hint(uri: str) -> str:
+    """For a file that is read as Parquet because its name means no other format."""
+    return "" if format_of(uri) else f" The names of input files end in {ENDINGS}."
 
 
 def open_output(uri: str, run_id: str) -> Output:

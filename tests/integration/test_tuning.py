@@ -335,7 +335,7 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
         (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
         (file, "id", 'column "id" of .* holds int64, not texts'),
         (file, "content", "has no text in the column"),
-        (tmp_path / "empty", "text", "No Parquet files at"),
+        (tmp_path / "empty", "text", "No input files at"),
         (tmp_path / "nowhere.parquet", "text", "No such file"),
         (tmp_path / "broken.parquet", "text", "not a readable Parquet file"),
         ("nonsense://x", "text", "Cannot read nonsense://x"),

@@ -1,6 +1,7 @@
 """The windows of a shard have all rows once, in order, with limited rows and bytes, and depend only on file and spec."""
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from fleet.columns import describe_columns
 from fleet.errors import ShardError
 from fleet.spec import RunSpec
+from fleet.storage.inputs.json_lines import JsonLines
+from fleet.storage.inputs.line_blocks import LineFile
 from fleet.storage.inputs.opening import open_input
+from support.line_files import write_file, write_json_lines
 from support.records import a_shard, a_spec
 from worker.shard.reader import Window, read_windows
 
@@ -76,6 +80,35 @@ def test_whatever_the_bounds_no_row_is_lost_or_doubled_and_no_window_has_too_man
     assert places(windows) == list(range(expected))
     assert all(1 <= len(window.rows) <= window_rows for window in windows)
     assert [window.first_row for window in windows] == [places([window])[0] for window in windows]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.sampled_from([0, 1, 30, 400, 5000]), min_size=1, max_size=60),
+    block_bytes=st.integers(1, 20_000),
+    window_rows=st.integers(1, 60),
+    window_bytes=st.integers(1, 20_000),
+)
+def test_windows_are_the_same_for_the_same_rows_in_each_format_and_do_not_depend_on_blocks(
+    tmp_path: Path, lengths: list[int], block_bytes: int, window_rows: int, window_bytes: int
+) -> None:
+    rows = [
+        {"text": "x" * length, "place": place, "tags": ["y"] * (length % 7)} for place, length in enumerate(lengths)
+    ]
+    schema = pa.schema([("text", pa.string()), ("place", pa.int64()), ("tags", pa.list_(pa.string()))])
+    parquet = tmp_path / "s.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema), parquet, row_group_size=1 + block_bytes % 9)
+    jsonl = write_json_lines(tmp_path / "s.jsonl", rows)
+    sizes = {"window_rows": window_rows, "window_bytes": window_bytes}
+    spec = a_spec(columns=describe_columns(schema), **sizes)
+    in_blocks = JsonLines(LineFile(partial(open, jsonl, "rb"), None, "s.jsonl", block_bytes=block_bytes), spec.columns)
+
+    windows = list(read_windows(in_blocks, a_shard("s"), spec))
+
+    assert [window.rows.to_pylist() for window in windows] == [
+        window.rows.to_pylist() for window in windows_of(parquet, **sizes)
+    ]
+    assert spans(windows) == spans(windows_of(jsonl, **sizes)) == spans(windows_of(parquet, **sizes))
 
 
 def test_reading_again_gives_the_same_windows(tmp_path: Path) -> None:
@@ -175,6 +208,18 @@ def test_a_truncated_file_is_refused_as_unreadable(tmp_path: Path, left: float) 
 
     with pytest.raises(ShardError, match=r"not a readable Parquet file \(.+\)"):
         windows_of(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "row"), [("s.jsonl.zst", "", '{"text": "a", "place": %d}'), ("s.csv.gz", "text,place\n", "a,%d")]
+)
+def test_a_row_limit_ends_a_file_of_lines(tmp_path: Path, name: str, header: str, row: str) -> None:
+    file = write_file(tmp_path / name, (header + "\n".join(row % place for place in range(3000))).encode())
+
+    windows = windows_of(file, window_rows=800, row_limit=1700)
+
+    assert spans(windows) == [(0, 800), (800, 800), (1600, 100)]
+    assert places(windows) == list(range(1700))
 
 
 def test_broken_pages_are_refused_while_they_are_read(tmp_path: Path) -> None:

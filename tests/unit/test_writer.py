@@ -61,11 +61,11 @@ def write_shard(
     kept = [row for row in range(len(rows)) if row not in errors] if kept is None else kept
     pq.write_table(rows, source)
     with open_input(str(source)) as file:
-        columns = describe_columns(parquet.schema_arrow)
+        columns = describe_columns(file.schema)
         spec = a_spec(**{**(spec or a_spec()).__dict__, "columns": columns, "window_rows": window_rows})
         shard = a_shard("s", uri=str(source))
-        writer = ShardWriter(folder, parquet.schema_arrow, shard, spec)
-        for window in read_windows(parquet, shard, spec):
+        writer = ShardWriter(folder, file.schema, shard, spec)
+        for window in read_windows(file, shard, spec):
             here = range(window.first_row, window.first_row + len(window.rows))
             scores = Scores(
                 values=values[here.start : here.stop],

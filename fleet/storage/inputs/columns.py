@@ -13,10 +13,14 @@ REMEDY = "All rows of a run need the same fields with the same types; convert th
 
 def named_schema(columns: Columns, uri: str) -> pa.Schema:
     """Raises ShardError for a type that only Parquet has."""
+    return pa.schema([pa.field(name, _type(name, kind, uri)) for name, kind in columns])
+
+
+def _type(name: str, kind: str, uri: str) -> pa.DataType:
     try:
-        return pa.schema([pa.field(name, type_named(kind)) for name, kind in columns])
+        return type_named(kind)
     except ValueError as error:
-        raise ShardError(f"{uri} cannot be read with the columns of the run's first shard: {error}.") from error
+        raise ShardError(f'{uri} cannot have the column "{name}" of the run, which is {kind}. {REMEDY}') from error
 
 
 def counted_rows(rows_of_blocks: Iterator[int], most: int | None) -> int:

@@ -14,7 +14,7 @@ import pyarrow.csv
 from fleet.counted import counted
 from fleet.errors import ShardError
 from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, named_schema, sliced
-from fleet.storage.inputs.csv_records import RECORDS, record_starts, stray_quote
+from fleet.storage.inputs.csv_records import RECORDS, lone_return, record_starts, stray_quote
 from fleet.storage.inputs.csv_types import converted, first_misfit, is_readable, type_of
 from fleet.storage.inputs.input_file import STEP_ROWS
 from fleet.storage.inputs.line_blocks import Block, LineFile
@@ -36,7 +36,7 @@ class CsvFile:
         for field in known:
             if not is_readable(field.type):
                 raise ShardError(
-                    f'{self._lines.uri} cannot have the column "{field.name}" of the run, which is {field.type}.'
+                    f'{self._lines.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {REMEDY}'
                 )
         return pa.schema([*known, *(pa.field(name, pa.string()) for name in self._names if name not in known.names)])
 
@@ -60,7 +60,10 @@ class CsvFile:
         if first is None:
             raise ShardError(f"{self._lines.uri} is empty. A CSV file begins with a line of names.")
         header, _ = self._cut(first)
-        (names,) = csv.reader(io.StringIO(header.data.decode(), newline=""))
+        try:
+            names = next(csv.reader(io.StringIO(header.data.decode(), newline=""), strict=True))
+        except csv.Error as error:
+            raise self._lines.error(header.first_line, f"not a line of names ({error}).") from error
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise self._lines.error(header.first_line, f'several columns are called "{repeated}". Rename all but one.')
         return [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # as pandas calls an index
@@ -94,6 +97,8 @@ class CsvFile:
                 block.line_at(quote),
                 'a quote (") inside a field. Quote such a field whole, with two quotes for one: "a ""b"" c".',
             )
+        if (end := lone_return(block.data)) is not None:
+            raise self._lines.error(block.line_at(end), "a line ends with CR alone. End lines with LF or CR LF.")
 
     def _texts(self, block: Block) -> pa.Table:
         """The fields of a block, before they are numbers."""
@@ -111,9 +116,7 @@ class CsvFile:
                 raise self._lines.error(line, problem) from error
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.") from error
         if len(table) != len(starts):
-            raise self._lines.error(
-                block.first_line, "in or after this line a row ends with CR alone. End rows with LF or CR LF."
-            )
+            raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
         return table
 
     def _typed(self, block: Block, texts: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -37,6 +37,15 @@ def stray_quote(data: bytes) -> int | None:
     return int(strays.min()) if len(strays) else None
 
 
+def lone_return(data: bytes) -> int | None:
+    """Where the first CR is that ends a line by itself, in whole records; None if there is none."""
+    content = _padded(data)
+    returns = np.flatnonzero(content == _RETURN)
+    lone = returns[content[returns + 1] != _NEWLINE]
+    lone = lone[_is_outside_quotes(content, lone)]
+    return int(lone[0]) if len(lone) else None
+
+
 def _last_end(piece: bytes) -> int:
     ends = _ends(np.frombuffer(piece, np.uint8))
     return int(ends[-1]) if len(ends) else 0
@@ -49,9 +58,13 @@ def _open_record(piece: bytes) -> str | None:
 def _ends(content: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """After each line end outside of quotes."""
     newlines = np.flatnonzero(content == _NEWLINE)
-    quotes_before = np.searchsorted(np.flatnonzero(content == _QUOTE), newlines)
-    ends: npt.NDArray[np.int64] = newlines[quotes_before % 2 == 0] + 1
+    ends: npt.NDArray[np.int64] = newlines[_is_outside_quotes(content, newlines)] + 1
     return ends
+
+
+def _is_outside_quotes(content: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    is_outside: npt.NDArray[np.bool_] = np.searchsorted(np.flatnonzero(content == _QUOTE), places) % 2 == 0
+    return is_outside
 
 
 def _padded(data: bytes) -> npt.NDArray[np.uint8]:

@@ -37,6 +37,7 @@ class JsonLines:
     ) -> Iterator[pa.RecordBatch]:
         """Reads on the caller's thread only. Raises ShardError that names the line of a row which does not fit the schema."""
         for block in self._lines.blocks(_RECORDS):
+            self._lines.check_utf8(block)
             if rows := self._row_count(block):
                 yield from sliced(self._parsed(block, rows).select(columns or self.schema.names), most_rows)
 
@@ -76,7 +77,6 @@ class JsonLines:
                 yield line, text
 
     def _parsed(self, block: Block, rows: int) -> pa.Table:
-        self._lines.check_utf8(block)
         try:
             table = pyarrow.json.read_json(
                 pa.BufferReader(block.data),
@@ -105,7 +105,7 @@ class JsonLines:
         self._lines.check_utf8(block)
         for line, text in self._filled_lines(block):
             try:
-                yield line, json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+                yield line, json.loads(text, object_pairs_hook=_object)
             except json.JSONDecodeError as error:
                 raise self._lines.error(line, f"not valid JSON: {error.msg} (character {error.pos + 1:,}).") from error
             except (ValueError, RecursionError) as error:
@@ -120,7 +120,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             f'the field "{next(name for name in names if names.count(name) > 1)}" stands twice in an object'
         )
     return fields
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")

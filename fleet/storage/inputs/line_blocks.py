@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from fleet.errors import ShardError
 from fleet.storage.errors import translated
-from fleet.storage.inputs.formats import Codec
+from fleet.storage.inputs.formats import ENDINGS, Codec
+from fleet.storage.inputs.signatures import no_lines
 
 BLOCK_BYTES = 8 << 20  # decompressed
 MOST_RECORD_BYTES = 64 << 20  # as much as a window; a longer record is an error
@@ -45,12 +46,19 @@ class LineFile:
     """A file of lines, perhaps compressed. Each pass opens it again."""
 
     def __init__(
-        self, opened: Callable[[], BinaryIO], codec: Codec | None, uri: str, *, block_bytes: int = BLOCK_BYTES
+        self,
+        opened: Callable[[], BinaryIO],
+        codec: Codec | None,
+        uri: str,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        most_record_bytes: int = MOST_RECORD_BYTES,
     ) -> None:
         self.uri = uri
         self._opened = opened
         self._codec = codec
         self._block_bytes = block_bytes
+        self._most_record_bytes = most_record_bytes
 
     def blocks(self, records: RecordEnds) -> Iterator[Block]:
         """Raises ShardError if the file is truncated or damaged, or a record is too long."""
@@ -62,8 +70,8 @@ class LineFile:
                     block = Block(data=rest[:end], first_line=line)
                     yield block
                     rest, line = rest[end:], block.line_at(end)
-                elif len(rest) > MOST_RECORD_BYTES:
-                    long = f"a row is longer than {MOST_RECORD_BYTES >> 20} MiB. Convert the file to Parquet."
+                elif len(rest) > self._most_record_bytes:
+                    long = f"a row is longer than {self._most_record_bytes >> 20} MiB. Convert the file to Parquet."
                     raise self.error(line, records.open_record(rest) or long)
             if rest:
                 if reason := records.open_record(rest):
@@ -97,6 +105,8 @@ class LineFile:
         """The decompressed content in pieces of equal size, without a byte order mark."""
         source = self._decompressed(file)
         first = self._next_piece(source)
+        if other := no_lines(first):
+            raise ShardError(f"Reading {self.uri}: not lines of text ({other}). Its name has to end in {ENDINGS}.")
         if first:
             yield first.removeprefix(_BOM)
         elif self._codec:  # no compressor writes nothing at all

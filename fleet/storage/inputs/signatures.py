@@ -1,16 +1,19 @@
-"""Guess what a file that is not Parquet really is, from its first and last bytes."""
+"""Guess what a file really is that is not what its name says, from its first and last bytes."""
 
 from typing import BinaryIO
 
 _PARQUET = b"PAR1"
 _HEAD_BYTES = 512
-_SIGNATURES = {
+_NO_LINES = {
     b"\x1f\x8b": "a gzip file",
     b"\x28\xb5\x2f\xfd": "a Zstandard file",
     b"PK\x03\x04": "a ZIP file",
     b"ARROW1": "an Arrow file",
     b"PARE": "an encrypted Parquet file",
     b"version https://git-lfs": "a Git LFS pointer, whose file was not fetched",
+}
+_SIGNATURES = {
+    **_NO_LINES,
     b"{": "JSON, perhaps JSON Lines",
     b"[": "JSON",
     b"<": "HTML or XML",
@@ -27,6 +30,12 @@ def other_format(file: BinaryIO) -> str | None:
     if head.startswith(_PARQUET):
         return None if tail == _PARQUET and size > len(_PARQUET) else "it starts like one but is truncated"
     return _described(head)
+
+
+def no_lines(head: bytes) -> str | None:
+    """A description of the format of a file that should have lines of text; None if it may have."""
+    known = {**_NO_LINES, _PARQUET: "a Parquet file"}
+    return next((f"it looks like {name}" for signature, name in known.items() if head.startswith(signature)), None)
 
 
 def _described(head: bytes) -> str:

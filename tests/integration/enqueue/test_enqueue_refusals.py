@@ -112,7 +112,7 @@ class TestRefusals:
     def test_an_input_without_shards_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
 
-        refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No Parquet files at")
+        refused(replace(options, input_uris=(str(tmp_path / "empty"),)), "No input files at")
 
     def test_an_output_in_the_input_folder_is_found_through_links(
         self, options: RunOptions, source: Path, tmp_path: Path

@@ -113,7 +113,7 @@ class TestTheHub:
         assert crawl == f"{REPO} has no crawl 'CC-MAIN-1999-01'. It has: {', '.join(CRAWLS)}."
         assert dataset.startswith("The Hub shows no such repository to this HF_TOKEN: hf://datasets/org/nowhere/")
         assert revision.startswith("The Hub shows no such revision to this HF_TOKEN: ")
-        assert "No Parquet files at" in empty
+        assert "No input files at" in empty
         assert "/data/nope" in path
 
     def test_a_hub_that_cannot_be_asked_is_one_line(self, environment: dict[str, str]) -> None:

@@ -1,0 +1,45 @@
+"""Write and read files of lines."""
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fleet.columns import describe_columns
+from fleet.storage.inputs.columns import Columns
+from fleet.storage.inputs.opening import open_input
+
+
+def write_file(path: Path, content: bytes) -> Path:
+    """The content, compressed if the name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.name.endswith(".gz"):
+        content = gzip.compress(content, mtime=0)
+    if path.name.endswith(".zst"):
+        content = pa.compress(content, "zstd", asbytes=True)
+    path.write_bytes(content)
+    return path
+
+
+def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    return write_file(path, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+
+def read(path: Path, columns: Columns | None = None) -> pa.Table:
+    """All rows, as a worker reads them in a run with these columns, or else those of the file."""
+    with open_input(str(path)) as file:
+        columns = columns or describe_columns(file.schema)
+    with open_input(str(path), columns) as file:
+        return pa.Table.from_batches(file.batches(), file.schema)
+
+
+def columns_of(path: Path) -> Columns:
+    with open_input(str(path)) as file:
+        return describe_columns(file.schema)
+
+
+def rows_of(path: Path, columns: Columns | None = None) -> list[dict[str, Any]]:
+    return list(read(path, columns).to_pylist())

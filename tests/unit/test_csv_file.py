@@ -1,0 +1,170 @@
+"""CSV: every row is read as it is written, or refused by its line and column."""
+
+import csv
+import io
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import ShardError
+from fleet.storage.inputs.csv_file import CsvFile
+from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
+from support.line_files import columns_of, read, rows_of, write_file
+
+TEXT = (("text", "string"),)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
+def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
+    content = 'id,text,score,good\n1,one,0.5,true\n2,"two, ""quoted""\nand more é 🙂",1e-05,False\n,"",,\n'
+    file = write_file(tmp_path / f"a{ending}", content.encode())
+
+    assert columns_of(file) == (("id", "int64"), ("text", "string"), ("score", "double"), ("good", "bool"))
+    assert rows_of(file) == [
+        {"id": 1, "text": "one", "score": 0.5, "good": True},
+        {"id": 2, "text": 'two, "quoted"\nand more é 🙂', "score": 1e-05, "good": False},
+        {"id": None, "text": "", "score": None, "good": None},
+    ]
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("values", "kind"),
+        [
+            (["1", "", "-3"], "int64"),
+            (["1", "2.5"], "double"),
+            (["1e-05", "1.5e+300", "-0.25"], "double"),
+            (["true", "False"], "bool"),
+            (["0", "1"], "int64"),
+            (["", ""], "string"),
+            (["1", "x"], "string"),
+            (["2024-02-29"], "string"),
+            (["007"], "string"),
+            (["+1"], "string"),
+            (["1.", "2."], "string"),
+            (["7e3"], "string"),
+            (["NaN"], "string"),
+            (["NA", "1"], "string"),
+            (["-0"], "double"),
+            (["9223372036854775807"], "int64"),
+            (["9223372036854775808"], "string"),
+            (["1234567890123456789", "0.5"], "string"),
+            ([" 1"], "string"),
+        ],
+    )
+    def test_of_a_column_are_numbers_only_if_nothing_is_lost(
+        self, tmp_path: Path, values: list[str], kind: str
+    ) -> None:
+        file = write_file(tmp_path / "a.csv", "".join(f"t,{value}\n" for value in ["x", *values]).encode())
+
+        assert columns_of(file) == (("t", "string"), ("x", kind))
+        if kind == "string":
+            assert [row["x"] or "" for row in rows_of(file)] == values
+
+    def test_a_file_with_a_header_alone_has_columns_of_text_and_no_rows(self, tmp_path: Path) -> None:
+        for content in (b"id,text", b"id,text\n", b"\xef\xbb\xbf\r\nid,text\r\n\r\n"):
+            file = write_file(tmp_path / "a.csv", content)
+
+            assert columns_of(file) == (("id", "string"), ("text", "string"))
+            assert rows_of(file) == rows_of(file, (("id", "int64"), ("text", "string"))) == []
+
+    def test_columns_come_in_the_runs_order(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.csv", b"id,text\n1,a\n")
+
+        table = read(file, (("text", "string"), ("id", "string")))
+
+        assert table.schema.names == ["text", "id"]
+        assert table.to_pylist() == [{"text": "a", "id": "1"}]
+
+    def test_a_column_without_a_name_is_called_as_pandas_calls_it(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.csv", b",text\n0,a\n")
+
+        assert columns_of(file) == (("Unnamed: 0", "int64"), ("text", "string"))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("row", "problem"),
+        [
+            ("x,1", '"id" is a text that the run cannot read as int64. All rows of a run need the same'),
+            ("007,1", '"id" is a text that the run cannot read as int64'),
+            ("1.0,1", '"id" is a text that the run cannot read as int64'),
+            ("9223372036854775808,1", '"id" is a text that the run cannot read as int64'),
+            ("1", "1 field, and the line of names has 2"),
+            ("1,2,3", "3 fields, and the line of names has 2"),
+            ('1,a "b" c', r'a quote \("\) inside a field'),
+            ('1,"a" b', "a quote"),
+            (r'1,"a \"b\" c"', "a quote"),
+        ],
+    )
+    def test_a_row_that_does_not_fit_is_refused_by_its_line(self, tmp_path: Path, row: str, problem: str) -> None:
+        file = write_file(tmp_path / "a.csv", f'id,text\r\n1,"two\nlines"\n\n{row}\n2,b\n'.encode())
+
+        with pytest.raises(ShardError, match=f"a.csv, line 5: {problem}"):
+            read(file, (("id", "int64"), ("text", "string")))
+
+    @pytest.mark.parametrize(
+        ("content", "problem"),
+        [
+            (b"", "a.csv is empty. A CSV file begins with a line of names"),
+            (b"\n\r\n", "a.csv has blank lines only"),
+            (b"id,text,id\n", 'a.csv, line 1: several columns are called "id". Rename all but one'),
+            (b'text\na\n"b\nc\n', "a.csv, line 3: a quoted field has no end in this row"),
+            (b"text\n\xff\n", "a.csv, line 2: not UTF-8"),
+            (b"text\ra\rb\r", "a.csv, line 1: a line ends with CR alone"),
+            (b'id,text\n1,"a\rb"\n2,a\rb\n', "a.csv, line 3: a line ends with CR alone"),
+        ],
+    )
+    def test_a_file_that_is_no_csv_is_refused(self, tmp_path: Path, content: bytes, problem: str) -> None:
+        file = write_file(tmp_path / "a.csv", content)
+
+        with pytest.raises(ShardError, match=problem):
+            read(file)
+
+    def test_a_truncated_file_is_refused(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.csv.gz", b"text\na\n")
+        file.write_bytes(file.read_bytes()[:-4])
+
+        with pytest.raises(ShardError, match=r"not a readable gzip file \(Truncated compressed stream\)"):
+            read(file)
+
+    def test_a_type_that_csv_has_not_is_refused(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.csv", b"text,tags\na,b\n")
+
+        with pytest.raises(
+            ShardError, match='a.csv cannot have the column "tags" of the run, which is list<item: string>'
+        ):
+            read(file, (("text", "string"), ("tags", "list<item: string>")))
+
+
+def test_a_row_longer_than_a_block_is_read(tmp_path: Path) -> None:
+    texts = ["a", "x,\n" * (BLOCK_BYTES // 2), "b"]
+    file = write_file(tmp_path / "a.csv", "".join(f'"{text}"\n' for text in ["text", *texts]).encode())
+
+    assert [row["text"] for row in rows_of(file)] == texts
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.lists(st.text(alphabet='ab",\n\r é', max_size=8), min_size=2, max_size=2), max_size=12),
+    block_bytes=st.integers(1, 60),
+    ending=st.sampled_from(["\n", "\r\n"]),
+    quoted=st.booleans(),
+)
+def test_whatever_the_fields_and_blocks_rows_are_what_python_wrote(
+    tmp_path: Path, rows: list[list[str]], block_bytes: int, ending: str, quoted: bool
+) -> None:
+    written = io.StringIO(newline="")
+    quoting = csv.QUOTE_ALL if quoted or any("\r" in field for row in rows for field in row) else csv.QUOTE_MINIMAL
+    csv.writer(written, lineterminator=ending, quoting=quoting).writerows([["one", "two"], *rows])
+    file = write_file(tmp_path / "a.csv", written.getvalue().encode())
+
+    lines = LineFile(partial(open, file, "rb"), None, "a.csv", block_bytes=block_bytes)
+    opened = CsvFile(lines, (("one", "string"), ("two", "string")))
+
+    read_rows = [row for batch in opened.batches() for row in batch.to_pylist()]
+    assert [[row["one"] or "", row["two"] or ""] for row in read_rows] == rows
+    assert opened.count_rows() == len(rows)

@@ -1,0 +1,259 @@
+"""JSON Lines: every row is read as it is written, or refused by its line and field."""
+
+import gzip
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fleet.errors import ShardError
+from fleet.storage.inputs.json_lines import JsonLines
+from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
+from support.line_files import columns_of, read, rows_of, write_file, write_json_lines
+
+TEXT = (("text", "string"),)
+ROWS = [
+    {"id": 1, "text": "one", "score": 0.5, "good": True, "tags": ["a", "b"], "meta": {"n": 1, "by": {"name": "x"}}},
+    {"id": 2, "text": 'two "quoted" \n\t\u2028 é 🙂', "score": 1, "good": False, "tags": [], "meta": {"n": None}},
+    {"id": None, "text": None, "score": None, "good": None, "tags": None, "meta": None},
+]
+
+
+@pytest.mark.parametrize(
+    "ending", [f"{kind}{codec}" for kind in (".jsonl", ".ndjson", ".json") for codec in ("", ".gz", ".zst")]
+)
+def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None:
+    file = write_json_lines(tmp_path / f"a{ending}", ROWS)
+
+    table = read(file)
+
+    by = pa.struct([("name", pa.string())])
+    assert table.schema == pa.schema(
+        [
+            ("id", pa.int64()),
+            ("text", pa.string()),
+            ("score", pa.float64()),
+            ("good", pa.bool_()),
+            ("tags", pa.list_(pa.string())),
+            ("meta", pa.struct([("n", pa.int64()), ("by", by)])),
+        ]
+    )
+    assert table.to_pylist() == [ROWS[0], {**ROWS[1], "meta": {"n": None, "by": None}}, ROWS[2]]
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("values", "kind"),
+        [
+            (['"2024-02-29T00:00:00Z"', '"2024-03-01T10:00:00Z"'], "string"),
+            (['"2024-02-29"'], "string"),
+            (["1", "null", "-3"], "int64"),
+            (["1", "2.5"], "double"),
+            (["1.0"], "double"),
+            (["NaN", "-Infinity", "1"], "double"),
+            (["18446744073709551615", "0"], "uint64"),
+            (["true", "null"], "bool"),
+            (["null"], "string"),
+            (["[]", "null"], "list<item: string>"),
+            (["[[1], []]"], "list<item: list<item: int64>>"),
+            (['[{"a": 1}, {"b": "x"}]'], "list<item: struct<a: int64, b: string>>"),
+            (['{"a b": {"c": [1.5]}}'], "struct<a b: struct<c: list<item: double>>>"),
+        ],
+    )
+    def test_of_a_field(self, tmp_path: Path, values: list[str], kind: str) -> None:
+        content = "".join(f'{{"text": "t", "x": {value}}}\n' for value in values)
+        file = write_file(tmp_path / "a.jsonl", content.encode())
+
+        assert columns_of(file) == (("text", "string"), ("x", kind))
+        assert len(read(file)) == len(values)
+
+    def test_a_field_that_only_later_rows_have_is_a_column(self, tmp_path: Path) -> None:
+        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"n": 1}])
+
+        assert rows_of(file) == [{"text": "a", "n": None}, {"text": None, "n": 1}]
+
+    def test_a_file_without_a_field_of_the_run_has_null_there(self, tmp_path: Path) -> None:
+        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}])
+
+        assert rows_of(file, (("n", "int64"), ("text", "string"), ("l", "list<item: string>"))) == [
+            {"n": None, "text": "a", "l": None}
+        ]
+
+    @pytest.mark.parametrize(
+        ("first", "second", "conflict"),
+        [
+            ("false", "3", '"x" is a whole number, and in an earlier row true or false'),
+            ("1", '"a"', '"x" is a string, and in an earlier row a whole number'),
+            ("[1]", '["a"]', r'"x\[\]" is a string, and in an earlier row a whole number'),
+            ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', r'"x.y.z" is an object, and in an earlier row a string'),
+        ],
+    )
+    def test_that_differ_between_rows_are_refused(self, tmp_path: Path, first: str, second: str, conflict: str) -> None:
+        file = write_file(tmp_path / "a.jsonl", f'{{"x": {first}}}\n\n{{"x": {second}}}\n'.encode())
+
+        with pytest.raises(ShardError, match=f"a.jsonl, line 3: {conflict}. All rows of a run need the same"):
+            columns_of(file)
+
+    @pytest.mark.parametrize(
+        ("value", "problem"),
+        [
+            ("{}", '"x" has only objects without fields, which Parquet cannot hold'),
+            ("[-1, 18446744073709551615]", r'"x\[\]" has whole numbers that do not fit 64 bits'),
+        ],
+    )
+    def test_that_no_column_has_are_refused(self, tmp_path: Path, value: str, problem: str) -> None:
+        file = write_file(tmp_path / "a.jsonl", f'{{"x": {value}}}\n'.encode())
+
+        with pytest.raises(ShardError, match=problem):
+            columns_of(file)
+
+
+class TestRowsThatDoNotFitTheRun:
+    COLUMNS = (
+        ("text", "string"),
+        ("n", "int64"),
+        ("f", "double"),
+        ("b", "bool"),
+        ("l", "list<item: string>"),
+        ("s", "struct<a: int64, l: list<item: struct<z: int64>>>"),
+        ("u", "uint64"),
+    )
+
+    @pytest.mark.parametrize(
+        ("row", "problem"),
+        [
+            ('{"text": 3}', '"text" is a whole number, and the run reads it as string'),
+            ('{"text": {"a": 1}}', '"text" is an object, and the run reads it as string'),
+            ('{"text": ["a"]}', '"text" is a list, and the run reads it as string'),
+            ('{"text": true}', '"text" is true or false, and the run reads it as string'),
+            ('{"n": "3"}', '"n" is a string, and the run reads it as int64'),
+            ('{"n": 3.0}', '"n" is a number, and the run reads it as int64'),
+            ('{"n": 9223372036854775808}', '"n" is a larger number, and the run reads it as int64'),
+            ('{"u": -1}', '"u" is a whole number, and the run reads it as uint64'),
+            ('{"f": "3"}', '"f" is a string, and the run reads it as double'),
+            ('{"b": 1}', '"b" is a whole number, and the run reads it as bool'),
+            ('{"l": "a"}', '"l" is a string, and the run reads it as list<item: string>'),
+            ('{"l": ["a", 1]}', r'"l\[\]" is a whole number, and the run reads it as string'),
+            ('{"s": 1}', '"s" is a whole number, and the run reads it as struct<'),
+            ('{"s": {"l": [{"z": "x"}]}}', r'"s.l\[\].z" is a string, and the run reads it as int64'),
+            ('{"more": null}', '"more" is a field that the run does not have'),
+            ('{"s": {"more": 1}}', '"s.more" is a field that the run does not have'),
+            (r'{"text": "\ud800"}', '"text" has half of a surrogate pair'),
+            ('{"text": "a", "text": "b"}', 'not valid JSON: the field "text" stands twice in an object'),
+            ('{"n": NaN}', '"n" is a number, and the run reads it as int64'),
+            ('{"text": "a"', "not valid JSON: .+"),
+            ('{"text": "a"} {"text": "b"}', r"not valid JSON: Extra data \(character 15\)"),
+            ('{"text": "a"} null', "not valid JSON: Extra data"),
+            ("null", "not a JSON object"),
+            ("[1]", "not a JSON object"),
+            ("[", "not a JSON object"),
+            ('"text"', "not a JSON object"),
+        ],
+    )
+    def test_are_refused_by_line_and_field(self, tmp_path: Path, row: str, problem: str) -> None:
+        good = '{"text": "a", "n": 1, "f": 1, "b": true, "l": [], "s": {"a": 1}, "u": 1}\n'
+        file = write_file(tmp_path / "a.jsonl", f"{good}\n{good}{row}\n{good}".encode())
+
+        with pytest.raises(ShardError, match=f"a.jsonl, line 4: {problem}"):
+            read(file, self.COLUMNS)
+
+    def test_say_nothing_of_the_text(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", b'{"text": 12345}\n')
+
+        with pytest.raises(ShardError) as refusal:
+            read(file, TEXT)
+
+        assert "12345" not in str(refusal.value)
+
+    def test_columns_that_only_parquet_has_are_refused(self, tmp_path: Path) -> None:
+        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}])
+
+        with pytest.raises(ShardError, match='a.jsonl cannot have the column "text" of the run, which is dictionary<'):
+            read(file, (("text", "dictionary<values=string, indices=int32, ordered=0>"),))
+
+
+class TestDamage:
+    @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst"])
+    def test_a_truncated_file_is_refused(self, tmp_path: Path, ending: str) -> None:
+        whole = write_json_lines(
+            tmp_path / f"whole{ending}", [{"text": f"text {row}"} for row in range(1000)]
+        ).read_bytes()
+        for left in (0, 5, len(whole) // 2, len(whole) - 1):
+            cut = tmp_path / f"cut{ending}"
+            cut.write_bytes(whole[:left])
+
+            with pytest.raises(
+                ShardError, match=r"Reading .*cut.jsonl.*: (not a readable|the file is empty, so it is not a)"
+            ):
+                read(cut, TEXT)
+
+    def test_a_file_that_is_not_compressed_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl.gz").write_bytes(b'{"text": "a"}\n')
+
+        with pytest.raises(ShardError, match="a.jsonl.gz: not a readable gzip file .*incorrect header check"):
+            read(tmp_path / "a.jsonl.gz", TEXT)
+
+    def test_a_file_that_is_compressed_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+
+        with pytest.raises(
+            ShardError, match=r"not lines of text \(it looks like a gzip file\). Its name has to end in"
+        ):
+            read(tmp_path / "a.jsonl", TEXT)
+
+    def test_a_file_that_is_missing_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ShardError, match="gone.jsonl: No such file"):
+            read(tmp_path / "gone.jsonl", TEXT)
+
+    def test_bytes_that_are_no_unicode_are_refused_by_their_line(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n')
+
+        with pytest.raises(ShardError, match="a.jsonl, line 2: not UTF-8"):
+            read(file, TEXT)
+
+    def test_a_long_distance_zstd_file_is_told_how_to_mend(self, tmp_path: Path) -> None:
+        """As the Reddit dumps are compressed. The header asks for a window of 2 GiB."""
+        (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\0" * 20)
+
+        with pytest.raises(
+            ShardError, match="compressed with `zstd --long`. Compress it again without: zstd -dc --long=31"
+        ):
+            read(tmp_path / "a.jsonl.zst", TEXT)
+
+
+class TestLayout:
+    def test_blank_lines_a_byte_order_mark_and_other_line_ends_are_no_rows(self, tmp_path: Path) -> None:
+        content = b'\xef\xbb\xbf\n{"text": "a"}\r\n\r\n \t\n  {"text": "b"}\n{"text": "c"}'
+        file = write_file(tmp_path / "a.jsonl", content)
+
+        assert [row["text"] for row in rows_of(file)] == ["a", "b", "c"]
+
+    def test_several_gzip_members_are_one_file(self, tmp_path: Path) -> None:
+        content = gzip.compress(b'{"text": "a"}\n{"te') + gzip.compress(b'xt": "b"}\n')
+        (tmp_path / "a.jsonl.gz").write_bytes(content)
+
+        assert [row["text"] for row in rows_of(tmp_path / "a.jsonl.gz")] == ["a", "b"]
+
+    @pytest.mark.parametrize("content", [b"", b"\n\n \n", b"\xef\xbb\xbf"])
+    def test_an_empty_file_has_no_rows_but_says_no_columns(self, tmp_path: Path, content: bytes) -> None:
+        file = write_file(tmp_path / "a.jsonl", content)
+
+        assert rows_of(file, TEXT) == []
+        with pytest.raises(ShardError, match="a.jsonl has no row with a field"):
+            columns_of(file)
+
+    def test_a_row_longer_than_a_block_is_read(self, tmp_path: Path) -> None:
+        texts = ["a", "x" * (BLOCK_BYTES * 2), "b"]
+        file = write_json_lines(tmp_path / "a.jsonl.zst", [{"text": text} for text in texts])
+
+        assert [row["text"] for row in rows_of(file)] == texts
+
+    def test_a_row_longer_than_the_bound_is_refused(self, tmp_path: Path) -> None:
+        file = write_json_lines(tmp_path / "a.jsonl", [{"text": "a"}, {"text": "x" * (3 << 20)}])
+        lines = LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=1 << 20, most_record_bytes=1 << 20)
+
+        with pytest.raises(
+            ShardError, match="a.jsonl, line 2: a row is longer than 1 MiB. Convert the file to Parquet"
+        ):
+            list(JsonLines(lines, TEXT).batches())
