@@ -1,5 +1,6 @@
 """Inputs of files and folders: which shards they have, in which order, and whether they are still the same."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import UsageError
+from producer.plan import schema_of
 from producer.sources.inputs import count_rows, limited, list_input
 from support.input_shards import names, shard
+from support.line_files import write_file, write_json_lines
 
 
 @pytest.fixture
@@ -95,6 +98,65 @@ class TestFolders:
             assert count_rows(source.shards) == 30
         finally:
             files.rm("/bucket", recursive=True)
+
+
+class TestFormats:
+    @pytest.mark.parametrize(
+        "ending", [".jsonl", ".ndjson", ".json", ".csv", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".csv.gz", ".csv.zst"]
+    )
+    @pytest.mark.parametrize("uri", ["lines", "lines/*", "lines/deep/b{ending}"])
+    def test_files_of_lines_are_shards_named_without_their_ending(self, tmp_path: Path, ending: str, uri: str) -> None:
+        for name in ("a", "deep/b", ".hidden"):
+            write_file(tmp_path / f"lines/{name}{ending}", b"text\n")
+        (tmp_path / "lines/README.md").write_text("not a shard")
+
+        found = names(f"{tmp_path}/{uri.format(ending=ending)}")
+
+        assert found == {"lines": ["a", "deep/b"], "lines/*": ["a"]}.get(uri, ["b"])
+
+    @pytest.mark.parametrize("uri", ["input", "input/*"])
+    def test_files_of_several_formats_are_told_and_not_mixed(self, folder: Path, uri: str) -> None:
+        for name in ("c.jsonl.gz", "d.jsonl"):
+            write_file(folder / name, b"")
+
+        place = f"{folder.parent}/{uri}"
+        with pytest.raises(UsageError) as refusal:
+            list_input(place)
+
+        shards = 3 if uri == "input" else 2
+        assert f"{place} has files of several formats: {shards} Parquet, 2 JSON Lines. Choose one" in str(refusal.value)
+        assert f"'{folder}/**/*.parquet'" in str(refusal.value)
+        assert names(f"{folder}/**/*.parquet") == ["a", "b", "deep/er/c"]
+        assert names(f"{folder}/*.jsonl") == ["d"]
+
+    @pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".csv", ".json.gz"])
+    def test_files_called_json_beside_others_describe_them(self, tmp_path: Path, ending: str) -> None:
+        write_file(tmp_path / f"a{ending}", b"")
+        write_file(tmp_path / "dataset_info.json", b"{}")
+
+        assert names(str(tmp_path)) == ["a"]
+
+    def test_several_inputs_may_have_several_formats(self, folder: Path) -> None:
+        write_json_lines(folder / "d.jsonl", [{"text": "a"}])
+
+        assert [shard.name for shard in list_input(f"{folder}/a.parquet", f"{folder}/d.jsonl").shards] == ["a", "d"]
+
+    def test_the_same_name_in_two_formats_is_told(self, tmp_path: Path) -> None:
+        write_file(tmp_path / "a.jsonl", b"")
+        write_file(tmp_path / "a.jsonl.gz", b"")
+
+        with pytest.raises(UsageError, match="Two files would become shard a"):
+            list_input(str(tmp_path))
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.jsonl.xz", "a.tsv", "RC_2019-04.zst"])
+    def test_another_ending_is_told_with_those_that_are_known(self, tmp_path: Path, name: str) -> None:
+        write_file(tmp_path / name, b'{"text": "a"}')
+
+        endings = r"\.parquet, \.jsonl, \.ndjson, \.json or \.csv; each but \.parquet also with \.gz or \.zst"
+        with pytest.raises(UsageError, match=rf"No input files at .* end in {endings}"):
+            list_input(str(tmp_path))
+        with pytest.raises(UsageError, match=rf"not a readable Parquet file .* end in {endings}"):
+            schema_of(list_input(str(tmp_path / name)).shards[0])
 
 
 class TestLinks:
@@ -224,6 +286,19 @@ class TestRevision:
 
         assert list_input(str(moved)).revision == before
 
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.json.gz"])
+    def test_a_file_of_lines_is_known_by_all_its_bytes(self, tmp_path: Path, name: str) -> None:
+        file = write_file(tmp_path / name, b"a" * 100_000)
+        before = list_input(str(file)).shards[0].identity
+        content = file.read_bytes()
+        os.utime(file, (1, 1))
+        touched = list_input(str(file)).shards[0].identity
+        middle = len(content) // 2
+        file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+
+        assert before == touched == f"sha256:{hashlib.sha256(content).hexdigest()}"
+        assert list_input(str(file)).shards[0].identity != before
+
     def test_a_broken_file_has_an_identity_too_and_another_when_it_is_mended(self, folder: Path) -> None:
         whole = (folder / "a.parquet").read_bytes()
         (folder / "a.parquet").write_bytes(whole[:-10])
@@ -281,6 +356,35 @@ class TestLimits:
 
         assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
         assert count_rows(source.shards) == min(rows or 60, {1: 10, 2: 30}.get(shards or 0, 60))
+
+    @pytest.mark.parametrize("ending", [".jsonl", ".json.gz", ".csv.zst"])
+    @pytest.mark.parametrize(
+        ("rows", "expected"),
+        [
+            (5, [("a", 5)]),
+            (10, [("a", None)]),
+            (11, [("a", None), ("b", 1)]),
+            (30, [("a", None), ("b", None)]),
+            (31, [("a", None), ("b", None)]),
+        ],
+    )
+    def test_rows_of_lines_are_counted(
+        self, tmp_path: Path, ending: str, rows: int, expected: list[tuple[str, int | None]]
+    ) -> None:
+        for name, count in (("a", 10), ("b", 20)):
+            lines = ["text", *["a"] * count] if ".csv" in ending else ['{"text": "a"}'] * count
+            write_file(tmp_path / f"{name}{ending}", "\n\n".join(lines).encode())
+
+        source = limited(list_input(str(tmp_path)), shards=None, rows=rows)
+
+        assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
+        assert count_rows(source.shards) == min(rows, 30)
+
+    def test_a_line_that_is_no_row_is_told(self, tmp_path: Path) -> None:
+        write_file(tmp_path / "a.jsonl", b"text")
+
+        with pytest.raises(UsageError, match="The rows cannot be counted. .*a.jsonl, line 1: not a JSON object"):
+            limited(list_input(str(tmp_path)), shards=None, rows=5)
 
     def test_a_broken_footer_is_told(self, folder: Path) -> None:
         (folder / "a.parquet").write_bytes(b"PAR1 no PAR1")

@@ -1,0 +1,245 @@
+"""Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from fleet.errors import ShardError, UsageError
+from fleet.ledger import Ledger
+from producer.demo.shards import write_shards
+from producer.options import RunOptions
+from producer.plan import Choice, plan_run
+from producer.plan_report import plan_report
+from producer.refilter import RefilterOptions, plan_refilter
+from producer.verify.verify import verify
+from support.claimed_shards import Office
+from support.line_files import write_file, write_json_lines
+from support.outputs import data_digests, manifest_lines, published_rows
+from support.small_run import publish, publish_plan
+from worker.scoring import SequenceClassifier, load_scorer
+from worker.shard.stored_scores import load_stored_scores
+
+SHARDS, ROWS = 2, 30
+ENDINGS = [".jsonl", ".jsonl.zst", ".json.gz", ".csv.gz"]
+
+
+@pytest.fixture(scope="module")
+def ledger(shared_redis_url: str) -> Iterator[Ledger]:
+    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
+        yield Ledger(client)
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model: Path) -> SequenceClassifier:
+    return load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same shards in each format, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("lines")
+    write_shards(folder / "in.parquet", shards=SHARDS, rows=ROWS, seed=9)
+    for file in (folder / "in.parquet").iterdir():
+        rows = pq.read_table(file).to_pylist()
+        rows[3]["text"] = None
+        table = pq.read_table(file)
+        pq.write_table(table.from_pylist(rows, table.schema), file)
+        for ending in ENDINGS:
+            target = folder / f"in{ending}" / f"{file.stem}{ending}"
+            if ".csv" in ending:
+                written = io.StringIO(newline="")
+                writer = csv.DictWriter(written, rows[0])
+                writer.writeheader()
+                writer.writerows(rows)
+                write_file(target, written.getvalue().encode())
+            else:
+                write_json_lines(target, [{name: row[name] for name in row if row[name] is not None} for row in rows])
+    return folder
+
+
+Published = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def published(folder: Path, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path) -> Published:
+    """Publish a run over a folder of these."""
+
+    def publish_it(ending: str, output: Path, **options: object) -> Path:
+        publish(
+            ledger, scorer, options_of(folder, ending, tiny_model, output, **options), scratch=output / "../scratch"
+        )
+        return output
+
+    return publish_it
+
+
+def options_of(folder: Path, ending: str, model: Path, output: Path, **options: object) -> RunOptions:
+    given = {"model": str(model), "dtype": "float32", "where": "score >= 2.5 and token_count > 20"}
+    return RunOptions(**{**given, "input_uris": (str(folder / f"in{ending}"),), "output_uri": str(output), **options})
+
+
+@pytest.fixture(scope="module")
+def as_parquet(published: Published, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    output = published(".parquet", tmp_path_factory.mktemp("as-parquet") / "out")
+    assert 0 < len(published_rows(output)) < SHARDS * ROWS
+    return data_digests(output)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_run_publishes_the_bytes_that_the_same_rows_give_as_parquet(
+    published: Published, as_parquet: dict[str, str], folder: Path, tmp_path: Path, ending: str
+) -> None:
+    output = published(ending, tmp_path / "out")
+
+    assert data_digests(output) == as_parquet
+    checked = verify(str(output), source=(str(folder / f"in{ending}"),))
+    assert (checked.faults, checked.compared_with_source, checked.rows_errored) == ((), True, SHARDS)
+    (line, _) = manifest_lines(output)
+    assert line["source_uri"] == f"000_00000{ending}"
+    assert line["source_identity"].startswith("sha256:")
+    assert f"in{ending}" in (output / "README.md").read_text()
+
+
+def test_a_limit_on_rows_takes_the_first_rows(published: Published, folder: Path, tmp_path: Path) -> None:
+    lines, parquet = (
+        published(ending, tmp_path / f"out{ending}", where=None, keep_all=True, limit_rows=ROWS + 5)
+        for ending in (".jsonl.zst", ".parquet")
+    )
+
+    assert data_digests(lines) == data_digests(parquet)
+    assert len(published_rows(lines)) == ROWS + 5 - SHARDS  # one text of each shard is null
+    assert verify(str(lines), source=(str(folder / "in.jsonl.zst"),)).faults == ()
+
+
+def test_another_filter_on_the_stored_scores_gives_what_a_fresh_run_gives(
+    published: Published, folder: Path, ledger: Ledger, tmp_path: Path
+) -> None:
+    earlier = published(".jsonl.zst", tmp_path / "out")
+    fresh = published(".jsonl.zst", tmp_path / "fresh", where="score >= 3")
+
+    choice = Choice(min_score=None, where="score >= 3", keep_all=False)
+    source = (str(folder / "in.jsonl.zst"),)
+    plan = plan_refilter(
+        str(earlier), RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"), input_uris=source)
+    )
+    scores_from = plan.spec.scorings[0].scores_from
+    assert scores_from is not None
+    publish_plan(ledger, load_stored_scores(scores_from, None), plan, scratch=tmp_path / "scratch")
+
+    assert data_digests(tmp_path / "again") == data_digests(fresh)
+
+
+def test_a_changed_row_of_the_source_is_found(published: Published, folder: Path, tmp_path: Path) -> None:
+    output = published(".jsonl", tmp_path / "out")
+    changed = tmp_path / "in"
+    for file in (folder / "in.jsonl").iterdir():
+        write_file(changed / file.name, file.read_bytes().replace(b'"language": "en"', b'"language": "de"', 1))
+
+    faults = [str(fault) for fault in verify(str(output), source=(str(changed),)).faults]
+
+    assert len(faults) == SHARDS
+    assert "was made of other bytes than" in faults[0]
+
+
+class TestPlanning:
+    def test_a_dry_run_counts_rows(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
+        plan = plan_run(options_of(folder, ".jsonl.zst", tiny_model, tmp_path / "out"))
+
+        assert plan_report(plan)["rows"] == SHARDS * ROWS
+
+    def test_rows_that_would_take_long_to_count_are_not(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
+        plan = plan_run(options_of(folder, ".jsonl.zst", tiny_model, tmp_path / "out"))
+        large = replace(plan, shards=tuple(replace(shard, size_bytes=1 << 30) for shard in plan.shards))
+
+        assert plan_report(large)["rows"] == "not counted: it would take reading 2 files whole"
+
+    @pytest.mark.parametrize(
+        ("content", "problem"),
+        [
+            ('{"body": "a"}', 'has no column "text"; it has: body. Name one with --text-column'),
+            ('{"text": 1}', 'The column "text" holds int64, not text'),
+            ('{"text": null}\n{"text": {"en": "a"}}', 'The column "text" holds struct<en: string>, not text'),
+            ("", "The first shard cannot be read. .*a.jsonl has no row with a field"),
+            ('{"text": "a"}\n{"text"', "The first shard cannot be read. .*a.jsonl, line 2: not valid JSON"),
+        ],
+    )
+    def test_a_first_shard_that_cannot_be_scored_is_told(
+        self, tiny_model: Path, tmp_path: Path, content: str, problem: str
+    ) -> None:
+        write_file(tmp_path / "in.jsonl/a.jsonl", content.encode())
+
+        with pytest.raises(UsageError, match=problem):
+            plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out"))
+
+
+class TestShards:
+    """One shard of a run, as a worker scores it."""
+
+    @pytest.fixture
+    def office(self, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path) -> Office:
+        return Office(ledger, scorer, tiny_model, tmp_path)
+
+    def test_a_row_that_does_not_fit_the_first_shard_fails_its_shard(self, office: Office, tmp_path: Path) -> None:
+        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
+        write_json_lines(tmp_path / "in/b.jsonl", [{"text": "a"}, {"text": "b", "n": "many"}])
+        desk = office.claim(tmp_path / "in", shard=1)
+
+        with pytest.raises(ShardError, match='b.jsonl, line 2: "n" is a string, and the run reads it as int64'):
+            desk.work()
+
+        assert desk.produced() == []
+
+    def test_a_csv_file_with_other_columns_fails_its_shard(self, office: Office, tmp_path: Path) -> None:
+        write_file(tmp_path / "in/a.csv", b"text,n\na,1\n")
+        write_file(tmp_path / "in/b.csv", b"text,m\na,1\n")
+
+        with pytest.raises(
+            ShardError, match='Shard b has other columns than the run\'s first shard: no "n", an extra "m"'
+        ):
+            office.claim(tmp_path / "in", shard=1).work()
+
+    def test_a_later_shard_without_rows_has_outputs_without_rows(self, office: Office, tmp_path: Path) -> None:
+        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
+        write_file(tmp_path / "in/b.jsonl", b"")
+        desk = office.claim(tmp_path / "in", shard=1)
+
+        receipt = desk.work()
+
+        assert receipt.rows_in == 0
+        assert pq.read_schema(desk.output / str(receipt.data.staged_path)).names[:2] == ["text", "n"]
+
+    def test_a_truncated_file_fails_its_shard(self, office: Office, tmp_path: Path) -> None:
+        write_json_lines(tmp_path / "in/a.jsonl.gz", [{"text": "a"}])
+        whole = write_json_lines(tmp_path / "in/b.jsonl.gz", [{"text": f"text {row}"} for row in range(50)])
+        whole.write_bytes(whole.read_bytes()[:-20])
+
+        with pytest.raises(
+            ShardError, match="b.jsonl.gz: not a readable gzip file .*Replace it, then run `producer retry`"
+        ):
+            office.claim(tmp_path / "in", shard=1).work()
+
+    def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(
+        self, office: Office, tmp_path: Path
+    ) -> None:
+        file = write_json_lines(tmp_path / "in/a.jsonl", [{"text": "old 1"}])
+        desk = office.claim(tmp_path / "in")
+        write_json_lines(file, [{"text": "new 1"}])
+
+        with pytest.raises(ShardError, match="a: the input changed since it was enqueued .*producer retry"):
+            desk.work()
+
+    def test_nested_values_are_published_as_they_are(self, office: Office, tmp_path: Path) -> None:
+        rows = [{"text": "a", "meta": {"tags": ["x", "y"], "n": {"deep": 1}}}, {"text": "b", "meta": None}]
+        write_json_lines(tmp_path / "in/a.jsonl", rows)
+        desk = office.claim(tmp_path / "in", where="meta.n.deep = 1 or meta is null")
+
+        receipt = desk.work()
+
+        kept = pq.read_table(desk.output / str(receipt.data.staged_path)).select(["text", "meta"])
+        assert kept.to_pylist() == rows
