@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.line_files import write_as_lines
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import data_digests, manifest_lines, published_rows
@@ -126,6 +127,17 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert list(kept["int_score"]) == [int(round(max(0, min(score, 5)))) for score in kept["score"]]
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
+
+
+def test_json_lines_give_the_bytes_that_parquet_gives(
+    quick_machine: dict[str, str], shards: Path, tiny_model: Path, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    lines = write_as_lines(shards, tmp_path / "in", ".jsonl.zst")
+
+    done = run_job(quick_machine, lines, tiny_model, tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    assert data_digests(tmp_path / "out") == undisturbed
 
 
 @pytest.mark.slow

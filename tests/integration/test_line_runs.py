@@ -1,7 +1,5 @@
 """Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
 
-import csv
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from producer.plan_report import plan_report
 from producer.refilter import RefilterOptions, plan_refilter
 from producer.verify.verify import verify
 from support.claimed_shards import Office
-from support.line_files import write_file, write_json_lines
+from support.line_files import write_as_lines, write_file, write_json_lines
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import SequenceClassifier, load_scorer
@@ -50,16 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows[3]["text"] = None
         table = pq.read_table(file)
         pq.write_table(table.from_pylist(rows, table.schema), file)
-        for ending in ENDINGS:
-            target = folder / f"in{ending}" / f"{file.stem}{ending}"
-            if ".csv" in ending:
-                written = io.StringIO(newline="")
-                writer = csv.DictWriter(written, rows[0])
-                writer.writeheader()
-                writer.writerows(rows)
-                write_file(target, written.getvalue().encode())
-            else:
-                write_json_lines(target, [{name: row[name] for name in row if row[name] is not None} for row in rows])
+    for ending in ENDINGS:
+        write_as_lines(folder / "in.parquet", folder / f"in{ending}", ending)
     return folder
 
 

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fleet.storage.inputs.opening import open_input
 from producer.demo.shards import write_shard_of_size
+from support.line_files import write_csv, write_json_lines
 
 LARGER = 10
 ALL_ROWS = 1_000_000
@@ -27,11 +29,12 @@ SCORE = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-import numpy as np, pyarrow.parquet as pq
+import numpy as np
 from fleet.columns import describe_columns
 from fleet.ledger import Claim
 from fleet.shard import Shard
 from fleet.storage.identity import identity_now
+from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_output
 from support.records import a_spec
 from worker.shard.checkpoint import Checkpoint
@@ -56,7 +59,9 @@ class NoLease:
     def on_progress(self): ...
     def check(self): ...
 
-spec = a_spec(columns=describe_columns(pq.read_schema(source)), where="score >= 1", output_uri=output)
+with open_input(source) as file:
+    columns = describe_columns(file.schema)
+spec = a_spec(columns=columns, where="score >= 1", output_uri=output)
 spec = replace(spec, window_rows=1000, window_bytes=4 << 20)  # so that the small shard too has windows in every step
 shard = Shard(name="s", uri=source, identity=identity_now(source)[0])
 claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
@@ -96,7 +101,8 @@ def peak_megabytes(source: Path, output: Path) -> float:
     )
     assert done.returncode == 0, done.stderr
     rows, kilobytes = done.stdout.split()
-    assert int(rows) == pq.read_metadata(source).num_rows
+    with open_input(str(source)) as file:
+        assert int(rows) == file.count_rows()
     return int(kilobytes) / 1000
 
 
@@ -117,3 +123,24 @@ def test_peak_memory_does_not_grow_with_the_shard(source: Path, tmp_path: Path, 
     assert large - small < grown / 4
     groups = [pq.read_metadata(file).num_row_groups for file in files]
     assert groups == [1, 1] if row_group_rows == ALL_ROWS else groups[1] > 200
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.zst", ".csv.gz"])
+def test_peak_memory_does_not_grow_with_a_file_of_lines(source: Path, tmp_path: Path, ending: str) -> None:
+    rows = pq.read_table(source).to_pylist()
+    small, large = tmp_path / f"small{ending}", tmp_path / f"large{ending}"
+    if ".csv" in ending:
+        header, body = (
+            write_csv(tmp_path / f"header{ending}", rows[:1]),
+            write_csv(tmp_path / f"body{ending}", rows, header=False),
+        )
+        content = body.read_bytes()
+        small.write_bytes(header.read_bytes() + content)
+        large.write_bytes(header.read_bytes() + content * LARGER)
+    else:
+        content = write_json_lines(small, rows).read_bytes()
+        large.write_bytes(content * LARGER)  # of one file; of several frames if it is compressed
+
+    peaks = [peak_megabytes(file, tmp_path / file.stem) for file in (small, large)]
+
+    assert peaks[1] - peaks[0] < SMALL_MEGABYTES

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from fleet.errors import UsageError
+from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.budgets import budget_candidates
@@ -311,6 +312,14 @@ def test_the_texts_are_the_first_of_an_input_without_nulls_and_hidden_files(tmp_
     for uri in (str(tmp_path), f"file://{tmp_path}", f"{tmp_path}/**/*.parquet"):
         assert trial_texts(uri, "text", 4).to_pylist() == ["one", "two", "three", "four"]
     assert trial_texts(str(tmp_path), "text", 100).to_pylist() == ["one", "two", "three", "four", "five"]
+
+
+def test_texts_may_come_from_json_lines_and_csv(tmp_path: Path) -> None:
+    lines = write_json_lines(tmp_path / "a.jsonl.gz", [{"text": "one", "id": 1}, {"id": 2}, {"text": "two"}])
+    table = write_csv(tmp_path / "a.csv", [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}])
+
+    for file in (lines, table):
+        assert trial_texts(str(file), "text", 10).to_pylist() == ["one", "two"]
 
 
 def test_a_glob_below_a_hidden_folder_is_read(tmp_path: Path) -> None:

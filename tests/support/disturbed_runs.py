@@ -9,6 +9,7 @@ import psutil
 
 from fleet.broker import make_app
 from fleet.settings import Settings
+from fleet.storage.inputs.formats import without_ending
 from producer.enqueue import enqueue
 from producer.local.processes import Child, running
 from producer.options import RunOptions
@@ -103,9 +104,8 @@ class DisturbedRuns:
         counts = ledger.counts(run_id)
         lines = manifest_lines(self.output)
         assert (counts.done, counts.open, counts.failed) == (counts.shards, 0, 0)
-        assert sorted(str(line["shard"]) for line in lines) == sorted(
-            path.stem for path in self.shards.glob("*.parquet")
-        )
+        files = [path.name for path in self.shards.iterdir()]
+        assert sorted(str(line["shard"]) for line in lines) == sorted(map(without_ending, files))
         assert data_digests(self.output) == undisturbed
         assert counts.rows_in == sum(int(str(line["rows_in"])) for line in lines)
         assert ledger.redis.keys("shardsift:run:*:scores:*") == []

@@ -1,12 +1,15 @@
 """Write and read files of lines."""
 
+import csv
 import gzip
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fleet.columns import describe_columns
 from fleet.storage.inputs.columns import Columns
@@ -26,6 +29,27 @@ def write_file(path: Path, content: bytes) -> Path:
 
 def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     return write_file(path, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+
+def write_as_lines(shards: Path, folder: Path, ending: str) -> Path:
+    """The rows of a folder of Parquet files, in files of JSON Lines or CSV with the same names. Null is left out."""
+    for file in sorted(shards.glob("*.parquet")):
+        rows = pq.read_table(file).to_pylist()
+        if ".csv" in ending:
+            write_csv(folder / f"{file.stem}{ending}", rows)
+        else:
+            filled = ({name: value for name, value in row.items() if value is not None} for row in rows)
+            write_json_lines(folder / f"{file.stem}{ending}", filled)
+    return folder
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]], *, header: bool = True) -> Path:
+    written = io.StringIO(newline="")
+    writer = csv.DictWriter(written, rows[0])
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return write_file(path, written.getvalue().encode())
 
 
 def read(path: Path, columns: Columns | None = None) -> pa.Table:
