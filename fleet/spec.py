@@ -31,6 +31,7 @@ class RunSpec:
     where: str | None  # SQL over columns and scores; None keeps every row
     output_uri: str
     row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
+    only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
     limit_shards: int | None = None
     limit_rows: int | None = None
     window_rows: int = WINDOW_ROWS

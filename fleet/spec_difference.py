@@ -13,6 +13,7 @@ _OPTIONS = {
     "crawl": "--crawl",
     "output_uri": "--output",
     "row_columns": "--row-columns",
+    "only_columns": "--columns",
     "limit_shards": "--limit-shards",
     "limit_rows": "--limit-rows",
     "publish_paths": "--publish-paths",

@@ -35,6 +35,7 @@ class RunKeywords(TypedDict, total=False):
     crawl: str | None
     dataset: str
     input: Place | Sequence[Place]
+    columns: str | None
     text_column: str
     text_template: str | None
     text_pair_column: str | None

@@ -32,11 +32,20 @@ class RunOptions:
         typer.Option(
             "--input",
             metavar="URI",
-            help="Your own Parquet files, instead of --crawl: a file, folder, glob or URL (hf://, s3://). "
-            "May be given more than once.",
+            help="Your own files, instead of --crawl: Parquet, JSON Lines (.jsonl, .json) or CSV, the last two also .gz or .zst. "
+            "A file, folder, glob or URL (hf://, s3://). May be given more than once.",
             rich_help_panel=_INPUT,
         ),
     ] = ()
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:TYPE],…",
+            help="Columns to read of JSON Lines and CSV files; others are left out. TYPE is string, int64, double or bool. "
+            "Default: every field of the first shard's first 16 MiB, with the types found there.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = None
     text_column: Annotated[
         str,
         typer.Option(

@@ -17,8 +17,11 @@ from fleet.scorers import resolve_model
 from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.inputs.columns import Columns
+from fleet.storage.inputs.formats import has_footer
 from fleet.storage.inputs.opening import open_input
 from fleet.zero_shot import entailment_output
+from producer.columns import chosen_columns
 from producer.destination import with_output
 from producer.labels import without_labels, zero_shot
 from producer.models import options_by_model
@@ -45,7 +48,7 @@ def plan_run(options: RunOptions) -> Plan:
     options_by_model(options)  # raises UsageError before anything is asked of the Hub
     options = with_output(options)
     source = checked_input(options)
-    schema = schema_of(source.shards[0])
+    schema = schema_of(source.shards[0], chosen_columns(options.columns))
     models = _models(options)
     scorings = tuple(_scoring(one, model, schema, source.shards[0]) for one, model in models)
     spec = RunSpec(
@@ -53,6 +56,7 @@ def plan_run(options: RunOptions) -> Plan:
         input_revision=source.revision,
         crawl=source.crawl,
         columns=describe_columns(schema),
+        only_columns=options.columns is not None,
         scorings=scorings,
         where=_condition(options, scorings),
         output_uri=absolute_uri(options.output_uri),
@@ -137,10 +141,14 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
             )
 
 
-def schema_of(shard: Shard) -> pa.Schema:
-    """The columns of a shard. Raises UsageError if it cannot be read."""
+def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
+    """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
+    if chosen is not None and has_footer(shard.uri):
+        raise UsageError(
+            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave it out."
+        )
     try:
-        with open_input(shard.uri) as file:
+        with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema
     except ShardsiftError as error:
         raise UsageError(f"The first shard cannot be read. {error}") from error

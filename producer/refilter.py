@@ -50,7 +50,7 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
         where=_condition(options.choice, spec),
         output_uri=absolute_uri(options.output_uri),
     )
-    check_filter(new_spec, schema_of(source.shards[0]))
+    check_filter(new_spec, schema_of(source.shards[0], spec.columns if spec.only_columns else None))
     return Plan(spec=new_spec, shards=source.shards, public=options.public)
 
 

@@ -82,7 +82,7 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
             if faults or receipt.shard not in source:
                 return faults
             shard = source[receipt.shard]
-            with open_input(shard.uri, spec.columns) as original:
+            with open_input(shard.uri, spec.columns, only=spec.only_columns) as original:
                 return source_faults(original, shard, data, rows, receipt, spec)
     except ShardError as error:
         return [Fault(path=receipt.data.path, problem=str(error))]

@@ -70,7 +70,7 @@ def published(folder: Path, ledger: Ledger, scorer: SequenceClassifier, tiny_mod
 
 
 def options_of(folder: Path, ending: str, model: Path, output: Path, **options: object) -> RunOptions:
-    given = {"model": str(model), "dtype": "float32", "where": "score >= 2.5 and token_count > 20"}
+    given = {"models": (str(model),), "dtype": "float32", "where": "score >= 2.5 and token_count > 20"}
     return RunOptions(**{**given, "input_uris": (str(folder / f"in{ending}"),), "output_uri": str(output), **options})
 
 
@@ -125,6 +125,23 @@ def test_another_filter_on_the_stored_scores_gives_what_a_fresh_run_gives(
     assert data_digests(tmp_path / "again") == data_digests(fresh)
 
 
+def test_chosen_columns_are_published_alone(published: Published, folder: Path, ledger: Ledger, tmp_path: Path) -> None:
+    output = published(".json.gz", tmp_path / "out", columns="text,token_count:double,id", keep_all=True, where=None)
+
+    assert published_rows(output).schema.names[:3] == ["text", "token_count", "id"]
+    assert str(published_rows(output).schema.field("token_count").type) == "double"
+    assert len(published_rows(output).schema) == 6  # with shard, row and score
+    assert verify(str(output), source=(str(folder / "in.json.gz"),)).faults == ()
+    choice = Choice(min_score=None, where="token_count > 20", keep_all=False)
+    source = (str(folder / "in.json.gz"),)
+    options = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"), input_uris=source)
+    assert plan_refilter(str(output), options).spec.columns == (
+        ("text", "string"),
+        ("token_count", "double"),
+        ("id", "string"),
+    )
+
+
 def test_a_changed_row_of_the_source_is_found(published: Published, folder: Path, tmp_path: Path) -> None:
     output = published(".jsonl", tmp_path / "out")
     changed = tmp_path / "in"
@@ -148,6 +165,10 @@ class TestPlanning:
         large = replace(plan, shards=tuple(replace(shard, size_bytes=1 << 30) for shard in plan.shards))
 
         assert plan_report(large)["rows"] == "not counted: it would take reading 2 files whole"
+
+    def test_columns_are_chosen_of_lines_only(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="--columns is for JSON Lines and CSV files"):
+            plan_run(options_of(folder, ".parquet", tiny_model, tmp_path / "out", columns="text"))
 
     @pytest.mark.parametrize(
         ("content", "problem"),

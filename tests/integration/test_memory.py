@@ -130,13 +130,10 @@ def test_peak_memory_does_not_grow_with_a_file_of_lines(source: Path, tmp_path: 
     rows = pq.read_table(source).to_pylist()
     small, large = tmp_path / f"small{ending}", tmp_path / f"large{ending}"
     if ".csv" in ending:
-        header, body = (
-            write_csv(tmp_path / f"header{ending}", rows[:1]),
-            write_csv(tmp_path / f"body{ending}", rows, header=False),
-        )
-        content = body.read_bytes()
-        small.write_bytes(header.read_bytes() + content)
-        large.write_bytes(header.read_bytes() + content * LARGER)
+        header = write_csv(tmp_path / f"header{ending}", rows[:1]).read_bytes()
+        content = write_csv(tmp_path / f"body{ending}", rows, header=False).read_bytes()
+        small.write_bytes(header + content)
+        large.write_bytes(header + content * LARGER)
     else:
         content = write_json_lines(small, rows).read_bytes()
         large.write_bytes(content * LARGER)  # of one file; of several frames if it is compressed

@@ -52,18 +52,18 @@ def write_csv(path: Path, rows: list[dict[str, Any]], *, header: bool = True) ->
     return write_file(path, written.getvalue().encode())
 
 
-def read(path: Path, columns: Columns | None = None) -> pa.Table:
+def read(path: Path, columns: Columns | None = None, *, only: bool = False) -> pa.Table:
     """All rows, as a worker reads them in a run with these columns, or else those of the file."""
-    with open_input(str(path)) as file:
-        columns = columns or describe_columns(file.schema)
-    with open_input(str(path), columns) as file:
+    columns = columns or columns_of(path)
+    with open_input(str(path), columns, only=only) as file:
         return pa.Table.from_batches(file.batches(), file.schema)
 
 
-def columns_of(path: Path) -> Columns:
-    with open_input(str(path)) as file:
+def columns_of(path: Path, chosen: Columns | None = None) -> Columns:
+    """The columns of a run whose first shard this is."""
+    with open_input(str(path), chosen, only=chosen is not None) as file:
         return describe_columns(file.schema)
 
 
-def rows_of(path: Path, columns: Columns | None = None) -> list[dict[str, Any]]:
-    return list(read(path, columns).to_pylist())
+def rows_of(path: Path, columns: Columns | None = None, *, only: bool = False) -> list[dict[str, Any]]:
+    return list(read(path, columns, only=only).to_pylist())

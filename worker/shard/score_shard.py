@@ -51,7 +51,7 @@ def score_shard(
     started_at = time.time()
     spec, shard = claim.spec, claim.shard
     with _usage_errors_told_of(shard), scratch_folder(scratch_dir) as scratch:
-        with unchanged(shard), open_input(shard.uri, spec.columns) as file:
+        with unchanged(shard), open_input(shard.uri, spec.columns, only=spec.only_columns) as file:
             writer = ShardWriter(scratch, file.schema, shard, spec)
             _write_windows(file, writer, claim, scorers, progress, checkpoint)
         files = writer.close()

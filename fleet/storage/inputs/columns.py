@@ -7,13 +7,29 @@ import pyarrow as pa
 from fleet.errors import ShardError
 from fleet.storage.inputs.type_names import type_named
 
-Columns = tuple[tuple[str, str], ...]  # (name, Arrow type), as in RunSpec.columns
-REMEDY = "All rows of a run need the same fields with the same types; convert the files to Parquet if they have not."
+Columns = tuple[
+    tuple[str, str], ...
+]  # (name, Arrow type), as in RunSpec.columns; or SEEN for the type of the first rows
+SEEN = ""
+REMEDY = "All rows of a run need the same types. Leave the field out with --columns, or convert the files to Parquet."
 
 
 def named_schema(columns: Columns, uri: str) -> pa.Schema:
     """Raises ShardError for a type that only Parquet has."""
     return pa.schema([pa.field(name, _type(name, kind, uri)) for name, kind in columns])
+
+
+def seen_names(columns: Columns) -> list[str]:
+    """The columns whose types are those of the first rows."""
+    return [name for name, kind in columns if kind == SEEN]
+
+
+def typed(columns: Columns, seen: pa.Schema, uri: str) -> pa.Schema:
+    """The columns, of which some have the types of the first rows. Raises ShardError if these have no such field."""
+    for name in seen_names(columns):
+        if name not in seen.names:
+            raise ShardError(f'{uri} has no field "{name}" in its first rows.')
+    return named_schema(tuple((name, kind or str(seen.field(name).type)) for name, kind in columns), uri)
 
 
 def _type(name: str, kind: str, uri: str) -> pa.DataType:

@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from fleet.counted import counted
 from fleet.errors import ShardError
-from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, named_schema, sliced
+from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, seen_names, sliced, typed
 from fleet.storage.inputs.csv_records import RECORDS, lone_return, record_starts, stray_quote
 from fleet.storage.inputs.csv_types import converted, first_misfit, is_readable, type_of
 from fleet.storage.inputs.input_file import STEP_ROWS
@@ -21,24 +21,29 @@ from fleet.storage.inputs.line_blocks import Block, LineFile
 
 
 class CsvFile:
-    """A CSV file as an InputFile. Without `columns`, the types of its first rows."""
+    """A CSV file as an InputFile. Without `columns`, the types of its first rows; with `only`, others are left out."""
 
-    def __init__(self, lines: LineFile, columns: Columns | None) -> None:
+    def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
         self._lines = lines
         self._columns = columns
+        self._only = only
 
     @cached_property
     def schema(self) -> pa.Schema:
         """In the order of the run's columns, then those that the run does not have. Raises ShardError."""
         if self._columns is None:
             return self._seen_schema()
-        known = named_schema(tuple(column for column in self._columns if column[0] in self._names), self._lines.uri)
+        here = tuple((name, kind) for name, kind in self._columns if name in self._names)
+        if self._only and (missing := [name for name, _ in self._columns if name not in self._names]):
+            raise ShardError(f'{self._lines.uri} has no column "{missing[0]}"; it has: {", ".join(self._names)}.')
+        known = typed(here, self._seen_schema() if seen_names(here) else pa.schema([]), self._lines.uri)
         for field in known:
             if not is_readable(field.type):
                 raise ShardError(
                     f'{self._lines.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {REMEDY}'
                 )
-        return pa.schema([*known, *(pa.field(name, pa.string()) for name in self._names if name not in known.names)])
+        more = [] if self._only else [name for name in self._names if name not in known.names]
+        return pa.schema([*known, *(pa.field(name, pa.string()) for name in more)])
 
     def batches(
         self, columns: Sequence[str] | None = None, *, most_rows: int = STEP_ROWS, use_threads: bool = True
@@ -47,8 +52,8 @@ class CsvFile:
         chosen = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
         for block in self._rows(self._lines.blocks(RECORDS)):
             texts = self._texts(block)
-            typed = [self._typed(block, texts[field.name], field) for field in chosen]
-            yield from sliced(pa.table(typed, schema=chosen), most_rows)
+            values = [self._typed(block, texts[field.name], field) for field in chosen]
+            yield from sliced(pa.table(values, schema=chosen), most_rows)
 
     def count_rows(self, most: int | None = None) -> int:
         """Counts lines and checks little else."""

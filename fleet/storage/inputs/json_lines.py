@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from fleet.errors import ShardError
-from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, named_schema, sliced
+from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, seen_names, sliced, typed
 from fleet.storage.inputs.input_file import STEP_ROWS
 from fleet.storage.inputs.json_types import Seen, TypeConflict, misfits
 from fleet.storage.inputs.line_blocks import Block, LineFile, RecordEnds
@@ -21,16 +21,20 @@ _NEWLINE, _BRACE = ord("\n"), ord("{")
 
 
 class JsonLines:
-    """A JSON Lines file as an InputFile. Without `columns`, those of its first rows."""
+    """A JSON Lines file as an InputFile. Without `columns`, those of its first rows; with `only`, others are left out."""
 
-    def __init__(self, lines: LineFile, columns: Columns | None) -> None:
+    def __init__(self, lines: LineFile, columns: Columns | None, *, only: bool = False) -> None:
         self._lines = lines
         self._columns = columns
+        self._only = {name for name, _ in columns or ()} if only else None
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Raises ShardError if the first rows have no common columns."""
-        return named_schema(self._columns, self._lines.uri) if self._columns else self._seen_schema()
+        if self._columns is None:
+            return self._seen_schema()
+        seen = self._seen_schema() if seen_names(self._columns) else pa.schema([])
+        return typed(self._columns, seen, self._lines.uri)
 
     def batches(
         self, columns: Sequence[str] | None = None, *, most_rows: int = STEP_ROWS, use_threads: bool = True
@@ -50,7 +54,7 @@ class JsonLines:
         for block in self._lines.sample(_RECORDS):
             for line, row in self._rows(block):
                 try:
-                    seen.add(row)
+                    seen.add(self._read_fields(row))
                 except TypeConflict as conflict:
                     raise self._lines.error(line, f"{conflict}. {REMEDY}") from conflict
         if not seen.fields:
@@ -77,29 +81,43 @@ class JsonLines:
                 yield line, text
 
     def _parsed(self, block: Block, rows: int) -> pa.Table:
+        if self._has_objects and self._only is not None and (misfit := self._misfit(block)):
+            raise misfit  # pyarrow would also leave out fields inside of the columns
         try:
             table = pyarrow.json.read_json(
                 pa.BufferReader(block.data),
                 read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
                 parse_options=pyarrow.json.ParseOptions(
-                    explicit_schema=self.schema, newlines_in_values=False, unexpected_field_behavior="error"
+                    explicit_schema=self.schema,
+                    newlines_in_values=False,
+                    unexpected_field_behavior="error" if self._only is None else "ignore",
                 ),
             )
         except pa.ArrowException as error:
-            raise self._explained(block) from error
+            raise (self._misfit(block) or self._unreadable(block)) from error
         if len(table) != rows:
-            raise self._explained(block)
+            raise self._misfit(block) or self._unreadable(block)
         return table
 
-    def _explained(self, block: Block) -> ShardError:
-        """The first line of a block that pyarrow does not read, and why."""
+    @cached_property
+    def _has_objects(self) -> bool:
+        return any("struct<" in str(field.type) for field in self.schema)
+
+    def _misfit(self, block: Block) -> ShardError | None:
+        """The first row of a block that is not JSON or does not fit the schema, and why."""
         try:
             for line, row in self._rows(block):
-                if problem := next(misfits(row, self.schema), None):
+                if problem := next(misfits(self._read_fields(row), self.schema), None):
                     return self._lines.error(line, f"{problem}. {REMEDY}")
         except ShardError as error:
             return error
-        return ShardError(f"{self._lines.uri}: not readable as JSON Lines from line {block.first_line:,} on.")
+        return None
+
+    def _unreadable(self, block: Block) -> ShardError:
+        return self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
+
+    def _read_fields(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row if self._only is None else {name: value for name, value in row.items() if name in self._only}
 
     def _rows(self, block: Block) -> Iterator[tuple[int, dict[str, Any]]]:
         self._lines.check_utf8(block)

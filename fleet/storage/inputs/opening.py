@@ -18,11 +18,12 @@ from fleet.storage.opening import READ_AHEAD_BYTES, open_parquet
 
 
 @contextmanager
-def open_input(uri: str, columns: Columns | None = None) -> Iterator[InputFile]:
+def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) -> Iterator[InputFile]:
     """Open a file for streaming. A file whose name means no format is Parquet.
 
     JSON Lines and CSV files do not say the types of their columns: they have those of `columns`, or else those of their first
-    rows. A Parquet file has its own. Raises ShardError if the file is missing or broken, TransientError if the network is.
+    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns.
+    Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
     known = format_of(uri)
     if known is None or has_footer(uri):
@@ -32,4 +33,4 @@ def open_input(uri: str, columns: Columns | None = None) -> Iterator[InputFile]:
     with translated(f"Opening {uri}"):
         filesystem, path = url_to_fs(uri)
         lines = LineFile(partial(filesystem.open, path, "rb", block_size=READ_AHEAD_BYTES), known.codec, uri)
-    yield JsonLines(lines, columns) if known.kind == "JSON Lines" else CsvFile(lines, columns)
+    yield JsonLines(lines, columns, only=only) if known.kind == "JSON Lines" else CsvFile(lines, columns, only=only)

@@ -1,0 +1,24 @@
+"""Which columns of a file of lines are read, as the user says it."""
+
+from fleet.errors import UsageError
+from fleet.storage.inputs.columns import SEEN, Columns
+
+_TYPES = ("string", "int64", "double", "bool")
+
+
+def chosen_columns(text: str | None) -> Columns | None:
+    """`id,ups:int64` as pairs of name and type. Raises UsageError. A colon that no type follows is part of the name."""
+    if text is None:
+        return None
+    columns = tuple(map(_column, filter(None, map(str.strip, text.split(",")))))
+    names = [name for name, _ in columns]
+    if not names:
+        raise UsageError("--columns is empty. Name the columns to read.")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f'--columns names "{repeated}" twice.')
+    return columns
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, _, kind = text.rpartition(":")
+    return (name, kind) if name and kind in _TYPES else (text, SEEN)
