@@ -29,6 +29,8 @@ WANTED = {
         "see which classifiers are known, and with which options": "producer recipes",
         "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept --model me/my-classifier "
         "--revision v1",
+        "score compressed JSON Lines, of which only some fields are needed": "producer run --input './posts/*.jsonl.zst' "
+        "--columns id,title,selftext --text-column title,selftext --output ./kept",
         "score another column": "producer run --input ./shards --output ./kept --text-column content",
         "score a title and its text together": "producer run --input ./posts --output ./kept --text-column title,selftext",
         "put the text together from columns": "producer run --input ./shards --output ./kept "

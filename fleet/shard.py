@@ -1,4 +1,4 @@
-"""One Parquet file of the input, and where its outputs go."""
+"""One file of the input, and where its outputs go."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _NAME_LIMIT_CHARS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """An input file. Its `name` is the input's path below the dataset's data folder, without `.parquet`."""
+    """An input file. Its `name` is the input's path below the dataset's data folder, without its ending."""
 
     name: str
     uri: str

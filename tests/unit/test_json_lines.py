@@ -257,7 +257,7 @@ class TestDamage:
         (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\0" * 20)
 
         with pytest.raises(
-            ShardError, match="compressed with `zstd --long`. Compress it again without: zstd -dc --long=31"
+            ShardError, match="compressed with zstd --long. Compress it again without: zstd -dc --long=31"
         ):
             read(tmp_path / "a.jsonl.zst", TEXT)
 

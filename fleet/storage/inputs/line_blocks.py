@@ -142,4 +142,4 @@ class LineFile:
 def _hint(error: OSError) -> str:
     if "too much memory" not in str(error):
         return " Replace it, then run `producer retry`."
-    return " It was compressed with `zstd --long`. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"
+    return " It was compressed with zstd --long. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"
