@@ -148,10 +148,10 @@ class TestRefusals:
     def test_a_file_that_is_not_parquet_is_an_error_that_names_its_likely_format(
         self, options: RunOptions, tmp_path: Path, content: bytes, looks_like: str
     ) -> None:
-        file = tmp_path / "data.csv"
+        file = tmp_path / "data"
         file.write_bytes(content)
 
-        refused(replace(options, input_uris=(str(file),)), f"data.csv: not a readable Parquet file.*{looks_like}")
+        refused(replace(options, input_uris=(str(file),)), f"data: not a readable Parquet file.*{looks_like}")
 
     def test_a_score_column_that_differs_from_another_only_in_case_is_an_error(
         self, options: RunOptions, source: Path
