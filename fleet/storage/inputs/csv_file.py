@@ -139,8 +139,9 @@ def _parsed(data: bytes, names: list[str], invalid: list[pyarrow.csv.InvalidRow]
         invalid.append(row)
         return "error"
 
+    content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own: its thread must not free a Python object
     return pyarrow.csv.read_csv(
-        pa.BufferReader(data),
+        pa.BufferReader(content),
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=stop_at),
         convert_options=pyarrow.csv.ConvertOptions(
