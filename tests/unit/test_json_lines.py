@@ -1,11 +1,15 @@
 """JSON Lines: every row is read as it is written, or refused by its line and field."""
 
 import gzip
+import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fleet.errors import ShardError
 from fleet.storage.inputs.columns import SEEN
@@ -41,6 +45,47 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, ending: str) -> None
         ]
     )
     assert table.to_pylist() == [ROWS[0], {**ROWS[1], "meta": {"n": None, "by": None}}, ROWS[2]]
+
+
+VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": st.none() | st.text(st.characters(codec="utf-8"), max_size=12),
+        "n": st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
+        "f": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "b": st.none() | st.booleans(),
+        "l": st.none() | st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=3), max_size=3),
+        "s": st.none() | st.fixed_dictionaries({"x": st.none() | st.integers(0, 9)}),
+    },
+)
+KINDS = (
+    ("text", "string"),
+    ("n", "int64"),
+    ("f", "double"),
+    ("b", "bool"),
+    ("l", "list<item: string>"),
+    ("s", "struct<x: int64>"),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(VALUES, max_size=8),
+    block_bytes=st.integers(1, 300),
+    is_ascii=st.booleans(),
+    end=st.sampled_from(["\n", "\r\n", "\n \n"]),
+)
+def test_whatever_the_values_and_blocks_rows_are_what_python_wrote(
+    tmp_path: Path, rows: list[dict[str, Any]], block_bytes: int, is_ascii: bool, end: str
+) -> None:
+    content = end.join(json.dumps(row, ensure_ascii=is_ascii) for row in rows)
+    file = write_file(tmp_path / "a.jsonl", content.encode())
+
+    opened = JsonLines(LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=block_bytes), KINDS)
+
+    read_rows = [row for batch in opened.batches() for row in batch.to_pylist()]
+    assert read_rows == [{name: row.get(name) for name, _ in KINDS} for row in rows]
+    assert opened.count_rows() == len(rows)
 
 
 class TestTypes:
@@ -99,6 +144,8 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("value", "problem"),
         [
+            ('{"a: b, c": 1}', '"x" has fields with names like "a: b"'),
+            ("[" * 600 + "]" * 600, r'a.jsonl, line 1: "x\[\].*…" has lists or objects more than 64 deep'),
             ("{}", '"x" has only objects without fields, which Parquet cannot hold'),
             ("[-1, 18446744073709551615]", r'"x\[\]" has whole numbers that do not fit 64 bits'),
         ],

@@ -7,10 +7,8 @@ import pyarrow as pa
 from fleet.errors import ShardError
 from fleet.storage.inputs.type_names import type_named
 
-Columns = tuple[
-    tuple[str, str], ...
-]  # (name, Arrow type), as in RunSpec.columns; or SEEN for the type of the first rows
-SEEN = ""
+Columns = tuple[tuple[str, str], ...]  # (name, Arrow type), as in RunSpec.columns
+SEEN = ""  # instead of a type: that of the first rows
 REMEDY = "All rows of a run need the same types. Leave the field out with --columns, or convert the files to Parquet."
 
 

@@ -14,6 +14,7 @@ from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, seen_nam
 from fleet.storage.inputs.input_file import STEP_ROWS
 from fleet.storage.inputs.json_types import Seen, TypeConflict, misfits
 from fleet.storage.inputs.line_blocks import Block, LineFile, RecordEnds
+from fleet.storage.inputs.type_names import is_named
 
 _RECORDS = RecordEnds(last_end=lambda piece: piece.rfind(b"\n") + 1)
 _WHITE = b" \t\r"
@@ -60,9 +61,13 @@ class JsonLines:
         if not seen.fields:
             raise ShardError(f"{self._lines.uri} has no row with a field, so its columns are not known.")
         try:
-            return seen.schema()
+            schema = seen.schema()
         except TypeConflict as conflict:
             raise ShardError(f"{self._lines.uri}: {conflict}. {REMEDY}") from conflict
+        if unnamed := next((field.name for field in schema if not is_named(field.type)), None):
+            problem = f'"{unnamed}" has fields with names like "a: b", which the name of its type cannot hold'
+            raise ShardError(f"{self._lines.uri}: {problem}. {REMEDY}")
+        return schema
 
     def _row_count(self, block: Block) -> int:
         """The lines that are not blank. Each must be an object: pyarrow's reader ends the process for others."""

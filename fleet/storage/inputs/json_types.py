@@ -18,6 +18,7 @@ _KINDS = {
     dict: "an object",
 }
 _PLAIN: dict[type | None, pa.DataType] = {bool: pa.bool_(), float: pa.float64()}
+_MOST_DEPTH = 64
 _INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 
 
@@ -35,17 +36,20 @@ class Seen:
     largest: int = 0
     items: "Seen | None" = None
     fields: dict[str, "Seen"] = field(default_factory=dict)
+    depth: int = 0
 
     def add(self, value: Any) -> None:
         """Raises TypeConflict."""
         if value is None:
             return
+        if self.depth > _MOST_DEPTH:
+            raise TypeConflict(f'"{self.path[:_MOST_DEPTH]}…" has lists or objects more than {_MOST_DEPTH} deep')
         self._add_kind(type(value))
         if isinstance(value, dict):
             for name, inner in value.items():
                 self._field(name).add(inner)
         elif isinstance(value, list):
-            self.items = self.items or Seen(path=f"{self.path}[]")
+            self.items = self.items or Seen(path=f"{self.path}[]", depth=self.depth + 1)
             for inner in value:
                 self.items.add(inner)
         elif type(value) is int:
@@ -74,7 +78,7 @@ class Seen:
 
     def _field(self, name: str) -> "Seen":
         if name not in self.fields:
-            self.fields[name] = Seen(path=f"{self.path}.{name}" if self.path else name)
+            self.fields[name] = Seen(path=f"{self.path}.{name}" if self.path else name, depth=self.depth + 1)
         return self.fields[name]
 
     def _integer(self) -> pa.DataType:

@@ -9,6 +9,7 @@ import pytest
 
 from hubserver import HubServer
 from support.input_shards import shard
+from support.line_files import write_json_lines
 from support.processes import ask_process
 
 CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
@@ -44,6 +45,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
         for number in range(2):
             shard(folder / f"data/{crawl}/000_{number:05}.parquet", 10)
     shard(folder / "sample/10BT/000.parquet", 5)
+    write_json_lines(folder / "en/c4-train.00000-of-00001.json.gz", [{"text": "a"}] * 7)
     with HubServer() as hub:
         hub.create_repo(REPO)
         hub.add_folder(REPO, folder)
@@ -79,12 +81,13 @@ class TestTheHub:
     def test_other_forms_find_the_same_files_under_names_of_the_data_folder(
         self, hub: HubServer, environment: dict[str, str]
     ) -> None:
-        whole, folder, file, sample, named_data = ask(
+        whole, folder, file, sample, lines, named_data = ask(
             environment,
             ("list", f"hf://datasets/{REPO}/data"),
             ("list", f"hf://datasets/{REPO}@main/data/{CRAWLS[1]}"),
             ("list", f"hf://datasets/{REPO}/data/{CRAWLS[1]}/000_00001.parquet"),
             ("list", f"hf://datasets/{REPO}/sample/10BT"),
+            ("list", f"hf://datasets/{REPO}/en/*.json.gz"),
             ("list", f"hf://datasets/data/data/data/{CRAWLS[1]}"),
         )
 
@@ -95,6 +98,11 @@ class TestTheHub:
         assert [shard["name"] for shard in folder["shards"]] == both
         assert [shard["name"] for shard in file["shards"]] == both[1:]
         assert [shard["name"] for shard in sample["shards"]] == ["000"]
+        assert [shard["name"] for shard in lines["shards"]] == ["c4-train.00000-of-00001"]
+        assert lines["rows"] == 7
+        content = hub.read(REPO, "en/c4-train.00000-of-00001.json.gz")
+        kinds = ("sha256:" + hashlib.sha256(content).hexdigest(), "git:")  # a small file may not be in LFS
+        assert lines["identities_now"][0].startswith(kinds)
         assert [shard["name"] for shard in named_data["shards"]] == both
 
     def test_what_is_not_there_is_told_with_what_there_is(self, environment: dict[str, str]) -> None:
