@@ -129,6 +129,7 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
 
 
+@pytest.mark.slow  # tests/integration/test_line_runs.py says the same of runs in one process
 def test_json_lines_give_the_bytes_that_parquet_gives(
     quick_machine: dict[str, str], shards: Path, tiny_model: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:

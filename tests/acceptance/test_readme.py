@@ -21,6 +21,7 @@ PAGES = (
     "ops/README.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
+    "docs/inputs.md",
     "docs/python.md",
     "docs/tutorial.md",
     "examples/own_scorer/README.md",

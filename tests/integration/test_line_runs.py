@@ -81,7 +81,7 @@ def as_parquet(published: Published, tmp_path_factory: pytest.TempPathFactory) -
     return data_digests(output)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [".jsonl.zst", ".json.gz", ".csv.gz"])
 def test_a_run_publishes_the_bytes_that_the_same_rows_give_as_parquet(
     published: Published, as_parquet: dict[str, str], folder: Path, tmp_path: Path, ending: str
 ) -> None:
