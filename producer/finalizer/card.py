@@ -11,7 +11,7 @@ from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.receipt import Parity, Receipt
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
-from fleet.storage.inputs.formats import without_ending
+from fleet.storage.inputs.formats import kind_of, without_ending
 from producer.finalizer.card_scores import score_histogram
 
 _HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
@@ -145,8 +145,9 @@ def _title(spec: RunSpec) -> str:
 
 def _plain_input(spec: RunSpec) -> str:
     """What the first input is called: a folder before its wildcards, or a file without its suffix."""
-    fixed = re.split(r"/?[^/]*[*?\[]", disclosed_inputs(spec)[0])[0].rstrip("/")
-    return without_ending(fixed.rpartition("/")[2]) or "files"
+    first = disclosed_inputs(spec)[0]
+    fixed = re.split(r"/?[^/]*[*?\[]", first)[0].rstrip("/")
+    return without_ending(fixed.rpartition("/")[2]) or f"{kind_of(first)} files"
 
 
 def _summary(spec: RunSpec) -> str:

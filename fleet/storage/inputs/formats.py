@@ -40,10 +40,15 @@ def format_of(name: str) -> Format | None:
     return next((known for known in _FORMATS if name.endswith(known.ending)), None)
 
 
-def has_footer(name: str) -> bool:
-    """Whether the file is Parquet, whose footer has its rows, types and offsets. A file whose name means no format is one."""
+def kind_of(name: str) -> Kind:
+    """A file whose name means no format is read as Parquet."""
     known = format_of(name)
-    return known is None or known.kind == "Parquet"
+    return known.kind if known else "Parquet"
+
+
+def has_footer(name: str) -> bool:
+    """Whether the file is Parquet, whose footer has its rows, types and offsets."""
+    return kind_of(name) == "Parquet"
 
 
 def without_ending(name: str) -> str:

@@ -72,6 +72,11 @@ class TestCard:
             ({"crawl": None, "input_uris": ("/home/me/web/*.parquet",)}, "# web, filtered with fineweb-edu-classifier"),
             ({"crawl": None, "input_uris": ("/home/me/web/a.parquet",)}, "# a, filtered with fineweb-edu-classifier"),
             ({"crawl": None, "input_uris": ("*.parquet",)}, "# Parquet files, filtered with fineweb-edu-classifier"),
+            (
+                {"crawl": None, "input_uris": ("*.jsonl.gz",)},
+                "# JSON Lines files, filtered with fineweb-edu-classifier",
+            ),
+            ({"crawl": None, "input_uris": ("/me/web/a.json.gz",)}, "# a, filtered with fineweb-edu-classifier"),
         ],
     )
     def test_its_title_says_what_was_filtered_with_what(self, changes: dict[str, Any], title: str) -> None:
