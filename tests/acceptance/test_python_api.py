@@ -1,6 +1,5 @@
 """The Python API as a notebook uses it: five lines in a fresh process, a run in a thread, a fleet, docs/python.md, examples/."""
 
-import os
 import re
 import runpy
 import shutil
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -25,6 +23,7 @@ import shardsift
 from support.fleet import Fleet, new_fleet
 from support.nli import nli_classifier
 from support.outputs import published_rows
+from support.packages import installed
 from support.processes import call_command
 from support.waiting import wait_until
 
@@ -315,23 +314,9 @@ def test_the_example_of_a_fleet(
 
 
 @pytest.fixture
-def own_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package of examples/own_scorer, as pip installs it, here and for the processes that this one starts."""
-    package = tomllib.loads((EXAMPLES / "own_scorer/pyproject.toml").read_text())["project"]
-    entry_points = "\n".join(
-        f"[{group}]\n" + "\n".join(f"{name} = {value}" for name, value in points.items())
-        for group, points in package["entry-points"].items()
-    )
-    info = tmp_path / f"distinct_words-{package['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package['name']}\nVersion: {package['version']}\n")
-    (info / "entry_points.txt").write_text(entry_points)
-    shutil.copytree(EXAMPLES / "own_scorer/distinct_words", tmp_path / "distinct_words")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    yield
-    for module in [name for name in sys.modules if name.partition(".")[0] == "distinct_words"]:
-        del sys.modules[module]
+def own_scorer(tmp_path: Path) -> Iterator[None]:
+    with installed(EXAMPLES / "own_scorer", tmp_path):
+        yield
 
 
 @pytest.mark.usefixtures("notebook", "own_scorer")

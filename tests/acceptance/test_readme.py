@@ -24,6 +24,7 @@ PAGES = (
     "docs/inputs.md",
     "docs/python.md",
     "docs/tutorial.md",
+    "examples/fasttext_scorer/README.md",
     "examples/own_scorer/README.md",
 )
 COMMANDS = {"producer": typer.main.get_command(producer_cli), "worker": typer.main.get_command(worker_cli)}

@@ -1,0 +1,188 @@
+"""examples/fasttext_scorer: its model is trained, and scores texts and a whole run with Redis, a worker and a finalizer."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import shardsift
+from shardsift.scorers import Model
+from support.outputs import published_rows
+from support.packages import ROOT, installed
+
+EXAMPLE = ROOT / "examples/fasttext_scorer"
+TEXTS = ["The derivative\nof a sum.", "", "buy now cheap offer", None, "buy\r\n\tcheap\x00now", "x" * 100_000]
+
+pytestmark = pytest.mark.skipif(
+    find_spec("fasttext") is None and os.environ.get("CI") != "true", reason="fasttext-community is not installed"
+)
+
+
+def train(file: Path) -> Path:
+    """What the README says, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLE / "train.py", file], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("fasttext") / "model.bin")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fasttext_scorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with installed(EXAMPLE, tmp_path_factory.mktemp("site")):
+        yield
+
+
+def resolve(file: Path, revision: str | None = None) -> Model:
+    from fasttext_scorer import KIND
+
+    return KIND.resolve(str(file), revision)
+
+
+def predicted(model: Path, text: str) -> list[float]:
+    """fastText's own probabilities of spam and good."""
+    import fasttext
+
+    labels, probabilities = fasttext.load_model(str(model)).predict(text, k=-1)
+    found = dict(zip(labels, probabilities, strict=True))
+    return [found["__label__spam"], found["__label__good"]]
+
+
+def test_the_model_is_a_file_at_its_digest_with_its_own_labels(model: Path) -> None:
+    import fasttext
+
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+
+    found = resolve(model)
+
+    assert found == Model(name=str(model), revision=f"sha256-{digest}", labels=("spam", "good"))
+    assert [f"__label__{label}" for label in found.labels] == fasttext.load_model(str(model)).labels
+    assert resolve(model, found.revision) == found
+
+
+def test_the_same_texts_train_the_same_model(model: Path, tmp_path: Path) -> None:
+    assert train(tmp_path / "model.bin").read_bytes() == model.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (lambda whole: b"", "is not a fastText classifier"),
+        (lambda whole: b"PK" + whole[2:], "is not a fastText classifier: it does not begin like a supervised model"),
+        (lambda whole: whole[:36] + b"\1" + whole[37:], "it does not begin like a supervised model"),  # word vectors
+        (lambda whole: whole[:200], "is not a fastText classifier"),
+    ],
+    ids=["empty", "another format", "not supervised", "cut off"],
+)
+def test_another_file_is_refused_before_a_run(content: Any, says: str, model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "other.bin"
+    file.write_bytes(content(model.read_bytes()))
+
+    with pytest.raises(shardsift.UsageError, match=says):
+        resolve(file)
+
+
+def test_a_file_that_is_missing_or_has_changed_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(shardsift.UsageError, match=r"There is no file \S+/no\.bin\. Name a fastText model"):
+        resolve(tmp_path / "no.bin")
+    with pytest.raises(shardsift.UsageError, match=r"has changed: its revision is sha256-\w+, not sha256-0\."):
+        resolve(model, "sha256-0")
+
+
+def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path) -> None:
+    scorer = shardsift.load_scorer(model, scorer="fasttext")
+
+    scores = scorer.score(TEXTS)
+
+    lines = [text.replace("\n", " ") for text in TEXTS if text]
+    assert scorer.labels == ("spam", "good")
+    assert scores.dtype == np.float32
+    assert np.isnan(scores[[1, 3]]).all()
+    assert scores[[0, 2, 4, 5]] == pytest.approx(np.array([predicted(model, line) for line in lines], np.float32))
+    assert scorer.table(TEXTS)["error"].to_pylist() == [None, "blank text", None, "null text", None, None]
+    assert scorer.score([""], score_blank=True)[0] == pytest.approx(predicted(model, ""))
+
+
+def test_texts_have_the_same_scores_in_any_company(model: Path) -> None:
+    scorer = shardsift.load_scorer(model, scorer="fasttext")
+    texts = [f"number {number} is a cheap offer" for number in range(1500)]
+
+    together = scorer.score(texts)
+
+    assert np.array_equal(together[::-1], scorer.score(texts[::-1]))
+    assert np.array_equal(together[700], scorer.score([texts[700]])[0])
+
+
+def test_a_stopped_window_keeps_the_batches_that_it_has(model: Path) -> None:
+    from fasttext_scorer.scorer import load
+
+    scorer = load(resolve(model), None)
+    encoded = scorer.encode(pa.array(["cheap"] * 3000, pa.large_string()), None)
+
+    stopped = scorer.score_encoded(encoded, lambda rows: rows < 2048, None)
+
+    assert stopped.missing.tolist() == list(range(2048, 3000))
+    assert not np.isnan(stopped.values[:2048]).any()
+    assert np.isnan(stopped.values[2048:]).all()
+
+
+def test_a_text_for_which_fasttext_predicts_nothing_is_an_errored_row(tmp_path: Path) -> None:
+    import fasttext
+
+    (tmp_path / "lines").write_text(f"__label__good {'light ' * 9}\n__label__bad {'offer ' * 9}\n" * 20)
+    few_words = fasttext.train_supervised(str(tmp_path / "lines"), minCount=100, thread=1, verbose=0)
+    few_words.save_model(str(tmp_path / "model.bin"))
+    scorer = shardsift.load_scorer(tmp_path / "model.bin", scorer="fasttext")
+
+    table = scorer.table(["a light", "unknown"])
+
+    assert table["error"].to_pylist() == [None, "no word that the model knows"]
+    assert table["score"].to_pylist()[1] is None
+
+
+def test_a_whole_run_with_redis_a_worker_and_a_finalizer(model: Path, tmp_path: Path) -> None:
+    texts = [
+        f"The value of argument {row} is\nan expression." if row % 3 else f"cheap offer {row}" for row in range(40)
+    ]
+    (tmp_path / "shards").mkdir()
+    for number in range(2):
+        pq.write_table(pa.table({"text": texts[20 * number :][:20]}), tmp_path / f"shards/{number}.parquet")
+    with pytest.MonkeyPatch.context() as patch, chdir(tmp_path):
+        patch.setenv("SHARDSIFT_STATE_DIR", str(tmp_path / "state"))
+        patch.delenv("REDIS_URL", raising=False)
+
+        ended = shardsift.run(
+            input="./shards/*.parquet",
+            output="./good",
+            scorer="fasttext",
+            model=model,
+            where="score_good >= 0.5",
+            workers=1,
+            progress=False,
+        )
+        checked = shardsift.verify("./good", source="./shards/*.parquet")
+
+    expected = shardsift.score(texts, model, scorer="fasttext")
+    scores, kept = published_rows(tmp_path / "good", "scores"), published_rows(tmp_path / "good")
+    assert ended.word == "published"
+    assert checked.is_sound
+    assert 0 < len(kept) < len(texts)
+    assert kept["text"].to_pylist() == [text for text, (_, good) in zip(texts, expected, strict=True) if good >= 0.5]
+    assert np.array_equal(np.array(scores["score_logits"].to_pylist(), np.float32), expected)
+    assert set(kept["label"].to_pylist()) == {"good"}
+    assert kept["score_good"].to_pylist() == kept["score"].to_pylist()
