@@ -28,10 +28,15 @@ def read_tokenizer(folder: str) -> PreTrainedTokenizerBase:
 
 
 def save_model(model: Model, folder: Path, *, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """Create a model in float32, as such models are published, with one output, as FineWeb-Edu's classifier."""
-    torch.manual_seed(0)
+    """Create a model with one output, as FineWeb-Edu's classifier."""
     config = config_of(model, vocabulary=len(tokenizer))
     config.num_labels = 1
+    return save_random(config, folder, tokenizer=tokenizer)
+
+
+def save_random(config: PreTrainedConfig, folder: Path, *, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Create a classifier with random weights in float32, as classifiers are published."""
+    torch.manual_seed(0)
     made = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
     _make_scores_differ(made)
     made.save_pretrained(folder)

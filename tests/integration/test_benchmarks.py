@@ -324,7 +324,7 @@ def test_windows_are_as_large_as_a_workers() -> None:
 @pytest.mark.parametrize("plan", [CPU, GPU], ids=["cpu", "gpu"])
 def test_the_plans_hold_every_model_every_length_and_every_contender(plan: Plan) -> None:
     assert {case.model for case in plan.cases} == set(Model) - {Model.TINY}
-    assert {case.lengths for case in plan.cases} == set(Lengths) - {Lengths.POSTS}
+    assert {case.lengths for case in plan.cases} == set(Lengths) - {Lengths.POSTS, Lengths.PDFS}
     assert {name for case in plan.cases for name in case.contenders} == set(Name)
 
 
@@ -363,3 +363,17 @@ def test_the_zero_shot_benchmark_writes_what_it_measured(tmp_path: Path) -> None
     assert all(len(one["seconds"]) == 2 for one in found["contenders"])
     assert found["contenders"][2]["max_error"] <= 1e-4
     assert found["times_the_pipeline"][names[1]] == 1.0
+
+
+@pytest.mark.slow
+def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.coming_from", "--tiny", "--rounds", "1", "--output", str(tmp_path)]
+
+    subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+
+    examples = ["dask_recipe", "apply_over_a_pipeline", "sentiment", "finepdfs_server"]
+    files = [next(tmp_path.glob(f"*-coming-from-{example.replace('_', '-')}.json")) for example in examples]
+    found = [json.loads(file.read_text()) for file in files]
+    assert [one["example"] for one in found] == examples
+    assert all(one["ways"][0]["ratio"] == 1 and one["ways"][-1]["way"] == "shardsift" for one in found)
+    assert all(way["error"] <= 1e-4 for one in found for way in one["ways"] if way["dtype"] == "float32")

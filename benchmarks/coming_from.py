@@ -1,0 +1,154 @@
+"""The comparisons of docs/coming_from.md, each by its file in examples/coming_from. Writes results files.
+
+Example: python -m benchmarks.coming_from --rounds 2
+
+The models are made here, because this runs offline: MiniLM with a head that is fitted to texts of the demo, and random weights in
+the shapes of the others, which take as long as trained ones.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from transformers import DistilBertConfig, ModernBertConfig, PreTrainedTokenizerBase
+
+from benchmarks.ledger.machine import machine_slug, provenance
+from benchmarks.scorer.models import read_tokenizer, save_random
+from benchmarks.scorer.texts import Lengths, make_texts
+from benchmarks.zero_shot import Size, save_bart
+from producer.demo.shards import write_labelled
+from worker.training.demo_encoder import verified_demo_encoder
+from worker.training.head import fit_head
+from worker.training.labelled import read_labelled
+
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+_EXAMPLES = Path(__file__).parents[1] / "examples/coming_from"
+_LABELLED = 300  # texts
+_PDF_TOKENS = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """`save` makes the model in a folder."""
+
+    example: str
+    model: str  # in words
+    save: Callable[[Path, PreTrainedTokenizerBase, bool], None]
+    lengths: Lengths
+    rows: int
+
+
+@cli.command()
+def coming_from(
+    only: Annotated[str, typer.Option(help="One of the files, without .py. Default: all.")] = "",
+    rounds: Annotated[int, typer.Option(min=1)] = 2,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Small models and 4 texts, to test the benchmark itself.")
+    ] = False,
+    output: Annotated[Path, typer.Option(help="Folder of the results files.")] = Path("benchmarks/results"),
+) -> None:
+    """Run each comparison in a process of its own, one after the other, and write a file for each."""
+    tokenizer = read_tokenizer(str(verified_demo_encoder()))
+    chosen = [one for one in COMPARISONS if only in ("", one.example)]
+    if not chosen:
+        raise typer.BadParameter(f"There is no {only}. There are: {', '.join(one.example for one in COMPARISONS)}.")
+    for one in chosen:
+        found = replace(provenance(), command=shlex.join(["python", "-m", "benchmarks.coming_from", *sys.argv[1:]]))
+        report = {"provenance": asdict(found), "rounds": rounds, **_compared(one, tokenizer, rounds=rounds, tiny=tiny)}
+        name = f"{found.date.split()[0]}-{machine_slug(found)}-coming-from-{one.example.replace('_', '-')}.json"
+        (output / name).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _compared(one: Comparison, tokenizer: PreTrainedTokenizerBase, *, rounds: int, tiny: bool) -> dict[str, Any]:
+    rows = 4 if tiny else one.rows
+    with tempfile.TemporaryDirectory(prefix="shardsift-bench-") as name:
+        folder = Path(name)
+        one.save(folder / "model", tokenizer, tiny)
+        texts = make_texts(one.lengths, rows, tokenizer=tokenizer)
+        pq.write_table(pa.table({"text": texts}), folder / "texts.parquet")
+        options = ["--model", "model", "--input", "texts.parquet", "--rows", rows, "--rounds", rounds]
+        subprocess.run(
+            [sys.executable, _EXAMPLES / f"{one.example}.py", *map(str, options), "--report", "report.json"],
+            cwd=folder,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            check=True,
+        )
+        ways = json.loads((folder / "report.json").read_text())
+    return {"example": one.example, "model": one.model, "lengths": one.lengths, "rows": rows, "ways": ways}
+
+
+def _save_minilm(folder: Path, _: PreTrainedTokenizerBase, tiny: bool) -> None:
+    labelled = folder.with_suffix(".parquet")
+    write_labelled(labelled, rows=_LABELLED, seed=0)
+    fit_head(verified_demo_encoder(), *read_labelled(labelled), folder, max_tokens=16 if tiny else 512)
+
+
+def _save_bart(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> None:
+    save_bart(Size.TINY if tiny else Size.BASE, folder, tokenizer)
+
+
+def _save_distilbert(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> None:
+    config = DistilBertConfig(vocab_size=len(tokenizer), num_labels=2, **({"n_layers": 1} if tiny else {}))
+    save_random(config, folder, tokenizer=tokenizer)
+
+
+def _save_modernbert(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> None:
+    special = {f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("pad", "cls", "sep")}
+    size = {"num_hidden_layers": 1, "hidden_size": 48, "intermediate_size": 64} if tiny else {}
+    config = ModernBertConfig(
+        vocab_size=len(tokenizer),
+        num_labels=1,
+        classifier_pooling="mean",
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        **special,
+        **size,
+    )
+    tokenizer.model_max_length = _PDF_TOKENS
+    save_random(config, folder, tokenizer=tokenizer)
+
+
+COMPARISONS = (
+    Comparison(
+        example="dask_recipe",
+        model="all-MiniLM-L6-v2 with a fitted head",
+        save=_save_minilm,
+        lengths=Lengths.FINEWEB,
+        rows=128,
+    ),
+    Comparison(
+        example="apply_over_a_pipeline",
+        model="BART of 6 + 6 layers of 768, random weights",
+        save=_save_bart,
+        lengths=Lengths.POSTS,
+        rows=16,
+    ),
+    Comparison(
+        example="sentiment",
+        model="DistilBERT, random weights",
+        save=_save_distilbert,
+        lengths=Lengths.SHORT,
+        rows=512,
+    ),
+    Comparison(
+        example="finepdfs_server",
+        model="ModernBERT-base, random weights",
+        save=_save_modernbert,
+        lengths=Lengths.PDFS,
+        rows=12,
+    ),
+)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,108 @@
+"""examples/coming_from: each way that users come from has the scores of ours, and the page names every file."""
+
+import json
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from support.families import family_classifier
+from support.models import tiny_classifier
+from support.nli import nli_classifier
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples/coming_from"
+PAGE = (ROOT / "docs/coming_from.md").read_text()
+POSTS = [
+    "Light becomes sugar.",
+    "Buy now!",
+    None,
+    "  ",
+    "The sum of the derivatives is the derivative of the sum. " * 9,
+]
+
+pytestmark = pytest.mark.usefixtures("one_thread", "helper")
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[None]:
+    """Python finds the module beside a script that it runs. The texts are few, so nothing is compared when a model loads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("SHARDSIFT_PARITY_ROWS", "0")
+        yield
+    sys.modules.pop("side_by_side", None)
+
+
+def run(name: str, model: Path, folder: Path, texts: list[str | None]) -> list[dict[str, Any]]:
+    """The lines of an example's report."""
+    pq.write_table(pa.table({"body": texts}), folder / "texts.parquet")
+    options = ["--model", model, "--input", folder / "texts.parquet", "--text-column", "body", "--rounds", 1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *map(str, [*options, "--report", folder / "report.json"])])
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    lines: list[dict[str, Any]] = json.loads((folder / "report.json").read_text())
+    return lines
+
+
+def ways(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["way"] for line in lines]
+
+
+def test_the_dask_recipe(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run("dask_recipe.py", tiny_model, tmp_path, POSTS)
+
+    assert ways(lines) == ["Dask recipe", "shardsift", "shardsift"]
+    assert lines[0]["ratio"] == 1
+    assert lines[1]["error"] < 1e-4
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"3 texts, {tiny_model}, the fastest of 1 rounds\n")
+    assert re.search(r"^Dask recipe +float32 +[\d.,]+ rows/s +1\.00 x  scores within 0$", shown, re.MULTILINE)
+
+
+def test_apply_over_a_zero_shot_pipeline(tmp_path: Path) -> None:
+    lines = run("apply_over_a_pipeline.py", nli_classifier(tmp_path / "nli", "BERT"), tmp_path, POSTS)
+
+    assert ways(lines) == [".apply", "pipeline, batches of 20", "shardsift", "shardsift"]
+    assert max(line["error"] for line in lines[:3]) < 1e-4
+
+
+def test_a_sentiment_pipeline_in_half_precision(tmp_path: Path) -> None:
+    lines = run("sentiment.py", tiny_classifier(tmp_path / "model", labels=2), tmp_path, POSTS)
+
+    assert [line["dtype"] for line in lines[:3]] == ["bfloat16", "float32", "float32"]
+    assert lines[0]["error"] > lines[2]["error"]
+    assert lines[2]["error"] < 1e-4
+
+
+def test_the_server_of_finepdfs(tmp_path: Path) -> None:
+    texts = ["short", *(" ".join(f"word{row}-{number}" for number in range(120 * row)) for row in range(1, 4))]
+
+    lines = run("finepdfs_server.py", family_classifier("ModernBERT", tmp_path / "model"), tmp_path, texts)
+
+    assert ways(lines) == ["server, batches of 4", "server, batches of 4", "shardsift", "shardsift"]
+    assert lines[2]["error"] < 1e-4
+
+
+def test_scores_that_differ_end_the_comparison(tmp_path: Path) -> None:
+    from side_by_side import Way, compare
+
+    given = type("Given", (), {"texts": ["a", "b"], "model": "m", "rounds": 1, "report": None})
+    ours = Way(name="shardsift", dtype="float32", score=lambda texts: [0.5 for _ in texts])
+    theirs = Way(name="a pipeline", dtype="float32", score=lambda texts: [0.5002 for _ in texts])
+
+    with pytest.raises(SystemExit, match=r"The float32 scores of shardsift differ from those of a pipeline\."):
+        compare(given, theirs, ours)
+
+
+def test_the_page_shows_every_file() -> None:
+    scripts = {file.name for file in FOLDER.glob("*.py")} - {"side_by_side.py"}
+
+    assert scripts == set(re.findall(r"\.\./examples/coming_from/(\w+\.py)", PAGE))
