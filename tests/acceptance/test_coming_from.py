@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,10 +17,11 @@ import pytest
 from support.families import family_classifier
 from support.models import tiny_classifier
 from support.nli import nli_classifier
+from support.pages import blocks_of
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples/coming_from"
-PAGE = (ROOT / "docs/coming_from.md").read_text()
+PAGE = "docs/coming_from.md"
 POSTS = [
     "Light becomes sugar.",
     "Buy now!",
@@ -102,7 +105,39 @@ def test_scores_that_differ_end_the_comparison(tmp_path: Path) -> None:
         compare(given, theirs, ours)
 
 
+def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
+    """Both sides of it: what users have, and what they type instead."""
+    texts = [text for text in POSTS if text]
+    (tmp_path / "fineweb").mkdir()
+    pq.write_table(pa.table({"text": texts}), tmp_path / "fineweb/0.parquet")
+    pq.write_table(pa.table({"selftext": texts}), tmp_path / "posts.parquet")
+    code = "\n".join(block.text for block in blocks_of(PAGE) if block.language == "python" and not block.reason)
+    here = {
+        "hf://datasets/HuggingFaceFW/fineweb/data/CC-MAIN-2024-10": tmp_path / "fineweb",
+        "hf://datasets/me/fineweb-edu": tmp_path / "kept",
+        "posts.parquet": tmp_path / "posts.parquet",
+        "HuggingFaceFW/fineweb-edu-classifier": tiny_model,
+        "facebook/bart-large-mnli": nli_classifier(tmp_path / "nli", "BERT"),
+        "distilbert/distilbert-base-uncased-finetuned-sst-2-english": tiny_classifier(tmp_path / "model", labels=2),
+        "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": family_classifier("ModernBERT", tmp_path / "papers"),
+        "device=0": "device='cpu'",
+        "torch.float16": "torch.float32",
+    }
+    for text, instead in here.items():
+        assert text in code
+        code = code.replace(text, str(instead))
+    names: dict[str, Any] = {}
+
+    with dask.config.set(scheduler="synchronous"):
+        exec(compile(code, PAGE, "exec"), names)
+
+    scores = names["df"]["score"].compute()
+    assert names["scores"].shape == (len(texts),)
+    assert names["table"]["label"].to_pylist()[0] == names["posts"]["label"][0]
+    assert len(pd.read_parquet(tmp_path / "kept")) == (scores >= 3).sum()
+
+
 def test_the_page_shows_every_file() -> None:
     scripts = {file.name for file in FOLDER.glob("*.py")} - {"side_by_side.py"}
 
-    assert scripts == set(re.findall(r"\.\./examples/coming_from/(\w+\.py)", PAGE))
+    assert scripts == set(re.findall(r"\.\./examples/coming_from/(\w+\.py)", (ROOT / PAGE).read_text()))

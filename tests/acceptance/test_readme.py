@@ -22,6 +22,7 @@ PAGES = (
     "CONTRIBUTING.md",
     "docs/architecture.md",
     "docs/inputs.md",
+    "docs/coming_from.md",
     "docs/python.md",
     "docs/tutorial.md",
     "examples/fasttext_scorer/README.md",
