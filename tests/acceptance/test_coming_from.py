@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.families import family_classifier
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.pages import blocks_of
@@ -85,10 +84,10 @@ def test_a_sentiment_pipeline_in_half_precision(tmp_path: Path) -> None:
     assert lines[2]["error"] < 1e-4
 
 
-def test_the_server_of_finepdfs(tmp_path: Path) -> None:
+def test_the_server_of_finepdfs(tiny_model: Path, tmp_path: Path) -> None:
     texts = ["short", *(" ".join(f"word{row}-{number}" for number in range(120 * row)) for row in range(1, 4))]
 
-    lines = run("finepdfs_server.py", family_classifier("ModernBERT", tmp_path / "model"), tmp_path, texts)
+    lines = run("finepdfs_server.py", tiny_model, tmp_path, texts)
 
     assert ways(lines) == ["server, batches of 4", "server, batches of 4", "shardsift", "shardsift"]
     assert lines[2]["error"] < 1e-4
@@ -105,6 +104,7 @@ def test_scores_that_differ_end_the_comparison(tmp_path: Path) -> None:
         compare(given, theirs, ours)
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword:pandas.errors.Pandas4Warning")  # Dask's
 def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
     """Both sides of it: what users have, and what they type instead."""
     texts = [text for text in POSTS if text]
@@ -119,7 +119,8 @@ def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
         "HuggingFaceFW/fineweb-edu-classifier": tiny_model,
         "facebook/bart-large-mnli": nli_classifier(tmp_path / "nli", "BERT"),
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english": tiny_classifier(tmp_path / "model", labels=2),
-        "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": family_classifier("ModernBERT", tmp_path / "papers"),
+        "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": tiny_model,
+        "max_tokens=2048": "max_tokens=512",
         "device=0": "device='cpu'",
         "torch.float16": "torch.float32",
     }
