@@ -1,6 +1,6 @@
 """The comparisons of docs/coming_from.md, each by its file in examples/coming_from. Writes results files.
 
-Example: python -m benchmarks.coming_from --rounds 2
+Example: python -m benchmarks.coming_from --rounds 5
 
 The models are made here, because this runs offline: MiniLM with a head that is fitted to texts of the demo, and random weights in
 the shapes of the others, which take as long as trained ones.
@@ -51,7 +51,7 @@ class Comparison:
 @cli.command()
 def coming_from(
     only: Annotated[str, typer.Option(help="One of the files, without .py. Default: all.")] = "",
-    rounds: Annotated[int, typer.Option(min=1)] = 2,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
     tiny: Annotated[
         bool, typer.Option("--tiny", help="Small models and 4 texts, to test the benchmark itself.")
     ] = False,
@@ -124,28 +124,28 @@ COMPARISONS = (
         model="all-MiniLM-L6-v2 with a fitted head",
         save=_save_minilm,
         lengths=Lengths.FINEWEB,
-        rows=128,
+        rows=64,
     ),
     Comparison(
         example="apply_over_a_pipeline",
         model="BART of 6 + 6 layers of 768, random weights",
         save=_save_bart,
         lengths=Lengths.POSTS,
-        rows=16,
+        rows=6,
     ),
     Comparison(
         example="sentiment",
         model="DistilBERT, random weights",
         save=_save_distilbert,
         lengths=Lengths.SHORT,
-        rows=512,
+        rows=256,
     ),
     Comparison(
         example="finepdfs_server",
         model="ModernBERT-base, random weights",
         save=_save_modernbert,
         lengths=Lengths.PDFS,
-        rows=12,
+        rows=6,
     ),
 )
 
