@@ -67,6 +67,7 @@ def coming_from(
         report = {"provenance": asdict(found), "rounds": rounds, **_compared(one, tokenizer, rounds=rounds, tiny=tiny)}
         name = f"{found.date.split()[0]}-{machine_slug(found)}-coming-from-{one.example.replace('_', '-')}.json"
         (output / name).write_text(json.dumps(report, indent=1) + "\n")
+        typer.echo(_table(report))
 
 
 def _compared(one: Comparison, tokenizer: PreTrainedTokenizerBase, *, rounds: int, tiny: bool) -> dict[str, Any]:
@@ -85,6 +86,16 @@ def _compared(one: Comparison, tokenizer: PreTrainedTokenizerBase, *, rounds: in
         )
         ways = json.loads((folder / "report.json").read_text())
     return {"example": one.example, "model": one.model, "lengths": one.lengths, "rows": rows, "ways": ways}
+
+
+def _table(report: dict[str, Any]) -> str:
+    """For docs/coming_from.md."""
+    lines = [
+        f"| {way['way']}, {way['dtype']} | {way['rows_per_second']:.3g} | {way['ratio']:.2f} | {way['error']:.1g} |"
+        for way in report["ways"]
+    ]
+    head = f"{report['example']}.py, {report['model']}, {report['rows']} texts:"
+    return "\n".join([f"\n{head}\n", "| way | rows/s | × the first | scores within |", "|---|---:|---:|---:|", *lines])
 
 
 def _save_minilm(folder: Path, _: PreTrainedTokenizerBase, tiny: bool) -> None:
