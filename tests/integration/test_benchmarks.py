@@ -109,7 +109,9 @@ def test_few_rows_already_have_the_shape_of_the_distribution() -> None:
     assert max(truncated) - min(truncated) <= 2 / 24
 
 
-@pytest.mark.parametrize("lengths", Lengths)
+@pytest.mark.parametrize(
+    "lengths", [*sorted(set(Lengths) - {Lengths.PDFS}), pytest.param(Lengths.PDFS, marks=pytest.mark.slow)]
+)
 def test_texts_have_the_drawn_number_of_tokens(lengths: Lengths, tokenizer: PreTrainedTokenizerBase) -> None:
     drawn = draw_lengths(lengths, 50, np.random.default_rng(7))
 
