@@ -4,7 +4,7 @@
 
 The server takes passages over HTTP, and puts those that have arrived into a batch of 4, padded to the longest. Here there is no
 HTTP. A text is read at its beginning and its end, 2,048 tokens each, and the higher score counts. The model's card cuts a little
-differently: see docs/coming_from.md.
+differently, as `--windows finepdfs` does.
 """
 
 from collections.abc import Callable

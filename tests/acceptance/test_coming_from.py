@@ -120,7 +120,6 @@ def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
         "facebook/bart-large-mnli": nli_classifier(tmp_path / "nli", "BERT"),
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english": tiny_classifier(tmp_path / "model", labels=2),
         "HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn": tiny_model,
-        "max_tokens=2048": "max_tokens=512",
         "device=0": "device='cpu'",
         "torch.float16": "torch.float32",
     }
