@@ -10,16 +10,15 @@ from chaos.place import Place, Variant, prepare
 from chaos.storm import Outcome, StormPlan, storm
 from chaos.undisturbed import undisturbed
 from hubserver import HubServer
+from support.line_files import write_as_lines
 
 _ROWS = 48
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 16
-_READINGS = {
-    "labels": ("--task", "zero-shot", "--labels", "climate change,food,code"),
-    "windows": ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean"),
-}
+_LABELS = ("--task", "zero-shot", "--labels", "climate change,food,code")
+_PASSAGES = ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean")
 _OF_REAL_WORKERS = (
     Kind.CHILD,
     Kind.PARENT,
@@ -78,15 +77,18 @@ def _storms(plan: CampaignPlan, place: Place) -> Iterator[StormPlan]:
 def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[[str], None]) -> Outcome:
     """A storm with real models in float32, whose bytes must also equal those of a run without faults.
 
-    Each worker holds two: MiniLM, and a small model of natural language inference.
+    Each worker holds two: MiniLM, and a small model of natural language inference. One run chooses from labels, and one reads
+    passages of JSON Lines.
     """
     from support.models import minilm_classifier  # here, because they import torch, which no other storm needs
     from support.nli import nli_classifier
 
     few = prepare(folder, shards=_REAL_SHARDS, rows=_REAL_ROWS, seed=plan.seed)
     models = {"nli": nli_classifier(few.folder / "nli", "BERT"), "edu": minilm_classifier(few.folder / "minilm")}
-    clean = Variant(name="", shards=few.variants[0].shards, score_column="edu_score", min_score=3.0)
-    variants = tuple(replace(clean, name=name, options=options) for name, options in _READINGS.items())
+    shards = few.variants[0].shards
+    labels = Variant(name="labels", shards=shards, score_column="edu_score", min_score=3.0, options=_LABELS)
+    lines = write_as_lines(shards, few.folder / "lines", ".jsonl.zst")
+    variants = (labels, replace(labels, name="passages", shards=lines, options=_PASSAGES))
     real = replace(few, models=models, variants=variants, poisoned=())
     fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, window_rows=4, stand_in=False)
     say("A run of the real model without faults")
