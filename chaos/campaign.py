@@ -16,6 +16,7 @@ _ROWS = 48
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
 _NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
+_REAL_PAUSE_SECONDS = 8.0  # a window takes some tenths of a second, the first one of a process longer
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 8
 _LABELS = ("--task", "zero-shot", "--labels", "climate change,food,code")
 _PASSAGES = ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean")
@@ -99,6 +100,7 @@ def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[
         seed=plan.seed,
         seconds=_REAL_SECONDS,
         runs=len(real.variants),
+        worker_pause_seconds=_REAL_PAUSE_SECONDS,
         fleet=fleet,
         variants=real.variants,
         kinds=kinds,

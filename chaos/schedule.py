@@ -24,7 +24,7 @@ _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
 _FILES_DECK = {Kind.STAGED: 1, Kind.INPUT: 1}
-_WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
+WORKER_PAUSE_SECONDS = 1.6  # at most, from the first claim to the fault, so that any part of a shard may be hit
 _REDIS_PAUSE_SECONDS = (0.2, 1.5)
 _ROUND_SECONDS, _ROUGH_SECONDS = (
     60.0,
@@ -42,8 +42,16 @@ _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
 class Schedule:
     """`only` has the kinds to inject. Kinds in `enough`, of which there were enough, are left out from then on."""
 
-    def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        lease_seconds: float,
+        only: Collection[Kind] = tuple(Kind),
+        worker_pause_seconds: float = WORKER_PAUSE_SECONDS,
+    ) -> None:
         self._seed = seed
+        self._worker_pause_seconds = worker_pause_seconds
         self._lease_seconds = lease_seconds
         self._only = only
         self.enough: set[Kind] = set()
@@ -56,7 +64,9 @@ class Schedule:
         rng = self._rng(name)
         for kind in self._kinds(_WORKER_DECK, rng):
             yield Planned(
-                kind=kind, after_seconds=rng.uniform(0, _WORKER_PAUSE_SECONDS), lasts_seconds=self._lasts(kind, rng)
+                kind=kind,
+                after_seconds=rng.uniform(0, self._worker_pause_seconds),
+                lasts_seconds=self._lasts(kind, rng),
             )
 
     def of_redis(self) -> Iterator[Planned]:

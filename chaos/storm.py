@@ -19,7 +19,7 @@ from chaos.kinds import KILLS, OF_FILES, Fault, Kind
 from chaos.place import Place, Variant
 from chaos.promises import Broken, Promise
 from chaos.runs import Run
-from chaos.schedule import Schedule
+from chaos.schedule import WORKER_PAUSE_SECONDS, Schedule
 from hubserver import HubServer
 
 _TICK_SECONDS = 0.02
@@ -47,6 +47,7 @@ class StormPlan:
     min_faults: int = 0
     runs: int = 0
     runs_at_once: int = 2
+    worker_pause_seconds: float = WORKER_PAUSE_SECONDS
     on_hub: bool = True
 
 
@@ -85,7 +86,12 @@ class _Storm:
         self._undisturbed = undisturbed
         self._say = say
         self._rng = random.Random(f"{plan.seed} runs")
-        self._schedule = Schedule(plan.seed, lease_seconds=plan.fleet.lease_seconds, only=plan.kinds)
+        self._schedule = Schedule(
+            plan.seed,
+            lease_seconds=plan.fleet.lease_seconds,
+            only=plan.kinds,
+            worker_pause_seconds=plan.worker_pause_seconds,
+        )
         self._producers = self._schedule.of_producers()
         self._active: list[Run] = []
         self._looked_at = 0.0

@@ -161,15 +161,20 @@ class Filter:
             path = [name.lower() for name in node["column_names"]]
             name = path[1] if path[0] == TABLE and len(path) > 1 else path[0]
             if name not in by_lower_name:
-                raise self._refused(f'there is no column "{name}"; there are: {", ".join(schema.names)}')
+                line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
+                raise self._refused(line, example=_example_of(schema))
             if lower_names.count(name) > 1:
                 raise self._refused(f'"{name}" names several columns, since SQL sees no difference of case')
             columns.append(by_lower_name[name])
         return sorted(set(columns))
 
-    def _refused(self, why: str) -> UsageError:
-        line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "score >= 3".'
+    def _refused(self, why: str, *, example: str = "score >= 3") -> UsageError:
+        line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "{example}".'
         return UsageError(" ".join(line.split()))
+
+
+def _example_of(schema: pa.Schema) -> str:
+    return f"{next((name for name in schema.names if name.endswith('score')), schema.names[-1])} >= 3"
 
 
 def _functions(nodes: list[dict[str, Any]]) -> set[str]:

@@ -93,7 +93,7 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
             f"The folder {folder} has no config.json, so it is not a model. Name a model folder with --model."
         )
     if revision and not is_folder_revision(revision):
-        raise UsageError(f"A folder has no revisions: leave out --revision for the model {folder}.")
+        raise UsageError(f"A folder has no revisions: leave out --revision, or @{revision}, for the model {folder}.")
     config = _read_config(folder / "config.json", str(folder))
     found = revision_of_folder(folder)
     if revision and revision != found:

@@ -42,7 +42,8 @@ class RunSpec:
     def run_id(self) -> str:
         """A readable head and 12 hex digits of the digest of all fields."""
         digest = hashlib.sha256(self.to_json()).hexdigest()[:12]
-        return f"{slug(self._input_head)}.{self.scorings[0].model.slug}.{digest}"
+        models = slug("-".join(dict.fromkeys(scoring.model.slug for scoring in self.scorings)))
+        return f"{slug(self._input_head)}.{models}.{digest}"
 
     @property
     def queue(self) -> str:

@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fleet.errors import UsageError
 from fleet.model import with_revision
 from producer.options import RunOptions
 
-_NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _DEFAULT = RunOptions()
 
 
@@ -25,10 +25,12 @@ def options_by_model(options: RunOptions) -> list[RunOptions]:
 
 def _parsed(text: str) -> tuple[str | None, str]:
     """The name for the columns, if there is one, and the model. A folder's name may have an equals sign."""
-    match = _NAMED.fullmatch(text)
-    if match is None or Path(text).expanduser().is_dir():
+    name, equals, model = text.partition("=")
+    if not equals or "/" in name or Path(text).expanduser().is_dir():
         return None, text
-    return match[1], match[2]
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--model {text}: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
+    return name, model
 
 
 def _check(options: RunOptions, named: list[tuple[str | None, str]]) -> None:
@@ -36,16 +38,23 @@ def _check(options: RunOptions, named: list[tuple[str | None, str]]) -> None:
     if not all(text for _, text in named) or not named:
         raise UsageError("--model is empty: is a shell variable unset? Name a Hub model or a folder.")
     if any(names) and options.score_column != _DEFAULT.score_column:
-        raise UsageError("A model's name, as in edu=MODEL, names its columns. Leave --score-column out, or the name.")
+        raise UsageError(
+            "With edu=MODEL the columns are called edu_score and so on. Leave --score-column out, or the name."
+        )
     if len(named) == 1:
         return
     if None in names:
         text = next(text for name, text in named if name is None)
-        raise UsageError(f"Give each of several models a name for its columns, like --model edu={text}.")
+        raise UsageError(f"Give each of several models a name for its columns, like --model {_name_for(text)}={text}.")
     if twice := [name for name, count in Counter(name.lower() for name in names if name).items() if count > 1]:
         raise UsageError(f"Two models are called {twice[0]}. Give each a name of its own: it names its columns.")
     if options.model_revision:
         raise UsageError("--revision is for a single model. Name a revision of each as --model NAME=MODEL@REVISION.")
+
+
+def _name_for(model: str) -> str:
+    """A name from the last part of a model's: `toxic_bert` for unitary/toxic-bert."""
+    return re.sub(r"\W+", "_", PurePosixPath(with_revision(model)[0]).name).strip("_") or "one"
 
 
 def _options(options: RunOptions, name: str | None, text: str) -> RunOptions:

@@ -67,7 +67,8 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column with a second text, for a model that scores pairs, such as a reranker. Not with --labels or --windows.",
+            help="Column with a second text, for a model that scores pairs, such as a reranker. A row without one of the "
+            "two is errored. Not with --labels or --windows.",
             rich_help_panel=_INPUT,
         ),
     ] = None
@@ -107,7 +108,8 @@ class RunOptions:
             "--model",
             metavar="[NAME=]MODEL",
             help="Sequence classifier: a Hub name or a folder. May be given more than once, each with a name for its columns: "
-            "edu=… adds edu_score. MODEL@REVISION names a revision.",
+            "edu=… adds edu_score. With several labels, that is the score of the best one, and edu_score_<LABEL> that of each. "
+            "MODEL@REVISION names a revision.",
             rich_help_panel=_MODEL,
         ),
     ] = (DEFAULT_MODEL,)
@@ -122,7 +124,8 @@ class RunOptions:
     task: Annotated[
         Task,
         typer.Option(
-            help="zero-shot: choose from --labels, with a model of natural language inference like facebook/bart-large-mnli.",
+            help="zero-shot: choose from --labels, with a model of natural language inference like facebook/bart-large-mnli. "
+            "Of several models, those of inference do, and the others classify as usual.",
             rich_help_panel=_MODEL,
         ),
     ] = "classification"
@@ -180,7 +183,7 @@ class RunOptions:
     ] = None
     min_score: Annotated[
         float | None,
-        typer.Option(help="Keep rows with at least this score. Default: 3.", rich_help_panel=_KEEP),
+        typer.Option(help="Keep rows with at least this score. Default: 3, for one raw score.", rich_help_panel=_KEEP),
     ] = None
     where: Annotated[
         str | None,

@@ -200,7 +200,9 @@ def _real_path(uri: str) -> Path | None:
 def _wants_int_score(options: RunOptions, function: Function, *, outputs: int) -> bool:
     is_raw = function == "none"
     if options.int_score and outputs != 1:
-        raise UsageError(f"--int-score rounds a single score, but the model has {outputs} outputs. Leave it out.")
+        raise UsageError(
+            f"--int-score rounds a single score, but the model {options.model} has {outputs} outputs. Leave it out."
+        )
     if options.int_score and not is_raw:
         raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
     return bool(options.int_score)
@@ -234,11 +236,16 @@ def _condition(options: RunOptions, scorings: Sequence[Scoring]) -> str | None:
 def check_is_for_scorings(choice: "Choice", scorings: Sequence[Scoring]) -> None:
     """Raises UsageError if there are several, and the choice does not say which of them it is about."""
     if len(scorings) > 1 and choice.where is None and not choice.keep_all:
-        columns = [scoring.score_column for scoring in scorings]
         raise UsageError(
-            f"Say which rows to keep with --where, like '{columns[0]} >= 3 and {columns[1]} < 0.5', or --keep-all: "
+            f'Say which rows to keep with --where, like "{" and ".join(map(_example, scorings))}", or --keep-all: '
             "a --min-score is for a single model."
         )
+
+
+def _example(scoring: Scoring) -> str:
+    if scoring.outputs > 1:  # its score is that of the best label, whichever that is
+        return f"{scoring.label_column} = '{scoring.labels[0]}'"
+    return f"{scoring.score_column} >= {3 if scoring.function_to_apply == 'none' else 0.5}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,8 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
     published there, if the input is unknown or is not what was scored, and if the filter does not fit.
     """
     published = published_run(absolute_uri(scores_uri))
+    if absolute_uri(options.output_uri).rstrip("/") == published.uri.rstrip("/"):
+        raise UsageError(f"--output {options.output_uri} is where the scores are read from. Choose another --output.")
     spec = published.spec
     source = checked_input(
         RunOptions(

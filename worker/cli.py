@@ -138,7 +138,7 @@ def tune(
         typer.Option(
             "--input",
             metavar="URI",
-            help="Parquet with texts to try, as for `producer run`. Default: texts that come with Python.",
+            help="File, folder or glob with texts to try, as for `producer run`. Default: texts that come with Python.",
         ),
     ] = None,
     text_column: Annotated[str, typer.Option(metavar="NAME", help="Column that holds the texts.")] = "text",

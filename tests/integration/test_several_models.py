@@ -133,7 +133,7 @@ class TestARun:
     def test_a_min_score_does_not_say_of_which_model_it_is(
         self, options: RunOptions, scorers: dict[str, SequenceClassifier], ledger: Ledger, tmp_path: Path
     ) -> None:
-        message = "Say which rows to keep with --where, like 'edu_score >= 3 and tox_score < 0.5', or --keep-all"
+        message = "--where, like \"edu_score >= 3 and tox_label = 'LABEL_0' and far_label = 'LABEL_0'\", or --keep-all"
         with pytest.raises(UsageError, match=message):
             plan_run(replace(options, where=None, min_score=3.0))
         with pytest.raises(UsageError, match=message):

@@ -42,10 +42,15 @@ def test_a_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("models", "options", "says"),
     [
-        ((EDU, "me/m"), {}, "Give each of several models a name for its columns, like --model edu=me/m."),
+        ((EDU, "me/my-m@v2"), {}, "Give each of several models a name for its columns, like --model my_m=me/my-m@v2."),
+        (("my-edu=me/m",), {}, "'my-edu' cannot name columns. Use letters, digits and _"),
         ((EDU, "EDU=me/m"), {}, "Two models are called edu."),
         ((EDU, TOX), {"model_revision": "v2"}, "--revision is for a single model."),
-        ((EDU,), {"score_column": "quality"}, "Leave --score-column out, or the name."),
+        (
+            (EDU,),
+            {"score_column": "quality"},
+            "Leave --score-column out, or the name.",
+        ),
         (("",), {}, "--model is empty"),
         ((), {}, "--model is empty"),
     ],

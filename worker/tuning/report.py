@@ -85,7 +85,8 @@ def _about_reference(tuning: Tuning) -> list[str]:
     if tuning.reference is None:
         return []
     return [
-        "The pipeline runs in float32, and its time includes tokenizing. Batches larger than the trial are left out."
+        "The pipeline runs in float32, and its time includes tokenizing. Batch sizes above the number of texts, or of their "
+        "pairs with labels, were not tried."
     ]
 
 
