@@ -116,7 +116,7 @@ def commands_wanted() -> str:
 
 
 def recipes_reference() -> str:
-    """The table that `producer recipes` shows."""
+    """The table that `producer recipes` shows, and the sources."""
     lines = [
         "# Recipes",
         "",
@@ -141,16 +141,18 @@ def settings_reference() -> str:
 
 
 _ABOUT_RECIPES = """\
-The authors of a classifier often use it with a template, a length or a function of their own. A recipe is the line in our code
-that has these options, so that the model's name is enough:
+The authors of a classifier often use it with a template, a length or a function of their own. A recipe is a set of such options
+that shardsift applies when you name the model:
 
 ```sh
 producer run --input ./shards --output ./kept --model HuggingFaceFW/finepdfs_edu_classifier_eng_Latn --min-score 2
 ```
 
-- A recipe sets the options that you leave at their defaults. Your own options win. To use the default of an option where a
-  recipe has another, say `--no-recipe` and give the options that you want.
-- The run says which options the recipe sets, and so does `--dry-run`. The run's spec and its card have the values themselves.
+- A recipe sets the options that you leave at their defaults. Your own options win.
+- `--no-recipe` ignores the whole recipe: then give each option that you need.
+- Of several models in one run, each has its own recipe. `--no-recipe` is for all of them.
+- `producer run` prints the options taken from a recipe, and `producer enqueue --dry-run` shows them beforehand. The dataset card
+  records the values.
 - Only a name on the Hub has a recipe. A folder has none, because it may hold any model: copy the options from this table.
 - `shardsift.score` and `load_scorer` use the same recipe, without its template: there, texts are put together already.
 - Code from the Hub is never run. If a model asks for its own code, a small adapter of ours loads its weights into the classes of
@@ -160,7 +162,7 @@ producer run --input ./shards --output ./kept --model HuggingFaceFW/finepdfs_edu
 the scores of the source's code. **from its card**: the options are those of the source, and nothing else was checked. No real
 weights of these models were scored here.
 
-`producer recipes --json` prints the table for scripts."""
+`producer recipes` prints this table without the sources. `producer recipes --json` prints all of it for scripts."""
 
 _HEAD = (
     "Each process reads its settings from environment variables when it starts. Libraries read their own variables, such as "

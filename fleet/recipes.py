@@ -76,7 +76,7 @@ def _weborganizer(model: str, text_template: str | None = None, checked: Checked
 
 
 def _zero_shot(model: str) -> Recipe:
-    return Recipe(model=model, task="zero-shot", hypothesis_template="This text is about {}")
+    return Recipe(model=model, task="zero-shot", hypothesis_template="This text is about {}", note="Needs --labels.")
 
 
 _CURATOR = "https://github.com/NVIDIA-NeMo/Curator/blob/main/nemo_curator/stages/text/classifiers"

@@ -1,9 +1,7 @@
 """Which columns of a file of lines are read, as the user says it."""
 
 from fleet.errors import UsageError
-from fleet.storage.inputs.columns import SEEN, Columns
-
-_TYPES = ("string", "int64", "double", "bool")
+from fleet.storage.inputs.columns import NAMED_TYPES, SEEN, Columns
 
 
 def chosen_columns(text: str | None) -> Columns | None:
@@ -21,4 +19,4 @@ def chosen_columns(text: str | None) -> Columns | None:
 
 def _column(text: str) -> tuple[str, str]:
     name, _, kind = text.rpartition(":")
-    return (name, kind) if name and kind in _TYPES else (text, SEEN)
+    return (name, kind) if name and kind in NAMED_TYPES else (text, SEEN)

@@ -28,7 +28,7 @@ from producer.models import options_by_model
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.recipes import check_columns, recipe_lines, with_recipe
-from producer.sources.inputs import Input, crawl_input, limited, list_input
+from producer.sources.inputs import Input, crawl_input, limited, list_input, told_before_a_run
 from producer.texts import text_columns, text_template
 
 
@@ -40,6 +40,7 @@ class Plan:
     shards: tuple[Shard, ...]
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     recipes: tuple[str, ...] = ()  # what to tell the user of the models' recipes
+    left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
 
 
 def plan_run(options: RunOptions) -> Plan:
@@ -66,7 +67,13 @@ def plan_run(options: RunOptions) -> Plan:
         publish_paths=options.publish_paths,
     )
     check_filter(spec, schema)
-    return Plan(spec=spec, shards=source.shards, public=options.public, recipes=recipe_lines(one for one, _ in models))
+    return Plan(
+        spec=spec,
+        shards=source.shards,
+        public=options.public,
+        recipes=recipe_lines(one for one, _ in models),
+        left_out=source.left_out,
+    )
 
 
 def _models(options: RunOptions) -> list[tuple[RunOptions, Model]]:
@@ -145,13 +152,15 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
     if chosen is not None and has_footer(shard.uri):
         raise UsageError(
-            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave it out."
+            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
         )
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema
+    except UsageError:
+        raise
     except ShardsiftError as error:
-        raise UsageError(f"The first shard cannot be read. {error}") from error
+        raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
 
 
 def absolute_uri(uri: str) -> str:

@@ -49,11 +49,12 @@ def check_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> None:
 
 
 def recipe_table(recipes: Iterable[Recipe]) -> Table:
+    """Without the sources, which make it too wide for a terminal."""
     table = Table(box=None, pad_edge=False)
-    for name in ("model", "options", "checked", "source", "note"):
-        table.add_column(name, overflow="fold")
+    for name, width in (("model", None), ("options", 50), ("checked", None), ("note", 40)):
+        table.add_column(name, overflow="fold", max_width=width)
     for recipe in recipes:
-        table.add_row(recipe.model, as_arguments(recipe.options), recipe.checked, recipe.url or "its card", recipe.note)
+        table.add_row(recipe.model, as_arguments(recipe.options), recipe.checked, recipe.note)
     return table
 
 

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from fleet.columns import is_text, repeated_column
 from fleet.errors import UsageError
 from fleet.shard import Shard
+from fleet.storage.inputs.formats import CSV_LAYOUT, kind_of
 from fleet.text_template import columns_of
 from producer.options import RunOptions
 
@@ -22,16 +23,27 @@ def text_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[
     names = columns_of(template) if template is not None else _named(options.text_column, schema)
     where = "with --text-column" if template is None else "in --text-template"
     for name in names:
+        _check_is_read(name, schema, options, where)
         _check(name, schema, shard, where, has_text=is_text if template is None else _has_text)
-    if options.text_pair_column is not None:
-        _check(options.text_pair_column, schema, shard, "with --text-pair-column", has_text=is_text)
+    if (pair := options.text_pair_column) is not None:
+        _check_is_read(pair, schema, options, "with --text-pair-column")
+        _check(pair, schema, shard, "with --text-pair-column", has_text=is_text)
     return names
+
+
+def _check_is_read(name: str, schema: pa.Schema, options: RunOptions, where: str) -> None:
+    if options.columns is not None and name not in schema.names:
+        raise UsageError(
+            f'The column "{name}" is not read, because --columns leaves it out: add {name}, or name one of these {where}: '
+            f"{', '.join(schema.names)}."
+        )
 
 
 def _check(name: str, schema: pa.Schema, shard: Shard, where: str, *, has_text: Callable[[pa.DataType], bool]) -> None:
     if name not in schema.names:
+        layout = f" {CSV_LAYOUT}" if kind_of(shard.uri) == "CSV" else ""
         raise UsageError(
-            f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.'
+            f'Shard {shard.name} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.{layout}'
         )
     data_type = schema.field(name).type
     if not has_text(data_type):

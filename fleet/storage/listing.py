@@ -11,7 +11,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import UsageError
 from fleet.storage.errors import translated
-from fleet.storage.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata
+from fleet.storage.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata, stands_beside_data
 
 _GLOB = set("*?[")
 
@@ -23,6 +23,7 @@ class Listing:
     filesystem: fsspec.AbstractFileSystem
     root: str
     files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
+    left_out: tuple[str, ...]  # other files that may be data; their names mean no format
 
     @property
     def uris(self) -> list[str]:
@@ -40,14 +41,16 @@ def list_files(uri: str, *, shown_as: str | None = None) -> Listing:
     with translated(f"Listing {shown}"):
         filesystem, path = url_to_fs(uri)
         root = _root(path, filesystem)
-        found = sorted(_input_files(filesystem, path, root), key=lambda info: str(info["name"]))
+        left_out: list[str] = []
+        found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))
     if not found:
         raise UsageError(
             f"No input files at {shown}. Give --input a file, a folder or a glob of files whose names end in {ENDINGS}."
         )
     files = tuple(_data_files(found))
     _refuse_several_formats([str(info["name"]) for info in files], shown)
-    return Listing(filesystem=filesystem, root=root, files=files)
+    others = sorted(name.removeprefix(root).strip("/") for name in left_out)
+    return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
 
 
 def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
@@ -62,7 +65,9 @@ def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
     return "/".join(parts[:fixed])
 
 
-def _input_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) -> Iterator[dict[str, Any]]:
+def _input_files(
+    filesystem: fsspec.AbstractFileSystem, path: str, root: str, left_out: list[str]
+) -> Iterator[dict[str, Any]]:
     if _GLOB & set(path):
         found = filesystem.glob(path, detail=True).values()
     elif filesystem.isdir(path):
@@ -79,6 +84,8 @@ def _input_files(filesystem: fsspec.AbstractFileSystem, path: str, root: str) ->
             _refuse_linked_folder(filesystem, info)
         if info["type"] == "file" and is_named_so:
             yield info
+        elif info["type"] in ("file", "link") and not stands_beside_data(str(info["name"])):
+            left_out.append(str(info["name"]))
 
 
 def _data_files(files: list[dict[str, Any]]) -> list[dict[str, Any]]:

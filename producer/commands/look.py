@@ -54,7 +54,7 @@ def recipes(as_json: AsJson = False) -> None:
     """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
 
     "checked" means that a small random model of this architecture gives the scores of the authors' code, tested here. Other
-    recipes have only been read from their source.
+    recipes have only been read from their source, which --json and docs/recipes.md name.
     """
     from fleet.recipes import RECIPES
     from producer.recipes import recipe_table

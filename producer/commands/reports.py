@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from producer.plan import Plan
     from producer.status import RunStatus
 
+_NAMED_FILES = 3
+
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
     """Print a run's status and exit with its code."""
@@ -35,6 +37,17 @@ def print_plan(plan: "Plan", *, as_json: bool) -> None:
         for name, value in report.items():
             shown = f"{value:,}" if isinstance(value, int) else value
             typer.echo(f"{name.replace('_', ' ')}: {shown}")
+
+
+def say_left_out(plan: "Plan") -> None:
+    """Name the files of the input's folders that are not read, because their names mean no format."""
+    names = plan.left_out
+    if not names:
+        return
+    are, ending = ("is", "its ending is not that") if len(names) == 1 else ("are", "their endings are not those")
+    more = f" and {len(names) - _NAMED_FILES:,} more" if len(names) > _NAMED_FILES else ""
+    named = ", ".join(names[:_NAMED_FILES])
+    say(f"{counted(len(names), 'file')} {are} left out, because {ending} of an input: {named}{more}.")
 
 
 def print_enqueued(done: "Enqueued", *, as_json: bool) -> None:

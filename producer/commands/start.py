@@ -14,6 +14,7 @@ from producer.commands.reports import (
     report,
     say_begun,
     say_findings,
+    say_left_out,
     taken_over,
 )
 from producer.options import RunOptions, with_run_options
@@ -139,6 +140,7 @@ def _planned(options: RunOptions) -> "Plan":
     plan = plan_run(chosen)
     for line in plan.recipes:
         say(f"Recipe of {line}.")
+    say_left_out(plan)
     return plan
 
 

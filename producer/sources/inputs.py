@@ -18,6 +18,7 @@ from fleet.shard import Shard
 from fleet.storage.errors import translated
 from fleet.storage.identity import identity_of
 from fleet.storage.inputs.formats import without_ending
+from fleet.storage.inputs.line_blocks import THEN_RETRY
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.listing import Listing, list_files
 
@@ -36,6 +37,7 @@ class Input:
     revision: str
     crawl: str | None
     shards: tuple[Shard, ...]
+    left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
 
 
 def crawl_input(crawl: str, dataset: str) -> Input:
@@ -60,6 +62,7 @@ def list_input(*uris: str) -> Input:
         revision=commit or _digest(shards),
         crawl=None,
         shards=shards,
+        left_out=tuple(name for part in parts for name in part.left_out),
     )
 
 
@@ -70,6 +73,7 @@ class _Part:
     uri: str
     commit: str | None
     shards: tuple[Shard, ...]
+    left_out: tuple[str, ...]
 
 
 def _list(uri: str) -> _Part:
@@ -83,7 +87,7 @@ def _list(uri: str) -> _Part:
         raise UsageError(str(error)) from error
     except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
-    return _Part(uri=_absolute(pinned), commit=commit, shards=shards)
+    return _Part(uri=_absolute(pinned), commit=commit, shards=shards, left_out=listing.left_out)
 
 
 def _refuse_same_names(shards: Iterable[Shard]) -> None:
@@ -92,9 +96,22 @@ def _refuse_same_names(shards: Iterable[Shard]) -> None:
         if shard.name in uris:
             raise UsageError(
                 f"Two files would become shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
-                "Rename one, or pass their common parent folder as the only --input."
+                f"{_remedy(uris[shard.name], shard.uri)}"
             )
         uris[shard.name] = shard.uri
+
+
+def _remedy(first: str, second: str) -> str:
+    folder, _, name = second.rpartition("/")
+    if first == second or first.rpartition("/")[0] != folder:
+        return "Rename one, or pass their common parent folder as the only --input."
+    ending = name.removeprefix(without_ending(name))
+    return f"Rename one, or choose one ending with a glob, like --input '{folder.removeprefix('file://')}/*{ending}'."
+
+
+def told_before_a_run(error: ShardsiftError) -> str:
+    """The message of an error that a worker would raise too. There is no run to retry yet."""
+    return str(error).replace(THEN_RETRY, "then repeat the command")
 
 
 def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
@@ -103,13 +120,16 @@ def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
     try:
         return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
     except ShardsiftError as error:
-        raise UsageError(f"The rows cannot be counted. {error}") from error
+        raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
 
 
 def count_rows(shards: tuple[Shard, ...]) -> int:
-    """The number of rows to score, from the files' footers. Files without one are read whole."""
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return sum(pool.map(_rows, shards))
+    """The number of rows to score, from the files' footers. Files without one are read whole. Raises UsageError."""
+    try:
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            return sum(pool.map(_rows, shards))
+    except ShardsiftError as error:
+        raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
 
 
 def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:

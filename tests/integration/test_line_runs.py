@@ -167,7 +167,7 @@ class TestPlanning:
         assert plan_report(large)["rows"] == "not counted: it would take reading 2 files whole"
 
     def test_columns_are_chosen_of_lines_only(self, folder: Path, tiny_model: Path, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="--columns is for JSON Lines and CSV files"):
+        with pytest.raises(UsageError, match="--columns is for JSON Lines and CSV files.* Leave out --columns"):
             plan_run(options_of(folder, ".parquet", tiny_model, tmp_path / "out", columns="text"))
 
     @pytest.mark.parametrize(
@@ -187,6 +187,48 @@ class TestPlanning:
 
         with pytest.raises(UsageError, match=problem):
             plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out"))
+
+    @pytest.mark.parametrize(
+        ("columns", "text_column", "problem"),
+        [
+            (
+                "id,ups:float,selftext",
+                "selftext",
+                "^'float' is not a type of --columns: string, int64, double or bool.",
+            ),
+            ("id,selftxt", "selftext", '"selftxt" in its first rows; it has: id, selftext, ups, a:b.'),
+            (
+                "id,a:b",
+                "selftext",
+                'The column "selftext" is not read, because --columns leaves it out: add selftext, or',
+            ),
+        ],
+    )
+    def test_columns_that_cannot_be_read_are_told(
+        self, tiny_model: Path, tmp_path: Path, columns: str, text_column: str, problem: str
+    ) -> None:
+        write_json_lines(tmp_path / "in.jsonl/a.jsonl", [{"id": "1", "selftext": "a", "ups": 1, "a:b": "c"}])
+        chosen = {"columns": columns, "text_column": text_column}
+
+        with pytest.raises(UsageError, match=problem):
+            plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out", **chosen))
+
+    @pytest.mark.parametrize("content", [b"id;text\n1;a\n", b"1,a\n2,b\n"])
+    def test_a_csv_file_of_another_layout_is_told(self, tiny_model: Path, tmp_path: Path, content: bytes) -> None:
+        write_file(tmp_path / "in.csv/a.csv", content)
+
+        with pytest.raises(UsageError, match="Commas separate fields, and the first line holds their names"):
+            plan_run(options_of(tmp_path, ".csv", tiny_model, tmp_path / "out"))
+
+    @pytest.mark.parametrize("broken", ["a", "b"])
+    def test_a_truncated_file_asks_for_the_command_again(self, tiny_model: Path, tmp_path: Path, broken: str) -> None:
+        for name in ("a", "b"):
+            file = write_json_lines(tmp_path / f"in.jsonl/{name}.jsonl.gz", [{"text": "a", "token_count": 1}] * 50)
+            if name == broken:
+                file.write_bytes(file.read_bytes()[:-20])
+
+        with pytest.raises(UsageError, match="Replace it, then repeat the command"):
+            plan_report(plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out")))
 
 
 class TestShards:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import ShardError
+from fleet.errors import ShardError, UsageError
 from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.csv_file import CsvFile
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
@@ -97,12 +97,26 @@ class TestChosenColumns:
         assert columns == (("text", "string"), ("id", "string"))
         assert rows_of(file, columns, only=True) == [{"text": "a", "id": "1"}, {"text": "b", "id": "2"}]
 
-    @pytest.mark.parametrize("kind", [SEEN, "string"])
-    def test_a_column_that_is_not_there_is_told(self, tmp_path: Path, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("name", "kind", "error", "problem"),
+        [
+            (
+                "title",
+                "string",
+                ShardError,
+                'a.csv has no column "title"; it has: id, text, ups. Commas separate fields',
+            ),
+            ("title", SEEN, UsageError, 'a.csv has no field "title" in its first rows; it has: id, text, ups. Commas'),
+            ("ups:float", SEEN, UsageError, "'float' is not a type of --columns: string, int64, double or bool"),
+        ],
+    )
+    def test_a_column_that_is_not_there_is_told(
+        self, tmp_path: Path, name: str, kind: str, error: type[Exception], problem: str
+    ) -> None:
         file = write_file(tmp_path / "a.csv", self.CONTENT)
 
-        with pytest.raises(ShardError, match='a.csv has no column "title"; it has: id, text, ups'):
-            columns_of(file, (("title", kind),))
+        with pytest.raises(error, match=problem):
+            columns_of(file, ((name, kind),))
 
 
 class TestRefusals:
@@ -113,7 +127,7 @@ class TestRefusals:
             ("007,1", '"id" is a text that the run cannot read as int64'),
             ("1.0,1", '"id" is a text that the run cannot read as int64'),
             ("9223372036854775808,1", '"id" is a text that the run cannot read as int64'),
-            ("1", "1 field, and the line of names has 2"),
+            ("1", "1 field, and the line of names has 2. Commas separate fields, and the first line"),
             ("1,2,3", "3 fields, and the line of names has 2"),
             ('1,a "b" c', r'a quote \("\) inside a field'),
             ('1,"a" b', "a quote"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import ShardError
+from fleet.errors import ShardError, UsageError
 from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.json_lines import JsonLines
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
@@ -256,8 +256,20 @@ class TestChosenColumns:
     def test_a_column_that_no_first_row_has_is_told(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", self.ROWS)
 
-        with pytest.raises(ShardError, match='a.jsonl has no field "title" in its first rows'):
+        with pytest.raises(
+            UsageError,
+            match='a.jsonl has no field "title" in its first rows; it has: edited, id, text, gildings, meta, ups.',
+        ):
             columns_of(file, (("text", SEEN), ("title", SEEN)))
+
+    @pytest.mark.parametrize("others", [(), (("text", SEEN),)])
+    def test_what_is_not_a_type_is_told_with_the_types(
+        self, tmp_path: Path, others: tuple[tuple[str, str], ...]
+    ) -> None:
+        file = write_file(tmp_path / "a.jsonl", self.ROWS)
+
+        with pytest.raises(UsageError, match="'float' is not a type of --columns: string, int64, double or bool."):
+            columns_of(file, (("ups:float", SEEN), *others))
 
 
 class TestDamage:

@@ -187,6 +187,8 @@ class TestTheCommand:
         lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
         assert "--max-tokens 2048 --windows finepdfs" in lines[PDFS]
         assert {recipe.model for recipe in RECIPES} <= set(lines)
+        assert lines[NLI].rstrip().endswith("Needs --labels.")
+        assert max(len(line.rstrip()) for line in shown.splitlines()) <= 165
 
     def test_prints_json_for_scripts(self) -> None:
         found = json.loads(CliRunner().invoke(cli, ["recipes", "--json"]).stdout)

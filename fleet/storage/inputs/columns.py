@@ -1,15 +1,17 @@
 """The columns of files that do not say their types."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from fleet.errors import ShardError
+from fleet.errors import ShardError, UsageError
 from fleet.storage.inputs.type_names import type_named
 
 Columns = tuple[tuple[str, str], ...]  # (name, Arrow type), as in RunSpec.columns
 SEEN = ""  # instead of a type: that of the first rows
+NAMED_TYPES = ("string", "int64", "double", "bool")  # of --columns
 REMEDY = "All rows of a run need the same types. Leave the field out with --columns, or convert the files to Parquet."
+RUN_REMEDY = f"{REMEDY} Either is a new run, with another --output."
 
 
 def named_schema(columns: Columns, uri: str) -> pa.Schema:
@@ -22,11 +24,18 @@ def seen_names(columns: Columns) -> list[str]:
     return [name for name, kind in columns if kind == SEEN]
 
 
+def no_such_field(name: str, names: Iterable[str], uri: str, *, hint: str = "") -> UsageError:
+    """About a field of --columns that the first rows do not have. They have those of `names`."""
+    known = list(names)
+    field, _, kind = name.rpartition(":")
+    if field in known:
+        *most, last = NAMED_TYPES
+        return UsageError(f"{kind!r} is not a type of --columns: {', '.join(most)} or {last}.")
+    return UsageError(f'{uri} has no field "{name}" in its first rows; it has: {", ".join(known)}. {hint}'.rstrip())
+
+
 def typed(columns: Columns, seen: pa.Schema, uri: str) -> pa.Schema:
-    """The columns, of which some have the types of the first rows. Raises ShardError if these have no such field."""
-    for name in seen_names(columns):
-        if name not in seen.names:
-            raise ShardError(f'{uri} has no field "{name}" in its first rows.')
+    """The columns, of which some have the types of the first rows, which have these fields."""
     return named_schema(tuple((name, kind or str(seen.field(name).type)) for name, kind in columns), uri)
 
 
@@ -34,7 +43,7 @@ def _type(name: str, kind: str, uri: str) -> pa.DataType:
     try:
         return type_named(kind)
     except ValueError as error:
-        raise ShardError(f'{uri} cannot have the column "{name}" of the run, which is {kind}. {REMEDY}') from error
+        raise ShardError(f'{uri} cannot have the column "{name}" of the run, which is {kind}. {RUN_REMEDY}') from error
 
 
 def counted_rows(rows_of_blocks: Iterator[int], most: int | None) -> int:

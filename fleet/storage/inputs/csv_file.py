@@ -12,10 +12,20 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fleet.counted import counted
-from fleet.errors import ShardError
-from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, seen_names, sliced, typed
+from fleet.errors import ShardError, ShardsiftError
+from fleet.storage.inputs.columns import (
+    RUN_REMEDY,
+    SEEN,
+    Columns,
+    counted_rows,
+    no_such_field,
+    seen_names,
+    sliced,
+    typed,
+)
 from fleet.storage.inputs.csv_records import RECORDS, lone_return, record_starts, stray_quote
 from fleet.storage.inputs.csv_types import converted, first_misfit, is_readable, type_of
+from fleet.storage.inputs.formats import CSV_LAYOUT
 from fleet.storage.inputs.input_file import STEP_ROWS
 from fleet.storage.inputs.line_blocks import Block, LineFile
 
@@ -30,17 +40,18 @@ class CsvFile:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """In the order of the run's columns, then those that the run does not have. Raises ShardError."""
+        """In the order of the run's columns, then those that the run does not have. Raises ShardError or UsageError."""
         if self._columns is None:
             return self._seen_schema()
         here = tuple((name, kind) for name, kind in self._columns if name in self._names)
-        if self._only and (missing := [name for name, _ in self._columns if name not in self._names]):
-            raise ShardError(f'{self._lines.uri} has no column "{missing[0]}"; it has: {", ".join(self._names)}.')
+        for name, kind in self._columns if self._only else ():
+            if name not in self._names:
+                raise self._no_such_column(name, kind)
         known = typed(here, self._seen_schema() if seen_names(here) else pa.schema([]), self._lines.uri)
         for field in known:
             if not is_readable(field.type):
                 raise ShardError(
-                    f'{self._lines.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {REMEDY}'
+                    f'{self._lines.uri} cannot have the column "{field.name}" of the run, which is {field.type}. {RUN_REMEDY}'
                 )
         more = [] if self._only else [name for name in self._names if name not in known.names]
         return pa.schema([*known, *(pa.field(name, pa.string()) for name in more)])
@@ -72,6 +83,12 @@ class CsvFile:
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise self._lines.error(header.first_line, f'several columns are called "{repeated}". Rename all but one.')
         return [name or f"Unnamed: {place}" for place, name in enumerate(names)]  # as pandas calls an index
+
+    def _no_such_column(self, name: str, kind: str) -> ShardsiftError:
+        if kind == SEEN:
+            return no_such_field(name, self._names, self._lines.uri, hint=CSV_LAYOUT)
+        names = ", ".join(self._names)
+        return ShardError(f'{self._lines.uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
 
     def _seen_schema(self) -> pa.Schema:
         texts = pa.concat_tables([self._no_texts(), *map(self._texts, self._rows(self._lines.sample(RECORDS)))])
@@ -118,7 +135,7 @@ class CsvFile:
             for row in invalid:
                 line = block.line_at(int(starts[row.number - 1]))
                 problem = f"{counted(row.actual_columns, 'field')}, and the line of names has {row.expected_columns:,}."
-                raise self._lines.error(line, problem) from error
+                raise self._lines.error(line, f"{problem} {CSV_LAYOUT}") from error
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.") from error
         if len(table) != len(starts):
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
@@ -129,7 +146,9 @@ class CsvFile:
         if values is not None:
             return values
         line = block.line_at(int(record_starts(block.data)[first_misfit(texts, field.type)]))
-        raise self._lines.error(line, f'"{field.name}" is a text that the run cannot read as {field.type}. {REMEDY}')
+        raise self._lines.error(
+            line, f'"{field.name}" is a text that the run cannot read as {field.type}. {RUN_REMEDY}'
+        )
 
 
 def _parsed(data: bytes, names: list[str], invalid: list[pyarrow.csv.InvalidRow]) -> pa.Table:

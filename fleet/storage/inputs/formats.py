@@ -15,7 +15,11 @@ _KINDS: dict[str, Kind] = {
     ".csv": "CSV",
 }
 _CODECS: dict[str, Codec] = {".gz": "gzip", ".zst": "zstd"}
+_BESIDE_DATA = ("readme", "license", "checksums", "md5sum", "sha1sum", "sha256sum", "sha512sum")
+_NO_DATA = (".md", ".json", ".md5", ".sha1", ".sha256", ".sha512", ".crc")
 ENDINGS = ".parquet, .jsonl, .ndjson, .json or .csv; each but .parquet also with .gz or .zst"
+
+CSV_LAYOUT = "Commas separate fields, and the first line holds their names."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,12 @@ def without_ending(name: str) -> str:
 def is_often_metadata(name: str) -> bool:
     """Whether files of this name also stand beside data, such as `dataset_info.json`."""
     return name.endswith(".json")
+
+
+def stands_beside_data(name: str) -> bool:
+    """Whether this is certainly no data: a description, a license or a list of checksums."""
+    last = name.rpartition("/")[2].lower()
+    return last.startswith(_BESIDE_DATA) or last.endswith(_NO_DATA)
 
 
 def counted_kinds(names: Iterable[str]) -> dict[Kind, int]:

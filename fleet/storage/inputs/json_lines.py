@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.json
 
 from fleet.errors import ShardError
-from fleet.storage.inputs.columns import REMEDY, Columns, counted_rows, seen_names, sliced, typed
+from fleet.storage.inputs.columns import (
+    REMEDY,
+    RUN_REMEDY,
+    Columns,
+    counted_rows,
+    no_such_field,
+    seen_names,
+    sliced,
+    typed,
+)
 from fleet.storage.inputs.input_file import STEP_ROWS
 from fleet.storage.inputs.json_types import Seen, TypeConflict, misfits
 from fleet.storage.inputs.line_blocks import Block, LineFile, RecordEnds
@@ -31,10 +40,12 @@ class JsonLines:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Raises ShardError if the first rows have no common columns."""
+        """Raises ShardError if the first rows have no common columns, UsageError if they lack a field whose type they decide."""
         if self._columns is None:
             return self._seen_schema()
         seen = self._seen_schema() if seen_names(self._columns) else pa.schema([])
+        if missing := [name for name in seen_names(self._columns) if name not in seen.names]:
+            raise no_such_field(missing[0], self._first_fields(), self._lines.uri)
         return typed(self._columns, seen, self._lines.uri)
 
     def batches(
@@ -58,7 +69,7 @@ class JsonLines:
                     seen.add(self._read_fields(row))
                 except TypeConflict as conflict:
                     raise self._lines.error(line, f"{conflict}. {REMEDY}") from conflict
-        if not seen.fields:
+        if not seen.fields and not self._first_fields():
             raise ShardError(f"{self._lines.uri} has no row with a field, so its columns are not known.")
         try:
             schema = seen.schema()
@@ -68,6 +79,11 @@ class JsonLines:
             problem = f'"{unnamed}" has fields with names like "a: b", which the name of its type cannot hold'
             raise ShardError(f"{self._lines.uri}: {problem}. {REMEDY}")
         return schema
+
+    def _first_fields(self) -> list[str]:
+        """The fields of the first rows, also those that are left out."""
+        blocks = self._lines.sample(_RECORDS)
+        return list(dict.fromkeys(name for block in blocks for _, row in self._rows(block) for name in row))
 
     def _row_count(self, block: Block) -> int:
         """The lines that are not blank. Each must be an object: pyarrow's reader ends the process for others."""
@@ -113,7 +129,7 @@ class JsonLines:
         try:
             for line, row in self._rows(block):
                 if problem := next(misfits(self._read_fields(row), self.schema), None):
-                    return self._lines.error(line, f"{problem}. {REMEDY}")
+                    return self._lines.error(line, f"{problem}. {RUN_REMEDY}")
         except ShardError as error:
             return error
         return None

@@ -17,6 +17,7 @@ from fleet.storage.inputs.signatures import no_lines
 BLOCK_BYTES = 8 << 20  # decompressed
 MOST_RECORD_BYTES = 64 << 20  # as much as a window; a longer record is an error
 SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
+THEN_RETRY = "then run `producer retry`"  # before there is a run, `producer/sources/inputs.py` says another end
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -141,5 +142,5 @@ class LineFile:
 
 def _hint(error: OSError) -> str:
     if "too much memory" not in str(error):
-        return " Replace it, then run `producer retry`."
+        return f" Replace it, {THEN_RETRY}."
     return " It was compressed with zstd --long. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"

@@ -136,6 +136,23 @@ class TestFormats:
 
         assert names(str(tmp_path)) == ["a"]
 
+    @pytest.mark.parametrize("uri", ["input", "input/*", "input/**"])
+    def test_files_of_unknown_endings_are_left_out_and_known(self, folder: Path, uri: str) -> None:
+        for name in (
+            "posts.jsonl.xz",
+            ".hidden.xz",
+            "_x/part.xz",
+            "README",
+            "LICENSE.txt",
+            "a.md",
+            "info.json",
+            "a.sha256",
+        ):
+            write_file(folder / name, b"")
+
+        assert list_input(f"{folder.parent}/{uri}").left_out == ("notes.txt", "posts.jsonl.xz")
+        assert list_input(f"{folder}/*.parquet", str(folder / "deep/er/c.parquet")).left_out == ()
+
     def test_several_inputs_may_have_several_formats(self, folder: Path) -> None:
         write_json_lines(folder / "d.jsonl", [{"text": "a"}])
 
@@ -145,8 +162,12 @@ class TestFormats:
         write_file(tmp_path / "a.jsonl", b"")
         write_file(tmp_path / "a.jsonl.gz", b"")
 
-        with pytest.raises(UsageError, match="Two files would become shard a"):
+        with pytest.raises(
+            UsageError, match=r"Two files would become shard a: .*Rename one, or choose one ending with a"
+        ) as told:
             list_input(str(tmp_path))
+        assert f"--input '{tmp_path}/*.jsonl.gz'" in str(told.value)
+        assert names(f"{tmp_path}/*.jsonl.gz") == ["a"]
 
     @pytest.mark.parametrize("name", ["a.txt", "a.jsonl.xz", "a.tsv", "RC_2019-04.zst"])
     def test_another_ending_is_told_with_those_that_are_known(self, tmp_path: Path, name: str) -> None:
