@@ -186,7 +186,7 @@ def test_a_lone_string_is_refused_before_anything_is_loaded() -> None:
         ({"device": "cuda:7"}, "There is no device cuda:7"),
         ({"backend": "packed", "dtype": "float32"}, "^backend packed needs a GPU"),
         ({"scorer": "nothing"}, "There is no scorer 'nothing' here"),
-        ({"revision": "v2"}, "A folder has no revisions: leave out revision for the model"),
+        ({"revision": "v2"}, "A folder has no revisions: leave out revision, or @v2, for the model"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_in_the_words_of_python(

@@ -48,7 +48,7 @@ def test_a_record_of_a_newer_worker_is_skipped(fleet: Fleet) -> None:
 
 def test_a_worker_that_withdraws_is_removed_at_once_and_stays_removed(fleet: Fleet) -> None:
     client, model = fleet.ledger.redis, Model(name="m", revision="1", labels=("LABEL_0",))
-    announcer = Announcer(client, "w1@host/7", "score.m.1.auto", model, "auto")
+    announcer = Announcer(client, "w1@host/7", "score.m.1.auto", [model], "auto")
     wait_until(lambda: len(list_workers(client)) == 1, description="the worker is announced", seconds=5)
 
     announcer.withdraw(5)
