@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fleet.choices import Function
+from fleet.errors import UsageError
 
 SEQUENCE_CLASSIFIER = "sequence-classifier"
 _FOLDER = "sha256-"  # how the revision of a folder begins
@@ -47,12 +48,22 @@ def worker_queue(queues: Iterable[str]) -> str:
 
 
 def model_names(text: str) -> tuple[str, ...]:
-    """One name, several with commas between them, or a JSON list of them. A folder's name may have commas."""
+    """One name, several with commas between them, or a JSON list of them. A folder's name may have commas.
+
+    Raises UsageError for a list that is not JSON.
+    """
     if text.startswith("["):
-        return tuple(map(str, json.loads(text)))
+        return _listed(text)
     if Path(text).expanduser().is_dir():
         return (text,)
     return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, json.loads(text)))
+    except ValueError as error:
+        raise UsageError(f'SHARDSIFT_MODEL={text} is no JSON list of models, like ["me/one", "me/other"].') from error
 
 
 def with_revision(name: str) -> tuple[str, str | None]:

@@ -174,7 +174,7 @@ class Settings(BaseSettings):
             return tuple(map(with_revision, names))
         if len(names) > 1:
             raise UsageError("--revision is for a single model. Name a revision of each as MODEL@REVISION.")
-        return ((self.model, self.model_revision),)
+        return ((names[0], self.model_revision),)
 
     def for_model(self, model: Model) -> "Settings":
         """These settings, for one model at the revision that was found."""

@@ -36,7 +36,7 @@ from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
 from worker.scoring.precision import convert
 from worker.scoring.sample import sample_texts
-from worker.scoring.shared_encoder import joint_backend
+from worker.scoring.shared_encoder import joint_backend, shared_parts
 from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")
@@ -141,7 +141,7 @@ def test_two_heads_on_one_packed_encoder_have_their_own_logits(make: Callable[[]
     backends = [packed(model, CPU, attention=one_by_one) for model in (one, other)]
     tokens = random_tokens([5, 40, 17, 1])
 
-    logits = joint_backend(backends).logits(tokens)
+    logits = joint_backend(backends, shared_parts(backends)).logits(tokens)
 
     alone = [backend.logits(tokens) for backend in backends]
     assert (alone[0] - alone[1]).abs().max() > 0.1

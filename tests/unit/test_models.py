@@ -71,6 +71,7 @@ class TestOfAWorker:
         assert Settings(model="me/m").models == (("me/m", None),)
         assert Settings(model="me/m@v2").models == (("me/m", "v2"),)
         assert Settings(model="me/m", model_revision="v2").models == (("me/m", "v2"),)
+        assert Settings(model='["me/m"]', model_revision="v2").models == (("me/m", "v2"),)
         assert Settings(model="me/m, me/n@v2").models == (("me/m", None), ("me/n", "v2"))
 
     def test_may_be_folders_with_commas(self, tmp_path: Path) -> None:
@@ -82,6 +83,10 @@ class TestOfAWorker:
             (str(odd), "sha256-1"),
             ("me/n", None),
         )
+
+    def test_that_cannot_be_read_are_an_error_that_says_what_to_write(self) -> None:
+        with pytest.raises(UsageError, match=r'is no JSON list of models, like \["me/one", "me/other"\]'):
+            _ = Settings(model='["me/m"').models
 
     def test_have_no_common_revision(self) -> None:
         with pytest.raises(UsageError, match="Name a revision of each as MODEL@REVISION"):

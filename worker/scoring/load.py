@@ -30,6 +30,16 @@ _UNLIMITED = 1 << 30  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """A model and its tokenizer as they were saved."""
+
+    model: Any
+    tokenizer: Any
+    revision: str | None  # of a Hub model, if it is known
+    max_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Options:
     device: torch.device
     backend: BackendName
@@ -68,18 +78,17 @@ def load_scorer(
         max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
         parity_rows=parity_rows,
     )
-    loaded, tokenizer = _load(model, revision)
-    *finer, last = candidates(dtype, place, loaded.config.model_type)
+    loaded = _load(model, revision)
+    *finer, last = candidates(dtype, place, loaded.model.config.model_type)
     for number_format in finer:
         try:
-            return _scorer(model, loaded, tokenizer, number_format, options)
+            return _scorer(model, loaded, number_format, options)
         except ParityError:
-            loaded, tokenizer = _load(model, revision)
-    return _scorer(model, loaded, tokenizer, last, options)
+            loaded = _load(model, revision)
+    return _scorer(model, loaded, last, options)
 
 
-def _load(model: str, revision: str | None) -> tuple[Any, Any]:
-    """Model and tokenizer as they were saved."""
+def _load(model: str, revision: str | None) -> _Loaded:
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
         adapter = adapter_of(config)
@@ -104,22 +113,24 @@ def _load(model: str, revision: str | None) -> tuple[Any, Any]:
         tokenizer.pad_token = tokenizer.eos_token
     if loaded.config.pad_token_id is None:
         loaded.config.pad_token_id = tokenizer.pad_token_id
-    if adapter:
-        loaded.most_tokens = adapter.max_tokens(loaded.config)
-        loaded.config._commit_hash = config.get("_commit_hash")
-    return loaded.eval(), tokenizer
+    return _Loaded(
+        model=loaded.eval(),
+        tokenizer=tokenizer,
+        revision=config.get("_commit_hash") or getattr(loaded.config, "_commit_hash", None),
+        max_tokens=adapter.max_tokens(loaded.config) if adapter else _max_tokens(tokenizer, loaded),
+    )
 
 
-def _scorer(name: str, model: Any, tokenizer: Any, dtype: str, options: _Options) -> SequenceClassifier:
+def _scorer(name: str, loaded: _Loaded, dtype: str, options: _Options) -> SequenceClassifier:
     """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
-    max_tokens = _max_tokens(tokenizer, model)
+    model, tokenizer, max_tokens = loaded.model, loaded.tokenizer, loaded.max_tokens
     texts = sample_texts(options.parity_rows)
     _move(name, model, options.device)
     reference = _reference(name, model, tokenizer, texts, max_tokens) if texts else None
     convert(model, dtype)
     scorer = SequenceClassifier(
         model=name,
-        revision=getattr(model.config, "_commit_hash", None),
+        revision=loaded.revision,
         backend=_backend(model, tokenizer, dtype, options),
         tokenizer=TextTokenizer(tokenizer, max_tokens=max_tokens),
         device=options.device,
@@ -181,9 +192,7 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
 
 
 def _max_tokens(tokenizer: Any, model: Any) -> int:
-    """What an adapter says, otherwise what tokenizer and positions both allow."""
-    if hasattr(model, "most_tokens"):
-        return int(model.most_tokens)
+    """What tokenizer and positions both allow."""
     positions = getattr(model.config, "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
     return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))

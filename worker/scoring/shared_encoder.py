@@ -38,21 +38,22 @@ def joined(classifiers: tuple["SequenceClassifier", ...]) -> "SequenceClassifier
     first, *others = classifiers
     if first.dtype not in _COMPARABLE or any(_conditions(other) != _conditions(first) for other in others):
         return None
-    backend = joint_backend([classifier.backend for classifier in classifiers])
-    if backend is None:
+    backends = [classifier.backend for classifier in classifiers]
+    parts = shared_parts(backends)
+    if not parts:
         return None
     joint = replace(
         first,
         model=" + ".join(classifier.model for classifier in classifiers),
         revision=None,
-        backend=backend,
+        backend=joint_backend(backends, parts),
         outputs=sum(classifier.outputs for classifier in classifiers),
         max_batch_tokens=min(classifier.max_batch_tokens for classifier in classifiers),
         parity=None,
     )
     if not _is_proven(joint, classifiers):
         return None
-    _hold_once([classifier.backend for classifier in classifiers])
+    _hold_once(backends, parts)
     return joint
 
 
@@ -66,8 +67,11 @@ def _is_proven(joint: "SequenceClassifier", classifiers: Sequence["SequenceClass
     return np.array_equal(joint.score(texts).values, np.hstack(alone))
 
 
-def _shared_parts(backends: Sequence[Backend]) -> list[str]:
-    """The paths of the modules that all models have in common: the whole encoder, or all of it but its pooler."""
+def shared_parts(backends: Sequence[Backend]) -> list[str]:
+    """The paths of the modules that all models have in common: the whole encoder, or all of it but its pooler.
+
+    Empty if their encoders differ.
+    """
     models = [backend.model for backend in backends if isinstance(backend, (Padded, Packed))]
     if len(models) < len(backends) or any(map(is_compiled, models)) or len({type(model) for model in models}) > 1:
         return []
@@ -91,20 +95,17 @@ def _have_equal_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     )
 
 
-def _hold_once(backends: Sequence[Backend]) -> None:
+def _hold_once(backends: Sequence[Backend], parts: Sequence[str]) -> None:
     """Let go of further copies of the weights."""
-    parts = _shared_parts(backends)
     first, *others = [backend.model for backend in backends if isinstance(backend, (Padded, Packed))]
     for other in others:
         for part in parts:
             other.set_submodule(part, first.get_submodule(part))
 
 
-def joint_backend(backends: Sequence[Backend]) -> Backend | None:
-    """A backend with the logits of all, side by side; None if their encoders differ."""
-    parts, first = _shared_parts(backends), backends[0]
-    if not parts:
-        return None
+def joint_backend(backends: Sequence[Backend], parts: Sequence[str]) -> Backend:
+    """A backend with the logits of all, side by side. The `parts` run for the first only."""
+    first = backends[0]
     if isinstance(first, Packed):
         return _JointPacked(parts=tuple(backend for backend in backends if isinstance(backend, Packed)))
     assert isinstance(first, Padded)

@@ -24,15 +24,18 @@ class ScoringGroup:
 
     def joined(self, scores: Sequence[Scores | None]) -> Scores | None:
         """The scores of each scoring as those of the scorer. None if there are none of one of them."""
+        if len(scores) == 1:
+            return scores[0]
         found = [one for one in scores if one is not None]
-        if len(found) < len(scores) or len(found) == 1:
-            return scores[0] if len(scores) == 1 else None
-        errors = {row: reason for one in found for row, reason in one.errors.items()}
+        if len(found) < len(scores):
+            return None
         missing = np.unique(np.concatenate([one.missing for one in found]))
         values = np.hstack([one.values for one in found])
         values[missing] = np.nan
-        known_errors = {row: reason for row, reason in sorted(errors.items()) if row not in set(missing.tolist())}
-        return Scores(values=values, errors=known_errors, missing=missing)
+        errors = {row: reason for one in found for row, reason in one.errors.items()}
+        for row in errors.keys() & set(missing.tolist()):
+            del errors[row]
+        return Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
 
     def parted(self, scores: Scores) -> list[Scores]:
         """The scores of each scoring."""
