@@ -31,7 +31,7 @@ test-light: .venv-light/installed  ## the control side, without torch, on any Py
 test-faults: install          ## the faults that `make test` leaves out: each of some dozens, put into a fleet of its own
 	$(BIN)/python -m pytest --numprocesses 2 -m faults
 
-test-slow: install            ## what is too long for every day: the demo, the tutorial, memory, the benchmarks, each family of models (2,000 texts, labels, passages), a compiled model
+test-slow: install            ## what is too long for every day: the demo, the tutorial, memory, the benchmarks, each family of models (2,000 texts, labels, passages), a compiled model, waves by xet
 	$(BIN)/python -m pytest -m slow --timeout 1200
 
 release-check: check test test-slow test-faults  ## all tests, before a release: about an hour

@@ -172,13 +172,9 @@ def tune(
 
     Prints a line for each setting. The best one is the smallest that is within 2 % of the fastest.
     """
+    from fleet.sequence_classifier import resolve_classifier
     from fleet.settings import read_settings
     from worker.service.logs import quieten_model_libraries
-
-    quieten_model_libraries()
-    from worker.tuning.report import tuning_lines, tuning_table
-    from worker.tuning.tune import TuneOptions, parse_budgets
-    from worker.tuning.tune import tune as tune_model
 
     _into_environment(
         model=model,
@@ -189,6 +185,13 @@ def tune(
         backend=backend,
         compile=compile,
     )
+    settings = read_settings()
+    resolved = resolve_classifier(settings.model, settings.model_revision)  # before torch, which takes seconds to load
+    quieten_model_libraries()
+    from worker.tuning.report import tuning_lines, tuning_table
+    from worker.tuning.tune import TuneOptions, parse_budgets
+    from worker.tuning.tune import tune as tune_model
+
     options = TuneOptions(
         input_uri=input_uri,
         text_column=text_column,
@@ -199,7 +202,7 @@ def tune(
         reference=reference,
         chart=output if chart else None,
     )
-    tuning = tune_model(read_settings(), options, lambda line: typer.echo(line, err=True))
+    tuning = tune_model(settings, resolved, options, lambda line: typer.echo(line, err=True))
     print_table(tuning_table(tuning))
     for line in tuning_lines(tuning):
         typer.echo(line)

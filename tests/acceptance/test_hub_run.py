@@ -125,6 +125,7 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert "read back" in read.stdout, read.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
     hub: HubServer, quick_fleet: Fleet, tmp_path: Path
@@ -145,6 +146,7 @@ def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
     assert len(hub.commits(OUTPUT, repo_type="dataset")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hub", ["lfs"], indirect=True)
 def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
     hub: HubServer, quick_fleet: Fleet, tmp_path: Path

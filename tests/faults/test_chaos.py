@@ -89,6 +89,7 @@ def test_a_worker_whose_redis_was_away_when_it_became_ready_reports_the_crash_of
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
+@pytest.mark.faults
 def test_a_claim_whose_answers_are_lost_is_one_claim_and_no_crash(
     runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:

@@ -26,16 +26,11 @@ POINTS = [
     (COMPLETE, "after"),
     (SEND, "after"),
 ]
-MOST_TELLING = [(COMPLETE, "before", "kill worker")]
 
 
-CASES = [
-    pytest.param(*case, marks=() if case in MOST_TELLING else pytest.mark.faults)
-    for case in ((*point, action) for point in POINTS for action in ("kill", "kill worker"))
-]
-
-
-@pytest.mark.parametrize(("place", "moment", "action"), CASES)
+@pytest.mark.faults
+@pytest.mark.parametrize("action", ["kill", "kill worker"])
+@pytest.mark.parametrize(("place", "moment"), POINTS)
 def test_a_worker_may_die_between_any_two_effects(
     place: str, moment: str, action: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
 ) -> None:

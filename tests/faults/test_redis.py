@@ -79,7 +79,8 @@ def test_a_worker_told_to_leave_while_redis_is_away_gives_its_shard_back_as_soon
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
 
 
-@pytest.mark.parametrize("loss", ["flushed", pytest.param("no-persistence", marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("loss", ["flushed", "no-persistence"])
 def test_after_a_total_loss_of_redis_the_same_enqueue_scores_no_shard_again_that_has_a_receipt(
     loss: str, runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
 ) -> None:

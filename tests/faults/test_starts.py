@@ -101,6 +101,7 @@ def test_a_starting_child_ends_with_its_killed_parent(runs: DisturbedRuns, fault
         wait_until_gone(faults)
 
 
+@pytest.mark.faults
 def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(
     runs: DisturbedRuns, faults: InjectedFaults
 ) -> None:

@@ -15,7 +15,6 @@ from transformers import AutoConfig
 
 from fleet.errors import UsageError
 from fleet.model import Model
-from fleet.sequence_classifier import resolve_classifier
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
 from fleet.zero_shot import entailment_output, zero_shot_of
@@ -44,7 +43,7 @@ _NOWHERE = Place(shard="", source_identity="", first_row=0)
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """The user's choices for the trial. The model and its device come from the settings, as in a worker."""
+    """The user's choices for the trial. The device comes from the settings, as in a worker."""
 
     input_uri: str | None = None  # None: texts that come with Python
     text_column: str = "text"
@@ -78,11 +77,10 @@ class Tuning:
         return best_of(self.budgets.trials)
 
 
-def tune(settings: Settings, options: TuneOptions, say: Say) -> Tuning:
+def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tuning:
     """Time the budgets, store the best one and draw the chart. Raises UsageError, before the sweep if possible."""
     if options.chart:
         check_chart(options.chart)
-    model = _resolved(settings)
     say(f"Loading {model.name}")
     scorer = _loaded(settings, model)
     kind = scorer.device.type
@@ -142,10 +140,6 @@ class _Bench:
     def _peak(self, dtype: str) -> Callable[[], float] | None:
         shape = self.shape
         return (lambda: matmul_peak(shape, multiplied_in(dtype), self.device)) if shape else None
-
-
-def _resolved(settings: Settings) -> Model:
-    return resolve_classifier(settings.model, settings.model_revision)
 
 
 def _loaded(settings: Settings, model: Model) -> SequenceClassifier:

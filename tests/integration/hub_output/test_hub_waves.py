@@ -1,5 +1,6 @@
 """A run that takes longer than the Hub keeps blobs saves its finished shards on a branch until it publishes them."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,17 @@ import pytest
 
 from fleet.errors import TransientError
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from support.hub_fleet import Client, published
+from support.hub_fleet import Client, HubFleet, published
 from support.hub_runs import A, B, C, D, HubRun, data_of, look, look_from_threads
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("enqueued")
+
+
+@pytest.fixture(scope="module", params=["lfs", pytest.param("xet", marks=pytest.mark.slow)])
+def running_fleet(request: pytest.FixtureRequest, hub_fleets: Callable[[str], HubFleet]) -> HubFleet:
+    """A wave sends no data, so the way of uploading matters little here."""
+    return hub_fleets(request.param)
 
 
 class TestWaves:
