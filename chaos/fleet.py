@@ -1,5 +1,6 @@
 """The fleet of a storm: a Redis that may be killed, workers with one proxy each, and finalizers."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -187,9 +188,12 @@ class ChaosFleet:
 
     def _start_worker(self, name: str, network: Network, schedule: Schedule, stack: ExitStack) -> None:
         proxy = network.proxy_to(self._server.socket)
-        models = [word for model in self._models.values() for word in ("--model", str(model))]
-        command = [str(BIN / "worker"), "start", *models, "--name", name, "--threads", "1"]
+        command = [str(BIN / "worker"), "serve", "--name", name]
         environment = self._environment(f"redis://127.0.0.1:{proxy.port}/0", name) | self.faults.environment
+        environment |= {
+            "SHARDSIFT_MODEL": json.dumps([str(model) for model in self._models.values()]),
+            "SHARDSIFT_THREADS": "1",
+        }
         worker = Worker(
             name, self._service(command, environment, name), proxy, schedule.of_worker(name), self._redis_is_up
         )

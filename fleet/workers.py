@@ -39,6 +39,11 @@ class WorkerState:
     run_id: str | None = None  # of the shard in progress
     shard: str | None = None
 
+    @property
+    def pid(self) -> int:
+        """The process id on the worker's machine."""
+        return int(self.name.rpartition("/")[2])
+
 
 def announce(client: redis.Redis, state: WorkerState) -> None:
     """Announce what a worker is doing. Repeat within ALIVE_SECONDS."""

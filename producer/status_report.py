@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from fleet.counted import counted
+from fleet.durations import shown_duration
 from fleet.storage.inspection import lines_of
 from producer.status import Checked, RunStatus
 
@@ -56,8 +57,8 @@ def _errored(status: RunStatus) -> Iterator[str]:
 def _speed(status: RunStatus) -> str:
     pace = status.pace
     if status.word == "running":
-        return f"{status.rows_per_second:,.0f} rows/s over the last {_duration(pace.seconds_lately)}"
-    return f"{status.rows_per_second:,.0f} rows/s over {_duration(pace.seconds)} of work"
+        return f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
+    return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
 
 
 def _workers(status: RunStatus) -> str:
@@ -71,7 +72,7 @@ def _workers(status: RunStatus) -> str:
 def loading_line(status: RunStatus) -> str:
     """For example `Loading the model (1 worker, 35 s)`."""
     longest = max(worker.activity_seconds for worker in status.loading)
-    return f"Loading the model ({counted(len(status.loading), 'worker')}, {_duration(longest)})"
+    return f"Loading the model ({counted(len(status.loading), 'worker')}, {shown_duration(longest)})"
 
 
 def what_next(status: RunStatus) -> list[str]:
@@ -133,7 +134,7 @@ def _on_state(status: RunStatus) -> Iterator[str]:
 
 def _idle(status: RunStatus) -> str:
     idle = status.pace.idle_seconds
-    return "none has scored a row" if idle is None else f"no row was scored for {_duration(idle)}"
+    return "none has scored a row" if idle is None else f"no row was scored for {shown_duration(idle)}"
 
 
 def _names(status: RunStatus) -> str:
@@ -144,10 +145,3 @@ def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired so far, in all runs: {refused}."
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:,.0f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:,.0f} h"

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import redis
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.pace import Pace, read_pace
-from fleet.ledger.records import Claim, Counts, Due, Failure, Outcome, Publication, Refusal
+from fleet.ledger.records import Claim, Counts, Due, Failure, OpenRun, Outcome, Publication, Refusal
 from fleet.receipt import Receipt
 from fleet.redact import redacted
 from fleet.settings import Settings
@@ -121,6 +121,36 @@ class Ledger:
     def run_ids(self) -> list[str]:
         """All runs, newest first."""
         return self._ordered(RUNS)[::-1]
+
+    def open_runs(self) -> list[OpenRun]:
+        """The runs with open shards, oldest first, without cancelled and half-enqueued ones.
+
+        Skips a run whose spec a newer version wrote, if this version cannot read it.
+        """
+        run_ids = self.run_ids()[::-1]
+        pipeline = self.redis.pipeline(transaction=False)
+        for keys in map(Keys, run_ids):
+            for key in (keys.waiting, keys.sent, keys.running):
+                pipeline.zcard(key)
+            pipeline.hmget(keys.run, "complete", "cancelled")
+        answers = pipeline.execute()
+        states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
+        opened = [
+            (run_id, waiting + sent, running)
+            for run_id, waiting, sent, running, (complete, cancelled) in states
+            if waiting + sent + running and complete and not cancelled
+        ]
+        return [
+            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running)
+            for run_id, queued, running in opened
+            if (spec := self._readable_spec(run_id))
+        ]
+
+    def _readable_spec(self, run_id: str) -> RunSpec | None:
+        try:
+            return self.spec(run_id)
+        except ValidationError:
+            return None
 
     def spec(self, run_id: str) -> RunSpec:
         """The spec of a run. Raises UsageError if the ledger does not have the run."""

@@ -72,6 +72,16 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenRun:
+    """A run with open shards. `queued` shards have no worker; `running` ones have."""
+
+    run_id: str
+    spec: RunSpec
+    queued: int
+    running: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """An entry of the dead-letter list: a failed shard, its last error and the worker that reported it."""
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from fleet.counted import counted
 from fleet.ledger import Ledger
-from producer.local.processes import Child
+from fleet.workers import list_workers
 
 
 @dataclass
@@ -22,11 +22,12 @@ class Killer:
     tell: Callable[[str], None]
     done_before: int | None = None  # shards that were done at the time of the kill; None: no kill yet
 
-    def look(self, ledger: Ledger, run_id: str, workers: list[Child]) -> None:
+    def look(self, ledger: Ledger, run_id: str) -> None:
         if self.done_before is not None:
             return
         counts = ledger.counts(run_id)
-        if counts.done and counts.running == len(workers):
+        workers = list_workers(ledger.redis)
+        if counts.done and counts.running == len(workers) > 0:
             os.killpg(workers[0].pid, signal.SIGKILL)  # parent and child, as in a power loss
             self.done_before = counts.done
             self.tell(

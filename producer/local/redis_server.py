@@ -16,7 +16,7 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger.connect import OLDEST_REDIS
-from producer.local.processes import Child, running, vanishing_folder
+from fleet.processes import Child, running, vanishing_folder
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 10.0

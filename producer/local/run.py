@@ -1,11 +1,7 @@
 """Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
 import fcntl
-import json
-import os
-import shutil
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,22 +12,25 @@ from celery import Celery
 
 from fleet.broker import make_app
 from fleet.command_line import own_command
+from fleet.cores import usable_cores
+from fleet.demand import Load
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.processes import Child, running, terminate
 from fleet.queues import drop_messages
 from fleet.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.program import ONLY_RUN
-from producer.local.processes import Child, running, terminate
 from producer.local.redis_server import embedded_redis
 from producer.plan import Plan
 from producer.progress import watch
 from producer.same_run import same_run
 from producer.status import RunStatus, looked_at
 
-OnLook = Callable[[Ledger, str, list[Child]], None]  # with the id of the run
+OnLook = Callable[[Ledger, str], None]  # with the id of the run
+_WORKERS = "workers"  # name of their log
 _SWEEP_SECONDS = 2.0  # on one machine a sweep costs nothing
 _STOP_SECONDS = 60.0  # a worker stops between two batches, so this must exceed the longest batch
 
@@ -44,12 +43,11 @@ def run_locally(
     verify: bool = False,
     progress: bool = True,
     on_enqueued: Callable[[Enqueued], None] = lambda enqueued: None,
-    on_look: OnLook = lambda ledger, run_id, workers: None,
+    on_look: OnLook = lambda ledger, run_id: None,
 ) -> RunStatus:
     """Do a run with processes on this machine, and return how it ended. Raises UsageError, KeyboardInterrupt on Ctrl-C.
 
-    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second with
-    the worker processes.
+    The same plan resumes an interrupted run. With `progress`, it is shown on stderr. `on_look` is called twice a second.
     """
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
     check_requirements(kinds)
@@ -60,15 +58,12 @@ def run_locally(
         on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))
         with ExitStack() as stack:
             finalizer = stack.enter_context(_finalizer(plan.spec, settings))
-            children = [
-                stack.enter_context(_worker(plan.spec, settings, f"worker-{number}", devices))
-                for number, devices in enumerate(_devices(workers, kinds, shards=len(plan.shards)))
-            ]
-            stack.callback(terminate, finalizer, *children)
+            supervisor = stack.enter_context(_workers(plan.spec, settings, workers, kinds, shards=len(plan.shards)))
+            stack.callback(terminate, finalizer, supervisor)
 
             def look() -> None:
-                _check_alive(children, settings)
-                on_look(ledger, plan.spec.run_id, children)
+                _check_alive(supervisor, settings)
+                on_look(ledger, plan.spec.run_id)
 
             ended = watch(ledger, plan.spec.run_id, on_look=look, progress=progress)
             return looked_at(ledger, ended, hashes=verify)
@@ -153,16 +148,18 @@ def _finalizer(spec: RunSpec, settings: Settings) -> AbstractContextManager[Chil
     return _running(own_command("producer", "finalizer"), "finalizer", environment, settings)
 
 
-def _worker(spec: RunSpec, settings: Settings, name: str, devices: dict[str, str]) -> AbstractContextManager[Child]:
-    models = spec.served_by
-    environment = {
-        **_environment(settings),
-        "SHARDSIFT_SCORER": models[0].scorer,
-        "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in models]),
-        "SHARDSIFT_DTYPE": spec.scorings[0].dtype,
-        **devices,
-    }
-    return _running(own_command("worker", "start", "--name", name), name, environment, settings)
+def _workers(
+    spec: RunSpec, settings: Settings, workers: int | None, kinds: Sequence[ScorerKind], *, shards: int
+) -> AbstractContextManager[Child]:
+    """`worker start`, for this run's models: one worker per GPU, or one per core if the scorer uses no GPU."""
+    arguments = []
+    if not any(kind.uses_gpu for kind in kinds):
+        arguments = ["--device", "cpu"]
+        workers = workers or min(usable_cores(), shards)
+    if workers:
+        arguments += ["--workers", str(workers)]
+    environment = {**_environment(settings), **Load.of(spec).environment}
+    return _running(own_command("worker", "start", *arguments), _WORKERS, environment, settings)
 
 
 def _running(
@@ -183,31 +180,9 @@ def _log(settings: Settings, name: str) -> Path:
     return settings.state_dir / "logs" / f"{name}.log"
 
 
-def _devices(workers: int | None, kinds: Sequence[ScorerKind], *, shards: int) -> list[dict[str, str]]:
-    """The environment of each worker: one GPU, or its share of the CPU threads."""
-    cores = os.cpu_count() or 1
-    if not any(kind.uses_gpu for kind in kinds):
-        return [{"SHARDSIFT_THREADS": "1", "OMP_NUM_THREADS": "1"}] * (workers or min(cores, shards))
-    gpus = _gpus()
-    if gpus:
-        return [{"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} for number in range(workers or len(gpus))]
-    count = workers or 1
-    threads = max(1, cores // count)
-    return [{"SHARDSIFT_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)} for _ in range(count)]
-
-
-def _gpus() -> list[str]:
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return visible.split(",")
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
-    return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]
-
-
-def _check_alive(workers: list[Child], settings: Settings) -> None:
-    """Raises UsageError when no worker is left."""
-    if all(worker.poll() is not None for worker in workers):
-        log = _log(settings, "worker-0")
+def _check_alive(workers: Child, settings: Settings) -> None:
+    """Raises UsageError when no worker is left and none will be started."""
+    if workers.poll() is not None:
+        log = _log(settings, _WORKERS)
         last_line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
-        raise UsageError(f"All workers have ended. Last line of worker 0's log: {last_line} (The whole log: {log})")
+        raise UsageError(f"The workers have ended. Last line of their log: {last_line} (The whole log: {log})")

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fleet.processes import Child
 from fleet.queues import queue_length
 from fleet.workers import list_workers
-from producer.local.processes import Child
 from support.disturbed_runs import child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults

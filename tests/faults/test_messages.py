@@ -12,10 +12,10 @@ from celery import Celery
 
 from fleet.broker import make_app
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.processes import Child
 from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from producer.demo.shards import write_shards
-from producer.local.processes import Child
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until
 

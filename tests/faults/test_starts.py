@@ -265,7 +265,7 @@ def test_a_worker_imports_nothing_from_the_current_folder(runs: DisturbedRuns, t
     for name in ("worker", "fleet", "producer", "redis", "numpy"):
         (folder / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
     environment = os.environ | runs.fleet.environment | runs.environment
-    command = [BIN / "worker", "start", "--model", runs.model]
+    command = [BIN / "worker", "start", "--model", runs.model, "--name", "mine"]
 
     with (tmp_path / "log").open("w") as log:
         worker = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)

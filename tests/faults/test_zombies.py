@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.local.processes import Child
+from fleet.processes import Child
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 
 from fleet.broker import make_app
+from fleet.processes import Child, running
 from fleet.settings import Settings
 from fleet.storage.inputs.formats import without_ending
 from producer.enqueue import enqueue
-from producer.local.processes import Child, running
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
 from support.fleet import Fleet
@@ -48,12 +48,12 @@ class DisturbedRuns:
 
     def worker_in_a_container(self) -> AbstractContextManager[Child]:
         """A worker that is process 1 of a PID namespace, with its own /proc."""
-        worker = [BIN / "worker", "start", "--model", self.model, "--threads", "1"]
+        settings = {"SHARDSIFT_MODEL": str(self.model), "SHARDSIFT_THREADS": "1"}
         return running(
-            ["unshare", "--pid", "--fork", "--mount-proc", *map(str, worker)],
+            ["unshare", "--pid", "--fork", "--mount-proc", str(BIN / "worker"), "serve"],
             log=self.fleet.log("container"),
             stop_seconds=20,
-            environment={**self.fleet.environment, **self.environment},
+            environment={**self.fleet.environment, **self.environment, **settings},
         )
 
     def finalizer(self, **environment: str) -> AbstractContextManager[Child]:

@@ -1,5 +1,6 @@
 """A fleet on this machine: its own Redis, and worker and finalizer processes that a test starts and stops."""
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -7,8 +8,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from fleet.ledger import Ledger
+from fleet.processes import Child
 from fleet.settings import Settings
-from producer.local.processes import Child
 from producer.local.redis_server import embedded_redis
 from support.injected_faults import PYTHONPATH
 from support.processes import call_command, run_command, started
@@ -36,12 +37,22 @@ class Fleet:
     def worker(
         self, *models: Path | str, name: str = "w1", environment: dict[str, str] | None = None
     ) -> AbstractContextManager[Child]:
+        """One worker, without the supervisor that would start it again."""
+        settings = {"SHARDSIFT_MODEL": json.dumps(list(map(str, models))), "SHARDSIFT_THREADS": "1"}
         return started(
-            "worker",
-            *("start", "--name", name, "--threads", "1"),
-            *(word for model in models for word in ("--model", model)),
-            environment={**self.environment, **(environment or {})},
+            *("worker", "serve", "--name", name),
+            environment={**self.environment, **settings, **(environment or {})},
             log=self.log(name),
+        )
+
+    def machine(
+        self, *arguments: str | Path, environment: dict[str, str] | None = None
+    ) -> AbstractContextManager[Child]:
+        """`worker start`: the supervisor of a machine with its workers. The log is that of "machine"."""
+        return started(
+            *("worker", "start", *arguments),
+            environment={**self.environment, **(environment or {})},
+            log=self.log("machine"),
         )
 
     def finalizer(self, *, environment: dict[str, str] | None = None) -> AbstractContextManager[Child]:

@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from producer.local.processes import Child, running
+from fleet.processes import Child, running
 from producer.local.redis_server import find_redis_server
 from support.fleet import Fleet
 from support.waiting import wait_until

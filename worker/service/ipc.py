@@ -12,6 +12,7 @@ from fleet.model import Model
 STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
 PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
+REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker tells its supervisor why it ends
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
 EXIT_NO_MODEL = 70  # sysexits.h: EX_SOFTWARE
@@ -50,6 +51,12 @@ def found_loaded(folder: Path, child: int) -> str | None:
         return (folder / f"{_LOADED}{child}").read_text()
     except FileNotFoundError:
         return None
+
+
+def tell_supervisor(reason: str) -> None:
+    """Report why this worker ends, if a supervisor runs it."""
+    if file := os.environ.get(REASON):
+        Path(file).write_text(reason)
 
 
 def leave_failure(reason: str) -> None:

@@ -39,6 +39,7 @@ from worker.service.ipc import (
     leave_failure,
     owner_name,
     take_crash_reports,
+    tell_supervisor,
 )
 from worker.service.spot.notice import Notice
 from worker.service.spot.watch import start_watching
@@ -200,6 +201,7 @@ class Parent:
         if failure is None:
             return code
         sys.stderr.write(f"worker: {failure}\n")
+        tell_supervisor(failure)
         return EXIT_NO_MODEL
 
     def on_refused(self, **_: Any) -> None:

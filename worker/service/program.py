@@ -18,7 +18,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.scorers import resolve_model
 from fleet.settings import read_settings
-from worker.service.ipc import EXIT_NO_MODEL
+from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
 from worker.service.logs import quieten_celery
 from worker.service.parent import Parent
 
@@ -95,5 +95,7 @@ def _fatal_errors() -> Iterator[None]:
 
 
 def _leave(reason: str, code: int, error: Exception) -> None:
-    sys.stderr.write(f"worker: {' '.join(reason.split())}\n")
+    reason = " ".join(reason.split())
+    sys.stderr.write(f"worker: {reason}\n")
+    tell_supervisor(reason)
     raise SystemExit(code) from error

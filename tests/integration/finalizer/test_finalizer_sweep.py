@@ -12,12 +12,12 @@ from celery import Celery
 from fleet.broker import make_app
 from fleet.ledger import Claim, Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
+from fleet.processes import Child, running
 from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.finalizer.publish import finalize_run
 from producer.finalizer.sweep import Sweeper
-from producer.local.processes import Child, running
 from producer.local.redis_server import find_redis_server
 from support.finalizer_runs import A, B, C, do, fail
 from support.ledger_states import claimed

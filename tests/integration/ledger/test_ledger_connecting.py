@@ -8,8 +8,8 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.processes import running
 from fleet.settings import Settings
-from producer.local.processes import running
 from producer.local.redis_server import find_redis_server
 from support.waiting import wait_until
 

@@ -1,4 +1,4 @@
-"""Start and stop the processes of a local run. Nothing is left behind, even if the parent is killed."""
+"""Start and stop child processes on this machine. Nothing is left behind, even if the parent is killed."""
 
 import os
 import shutil
@@ -7,8 +7,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from fleet.errors import UsageError
 from fleet.parent_death import end_with_parent
@@ -23,26 +24,49 @@ _KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&
 def running(
     command: list[str], *, log: Path, stop_seconds: float, environment: Mapping[str, str] | None = None
 ) -> Iterator[Child]:
-    """Run a process during the block. At the end it gets SIGTERM and, if it does not exit, its group gets SIGKILL.
-
-    It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
-    """
+    """Run a process during the block, with its output in `log`. At the end it is stopped as by `stop`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    parent = os.getpid()
     with log.open("ab") as output:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-            preexec_fn=lambda: _end_with(parent),
-        )
+        child = start(command, environment=environment, output=output)
     try:
         yield child
     finally:
-        _stop(child, stop_seconds)
+        stop(child, stop_seconds)
+
+
+def start(
+    command: list[str], *, environment: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+) -> Child:
+    """Start a process that gets SIGTERM when this process ends. `output` None: it shares this process's output.
+
+    It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
+    """
+    parent = os.getpid()
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+        preexec_fn=lambda: _end_with(parent),
+    )
+
+
+def stop(child: Child, seconds: float) -> None:
+    """Send SIGTERM and wait. If the process does not exit in time, its group gets SIGKILL."""
+    terminate(child)
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        kill(child)
+        child.wait()
+
+
+def kill(child: Child) -> None:
+    """Send SIGKILL to a process and its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def terminate(*children: Child) -> None:
@@ -83,12 +107,3 @@ def _end_with(parent: int) -> None:
     """Runs between fork and exec: request SIGTERM when the parent ends. Linux only, since no thread survives exec."""
     if sys.platform == "linux":
         end_with_parent(parent, signal.SIGTERM)
-
-
-def _stop(child: Child, seconds: float) -> None:
-    terminate(child)
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()

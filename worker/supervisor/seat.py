@@ -1,0 +1,111 @@
+"""One place and the worker process there: started, restarted with a growing pause, replaced and stopped."""
+
+import logging
+import signal
+import socket
+import time
+from pathlib import Path
+
+from fleet.command_line import USAGE, own_command
+from fleet.demand import Load
+from fleet.processes import Child, kill, start
+from worker.service.ipc import EXIT_NO_MODEL, REASON, owner_name
+from worker.supervisor.places import Place
+
+_FIRST_PAUSE_SECONDS = 1.0
+_MAX_PAUSE_SECONDS = 60.0
+_MAX_STARTS = 5  # in a row, without once having its model loaded
+_AVOID_SECONDS = 600.0  # before a load that could not be served here is tried here again
+_HOPELESS = (USAGE, EXIT_NO_MODEL)  # the worker has said that another start would end the same way
+logger = logging.getLogger(__name__)
+
+
+class Seat:
+    """A worker process at one place. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
+
+    def __init__(self, place: Place, *, folder: Path, log_level: str = "INFO") -> None:
+        self.place = place
+        self.load: Load | None = None
+        self.process: Child | None = None
+        self.last_code = 0
+        self._running: Load | None = None  # the load of `process`
+        self._log_level = log_level
+        self._reason = folder / f"{place.name}.reason"
+        self._starts = 0  # since a worker here last had its model loaded
+        self._pause_ends = 0.0
+        self._avoided: dict[str, float] = {}  # queue → until when
+
+    @property
+    def owner(self) -> str | None:
+        """The name under which the process announces itself to the fleet."""
+        return owner_name(f"{self.place.name}@{socket.gethostname()}", self.process.pid) if self.process else None
+
+    def avoids(self, load: Load) -> bool:
+        """Whether a worker with this load could lately not serve here."""
+        return self._avoided.get(load.queue, 0.0) > time.monotonic()
+
+    def serve(self, load: Load) -> None:
+        """Serve this from now on. A process with another load stops first, and gives back what it has."""
+        if load != self.load:
+            self.load, self._starts, self._pause_ends = load, 0, 0.0
+            if self.process:
+                self.process.terminate()
+
+    def note_loaded(self) -> None:
+        """The process has its model loaded, so that its start was a success."""
+        self._starts = 0
+
+    def tend(self, *, may_start: bool) -> None:
+        """Notice the end of the process, and start the next one when it is due."""
+        if self.process and self.process.poll() is not None:
+            self._on_end(self.process.returncode)
+        if not self.process and self.load and may_start and time.monotonic() >= self._pause_ends:
+            self._start(self.load)
+
+    def _start(self, load: Load) -> None:
+        self._reason.unlink(missing_ok=True)
+        self._starts += 1
+        self._running = load
+        self.process = start(
+            own_command("worker", "serve", "--name", self.place.name, "--log-level", self._log_level),
+            environment={**load.environment, **self.place.environment, REASON: str(self._reason)},
+        )
+        logger.info("%s starts with %s (process %d)", self.place.name, load, self.process.pid)
+
+    def _on_end(self, code: int) -> None:
+        assert self._running
+        ended, self.process, self._running = self._running, None, None
+        if ended != self.load:
+            logger.info("%s has stopped serving %s", self.place.name, ended)
+            return
+        self.last_code = code
+        if code in _HOPELESS or self._starts >= _MAX_STARTS:
+            self._avoided[ended.queue] = time.monotonic() + _AVOID_SECONDS
+            self.load = None
+            logger.error("%s cannot serve %s: %s", self.place.name, ended, self.reason())
+            return
+        pause = min(_FIRST_PAUSE_SECONDS * 2 ** max(self._starts - 1, 0), _MAX_PAUSE_SECONDS)
+        self._pause_ends = time.monotonic() + pause
+        logger.warning("%s has ended: %s. It starts again in %.0f s", self.place.name, self.reason(), pause)
+
+    def reason(self) -> str:
+        """Why the last process ended."""
+        if self._reason.exists():
+            return self._reason.read_text().strip()
+        if self.last_code < 0:
+            return f"killed by {signal.Signals(-self.last_code).name}"
+        return f"exit code {self.last_code}; its log above may say why"
+
+    def terminate(self) -> None:
+        """Ask the process to stop. The second call makes it stop at once."""
+        self.load = None
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        if self.process and self.process.poll() is None:
+            kill(self.process)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None

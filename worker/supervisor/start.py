@@ -1,0 +1,79 @@
+"""What `worker start` does: find the places and the models, then supervise."""
+
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from fleet.durations import parse_duration
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.log_format import FleetFormatter
+from fleet.scorers import resolve_model
+from fleet.settings import Settings
+from worker.supervisor.assignment import Wanted
+from worker.supervisor.places import ALL, find_places
+from worker.supervisor.supervisor import Supervisor
+
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"  # as the workers' own
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """The user's choices for a machine. What its workers have in common comes from the settings."""
+
+    gpus: str = ALL
+    workers: int | None = None  # None: one per GPU, on a CPU one
+    name: str | None = None  # None: gpu0, gpu1, …; on a CPU worker
+    exit_when_idle: str | None = None  # a duration
+    on_idle: str | None = None  # a shell command
+    log_level: str = "INFO"
+
+
+def start(settings: Settings, options: StartOptions) -> int:
+    """Run the workers of this machine until they are stopped. Returns the exit code. Raises UsageError before any starts."""
+    idle_seconds = parse_duration(options.exit_when_idle) if options.exit_when_idle else None
+    if options.on_idle and idle_seconds is None:
+        raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
+    places = find_places(gpus=options.gpus, workers=options.workers, device=settings.device, name=options.name)
+    ledger = Ledger.connect(settings)
+    wanted = _wanted(settings)
+    _log_to_stderr(options.log_level)
+    supervisor = Supervisor(
+        places,
+        ledger,
+        wanted=wanted,
+        idle_seconds=idle_seconds,
+        stop_seconds=settings.stop_seconds,
+        log_level=options.log_level,
+    )
+    code = supervisor.run()
+    if options.on_idle and supervisor.ended_idle:
+        _run_on_idle(options.on_idle)
+    return code
+
+
+def _wanted(settings: Settings) -> Wanted:
+    """What the user has named. Models are looked up now, so that a wrong name ends the command before a worker starts."""
+    named = settings.model_fields_set
+    scorer = settings.scorer if "scorer" in named else None
+    dtype = settings.dtype if "dtype" in named else None
+    if "model" not in named:
+        return Wanted(scorer=scorer, dtype=dtype)
+    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+    any_revision = not any(revision for _, revision in settings.models)
+    return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
+
+
+def _run_on_idle(command: str) -> None:
+    logger.info("Running: %s", command)
+    code = subprocess.run(command, shell=True, check=False).returncode
+    if code:
+        logger.error("The command of --on-idle ended with exit code %d", code)
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FleetFormatter(logging.Formatter(_FORMAT)))
+    logging.basicConfig(level=level, handlers=[handler], force=True)

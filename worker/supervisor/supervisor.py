@@ -1,0 +1,176 @@
+"""Keep a worker at each place of this machine, with what the fleet needs, until there is nothing left to do."""
+
+import logging
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import redis
+
+from fleet.demand import Demand, open_demands
+from fleet.durations import shown_duration
+from fleet.ledger import Ledger
+from fleet.workers import WorkerState, list_workers
+from worker.supervisor.assignment import Wanted, free_workers, next_load
+from worker.supervisor.places import Place
+from worker.supervisor.seat import Seat
+
+_TICK_SECONDS = 0.2
+_LOOK_SECONDS = 5.0  # between two looks at the ledger
+_LATE_SECONDS = 2.0  # a worker stops within `stop_seconds` and about 1.5 s; after this it is killed
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One worker per place, each of which serves what the fleet needs and the user wants. See `run`.
+
+    `idle_seconds` None: it does not end by itself. `stop_seconds`: the time that a worker has to stop.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        ledger: Ledger,
+        *,
+        wanted: Wanted,
+        idle_seconds: float | None,
+        stop_seconds: float,
+        log_level: str = "INFO",
+        look_seconds: float = _LOOK_SECONDS,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="shardsift-supervisor-")
+        self._seats = [Seat(place, folder=Path(self._folder.name), log_level=log_level) for place in places]
+        self._ledger = ledger
+        self._wanted = wanted
+        self._preload = wanted.preload
+        self._idle_seconds = idle_seconds
+        self._stop_seconds = stop_seconds
+        self._look_seconds = look_seconds
+        self._next_look = 0.0
+        self._idle_since: float | None = None  # None: there was something to do at the last look
+        self._redis_is_there = True
+        self._signals = 0
+
+    def run(self) -> int:
+        """Supervise until told to stop, until idle for too long, or until no worker can serve what the user wants.
+
+        Returns the exit code. Call it in the main thread, because it handles SIGTERM and SIGINT.
+        """
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            while not self._signals and not self._is_idle_for_long and not self._is_hopeless:
+                if time.monotonic() >= self._next_look:
+                    self._look()
+                    self._next_look = time.monotonic() + self._look_seconds
+                for seat in self._seats:
+                    seat.tend(may_start=self._redis_is_there)
+                time.sleep(_TICK_SECONDS)
+            return self._stop()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._folder.cleanup()
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._signals += 1
+
+    # --- what to serve ----------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Give each worker without work what the fleet needs most. If Redis is away, everything stays as it is."""
+        try:
+            demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
+            fleet = list_workers(self._ledger.redis)
+        except redis.RedisError as error:
+            if self._redis_is_there:
+                logger.warning("Redis does not answer (%s). No worker is started until it does", error)
+            self._redis_is_there = False
+            return
+        self._redis_is_there = True
+        own = {state.name: state for state in fleet if state.name in {seat.owner for seat in self._seats}}
+        self._note_loaded(own)
+        self._assign(demands, fleet, own)
+        if self._has_work(demands, own):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time.monotonic()
+
+    def _note_loaded(self, own: dict[str, WorkerState]) -> None:
+        for seat in self._seats:
+            state = own.get(seat.owner or "")
+            if state and state.activity in ("ready", "busy"):
+                seat.note_loaded()
+
+    def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
+        """Move workers that have no shard from queues with enough of them to queues that lack some."""
+        queued = {demand.queue: demand.queued for demand in demands}
+        idle = [seat for seat in self._seats if not _is_busy(own.get(seat.owner or ""))]
+        free = free_workers(state for state in fleet if state.name not in own)
+        free.update(
+            seat.load.queue for seat in idle if seat.load
+        )  # a worker that has just started is not announced yet
+        for seat in idle:
+            if seat.load and free[seat.load.queue] <= queued.get(seat.load.queue, 0):
+                continue
+            load = next_load(demands, free, seat.avoids)
+            if load is None and seat.load is None and self._preload and not seat.avoids(self._preload):
+                load = self._preload
+            if load is not None and load != seat.load:
+                if seat.load:
+                    free[seat.load.queue] -= 1
+                free[load.queue] += 1
+                seat.serve(load)
+
+    def _has_work(self, demands: list[Demand], own: dict[str, WorkerState]) -> bool:
+        is_needed = any(
+            demand.queued and not all(seat.avoids(demand.load) for seat in self._seats) for demand in demands
+        )
+        return is_needed or any(map(_is_busy, own.values()))
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ended_idle(self) -> bool:
+        """Whether `run` ended because there was nothing left to do."""
+        return self._is_idle_for_long and not self._signals
+
+    @property
+    def _is_idle_for_long(self) -> bool:
+        if self._idle_seconds is None or self._idle_since is None:
+            return False
+        return time.monotonic() - self._idle_since >= self._idle_seconds
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """Whether the models that the user named cannot be served at any place."""
+        return self._preload is not None and all(
+            seat.has_ended and seat.load is None and seat.avoids(self._preload) for seat in self._seats
+        )
+
+    def _stop(self) -> int:
+        """Stop all workers together. Each gives its shard back. A further signal makes them stop at once."""
+        code = 0
+        if self._is_hopeless:
+            code = self._seats[0].last_code
+        elif self.ended_idle:
+            logger.info(
+                "The fleet has had nothing to do here for %s: stopping", shown_duration(self._idle_seconds or 0)
+            )
+        passed_on = 0
+        deadline = time.monotonic() + self._stop_seconds + _LATE_SECONDS
+        while not all(seat.has_ended for seat in self._seats):
+            if passed_on < max(1, self._signals):
+                passed_on += 1
+                for seat in self._seats:
+                    seat.terminate()
+            if time.monotonic() > deadline:
+                for seat in self._seats:
+                    seat.kill()
+            time.sleep(_TICK_SECONDS)
+        return code
+
+
+def _is_busy(state: WorkerState | None) -> bool:
+    return state is not None and state.activity == "busy"
