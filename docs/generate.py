@@ -80,9 +80,10 @@ WANTED = {
         "leave out the columns shard and row": "producer enqueue --crawl CC-MAIN-2024-10 --no-row-columns",
     },
     "Workers": {
-        "serve fineweb-edu-classifier": "worker start",
-        "serve a model of mine": "worker start --model ./my-classifier",
-        "use the second GPU of a machine too": "CUDA_VISIBLE_DEVICES=1 worker start --name gpu1",
+        "run a worker on each GPU, for whatever runs need": "worker start",
+        "serve one model only, and load it before a run needs it": "worker start --model ./my-classifier",
+        "use two of the GPUs": "worker start --gpus 0,2",
+        "switch the machine off when there is nothing to do": "worker start --exit-when-idle 10m --on-idle 'sudo poweroff'",
         "score on the CPU": "worker start --device cpu --threads 8",
         "give the shard back when the spot machine ends": "worker start --spot-notice aws",
         "find the fastest batch size": "worker tune --model ./my-classifier",

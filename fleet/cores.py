@@ -1,13 +1,18 @@
 """The CPU cores that this process may use, which a container or a batch system may limit."""
 
+from dataclasses import dataclass
+
 from loky import cpu_count
 
 
-def usable_cores() -> int:
-    """Cores allowed by the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT. 1 or more."""
-    return int(cpu_count())
+@dataclass(frozen=True, kw_only=True)
+class Cores:
+    """`usable` counts the second thread of a core too; `physical` does not. torch is fastest with a thread per physical core."""
+
+    usable: int
+    physical: int
 
 
-def usable_physical_cores() -> int:
-    """The same, without the second thread of each core. torch is fastest with one thread per physical core."""
-    return int(cpu_count(only_physical_cores=True))
+def usable_cores() -> Cores:
+    """The cores that the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT allow."""
+    return Cores(usable=cpu_count(), physical=cpu_count(only_physical_cores=True))

@@ -51,16 +51,16 @@ class Settings(BaseSettings):
     )
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
-        description="The model a worker loads: a Hub name or a folder. For a run with several models all of them, with commas "
-        "between them, or as a JSON list. MODEL@REVISION names a revision.",
+        description="The only model that workers serve: a Hub name or a folder. For a run with several models all of them, with "
+        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: `worker start` asks the ledger what runs need.",
     )
     model_revision: Annotated[str | None, Process.WORKER] = Field(
-        None, description="Branch, tag or commit of the model. Unset: the current main."
+        None, description="Branch, tag or commit of the model. Unset: that of each run."
     )
     dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
         description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
-        "fast at it, else float32.",
+        "fast at it, else float32. Unset: that of each run.",
     )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
@@ -87,7 +87,7 @@ class Settings(BaseSettings):
         "Unset: 1,024 on a GPU, 16 on a CPU. 0: none.",
     )
     threads: Annotated[int, Process.WORKER] = Field(
-        0, ge=0, description="CPU threads for a worker's model. 0: torch decides."
+        0, ge=0, description="CPU threads for a worker's model. 0: its share of the cores."
     )
     spot_notice: Annotated[SpotCloud | None, Process.WORKER] = Field(
         None,

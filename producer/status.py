@@ -197,14 +197,9 @@ def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:
 
 
 def _worker_command(spec: RunSpec) -> str:
-    """The command that starts a worker for the run's queue."""
-    scoring, models = spec.scorings[0], spec.served_by
-    arguments = ["worker", "start"]
-    for model in models:
-        is_pinned_here = len(models) > 1 and not model.is_folder
-        arguments += ["--model", f"{model.name}@{model.revision}" if is_pinned_here else model.name]
+    """The command that starts workers for this run. They take its revisions and its precision from the ledger."""
+    models = spec.served_by
+    arguments = [word for model in models for word in ("--model", model.name)]
     if models[0].scorer != SEQUENCE_CLASSIFIER:
         arguments += ["--scorer", models[0].scorer]
-    if len(models) == 1 and not models[0].is_folder:
-        arguments += ["--revision", models[0].revision]
-    return shlex.join(arguments if scoring.dtype == "auto" else [*arguments, "--dtype", scoring.dtype])
+    return shlex.join(["worker", "start", *arguments])

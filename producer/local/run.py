@@ -155,7 +155,7 @@ def _workers(
     arguments = []
     if not any(kind.uses_gpu for kind in kinds):
         arguments = ["--device", "cpu"]
-        workers = workers or min(usable_cores(), shards)
+        workers = workers or min(usable_cores().usable, shards)
     if workers:
         arguments += ["--workers", str(workers)]
     environment = {**_environment(settings), **Load.of(spec).environment}

@@ -76,7 +76,7 @@ def test_producer_workers_and_finalizer_finish_a_run_together(
     run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out")
     running = fleet.call_producer("status", run_id)
     assert running.returncode == 3
-    assert f"Start one: worker start --model {tiny_model} --dtype float32" in running.stdout
+    assert f"Start one: worker start --model {tiny_model}\n" in running.stdout
 
     with fleet.finalizer(), fleet.worker(tiny_model, environment={"SHARDSIFT_DTYPE": "float32"}):
         waited = fleet.call_producer(

@@ -29,7 +29,7 @@ LOADING = WorkerState(
 )
 READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
 OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
-START = f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.scorings[0].model.revision} --dtype float32"
+START = "worker start --model HuggingFaceFW/fineweb-edu-classifier"
 
 
 @pytest.fixture
@@ -306,18 +306,18 @@ class TestRefused:
 @pytest.mark.parametrize(
     ("spec", "command"),
     [
-        (
-            a_spec(dtype="auto"),
-            f"worker start --model HuggingFaceFW/fineweb-edu-classifier --revision {SPEC.scorings[0].model.revision}",
-        ),
+        (SPEC, START),
         (
             a_spec(model=replace(SPEC.scorings[0].model, name="/my models/mine", revision="sha256-abc")),
-            "worker start --model '/my models/mine' --dtype float32",
+            "worker start --model '/my models/mine'",
         ),
         (
             a_spec(scorings=(SPEC.scorings[0], replace(SPEC.scorings[0], model=OTHER, score_column="tox_score"))),
-            f"worker start --model HuggingFaceFW/fineweb-edu-classifier@{SPEC.scorings[0].model.revision} "
-            "--model org/other@89ab --dtype float32",
+            "worker start --model HuggingFaceFW/fineweb-edu-classifier --model org/other",
+        ),
+        (
+            a_spec(model=replace(SPEC.scorings[0].model, name="/m.bin", scorer="fasttext")),
+            "worker start --model /m.bin --scorer fasttext",
         ),
     ],
 )

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fleet.cores import usable_cores, usable_physical_cores
+from fleet.cores import Cores, usable_cores
 from fleet.errors import UsageError
 
 ALL = "all"
@@ -22,7 +22,12 @@ class Place:
 
 
 def find_places(
-    *, gpus: str = ALL, workers: int | None = None, device: str = "auto", name: str | None = None
+    *,
+    gpus: str = ALL,
+    workers: int | None = None,
+    device: str = "auto",
+    name: str | None = None,
+    cores: Cores | None = None,
 ) -> list[Place]:
     """The place of each worker. With more `workers` than GPUs they take turns; on a CPU they share the cores.
 
@@ -32,11 +37,11 @@ def find_places(
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
     count = workers or len(devices) or 1
     names = _names(name, devices, count)
-    share = {**_cores_of_each(count, on_gpu=bool(devices))}
+    threads = _threads_of_each(count, cores or usable_cores(), on_gpu=bool(devices))
     return [
         Place(
             name=names[number],
-            environment={**share, **({"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]} if devices else {})},
+            environment={**threads, **({"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]} if devices else {})},
         )
         for number in range(count)
     ]
@@ -89,9 +94,9 @@ def _names(name: str | None, devices: Sequence[str], count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}-{turn.removeprefix('worker-')}" for turn in turns]
 
 
-def _cores_of_each(workers: int, *, on_gpu: bool) -> dict[str, str]:
+def _threads_of_each(workers: int, cores: Cores, *, on_gpu: bool) -> dict[str, str]:
     """The threads of a worker's model and tokenizer, unless the user has set them."""
-    share = max(1, usable_cores() // workers)
-    model = share if on_gpu else max(1, usable_physical_cores() // workers)
+    share = max(1, cores.usable // workers)
+    model = share if on_gpu else max(1, cores.physical // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}

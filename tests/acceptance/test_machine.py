@@ -1,0 +1,193 @@
+"""`worker start` on a machine: a worker on each GPU, restarted and replaced as needed, and stopped together.
+
+The machine has four stand-in GPUs: an `nvidia-smi` that lists them. The scorer is the stand-in, which needs none.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fleet.queues import queue_length
+from fleet.workers import WorkerState, list_workers
+from support.fleet import Fleet
+from support.injected_faults import STAND_IN, InjectedFaults
+from support.outputs import manifest_lines
+from support.waiting import wait_until
+
+GPUS = 4
+STOP_SECONDS = 10
+
+
+@pytest.fixture
+def machine_fleet(fleet: Fleet, faults: InjectedFaults, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet whose machines have four GPUs."""
+    faults.use_stand_in(rows_a_batch=2, seconds_a_batch=0.3)
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    lines = "".join(f"echo 'GPU {number}: A stand-in (UUID: GPU-{number})'\n" for number in range(GPUS))
+    tool.write_text(f"#!/bin/sh\n{lines}")
+    tool.chmod(0o755)
+    fleet.environment |= faults.environment | {
+        "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}",
+        "SHARDSIFT_LEASE_SECONDS": "3",
+        "LOKY_MAX_CPU_COUNT": "2",
+    }
+    fleet.environment.pop("CUDA_VISIBLE_DEVICES", None)
+    return fleet
+
+
+@pytest.fixture
+def enqueue(machine_fleet: Fleet, shards: Path, tmp_path: Path) -> Callable[..., str]:
+    """Enqueue a run of the named model. Returns its id."""
+
+    def enqueued(name: str, *options: str) -> str:
+        model = tmp_path / name
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))
+        arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", tmp_path / f"out-{name}")
+        done = machine_fleet.call_producer("enqueue", *arguments, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return enqueued
+
+
+def workers(fleet: Fleet, *activities: str) -> list[WorkerState]:
+    return [state for state in list_workers(fleet.ledger.redis) if not activities or state.activity in activities]
+
+
+def log_of(fleet: Fleet) -> str:
+    return fleet.log("machine").read_text()
+
+
+def published(fleet: Fleet, run_id: str) -> bool:
+    return fleet.ledger.publication(run_id) is not None
+
+
+@pytest.mark.faults
+def test_each_gpu_has_a_worker_which_comes_back_when_it_dies_and_all_stop_together(
+    machine_fleet: Fleet, enqueue: Callable[..., str]
+) -> None:
+    fleet, run_id = machine_fleet, enqueue("model")
+
+    with fleet.finalizer(), fleet.machine() as machine:
+        wait_until(lambda: len(workers(fleet, "busy")) == GPUS, description="each worker has a shard", seconds=60)
+        first = workers(fleet)
+        environments = [psutil.Process(worker.pid).environ() for worker in first]
+
+        os.killpg(first[0].pid, signal.SIGKILL)
+        wait_until(
+            lambda: (
+                first[0].pid not in {worker.pid for worker in workers(fleet, "busy")} and len(workers(fleet)) == GPUS
+            ),
+            description="the killed worker is back",
+            seconds=60,
+        )
+        came_back = workers(fleet)
+
+        told = time.monotonic()
+        machine.send_signal(signal.SIGTERM)
+        machine.wait(timeout=STOP_SECONDS)
+        seconds = time.monotonic() - told
+
+    assert [worker.name.split("@")[0] for worker in first] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in environments] == ["0", "1", "2", "3"]
+    for environment in environments:
+        assert environment["SHARDSIFT_THREADS"] == environment["RAYON_NUM_THREADS"] == "1"
+    assert [worker.name.split("@")[0] for worker in came_back] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert "gpu0 has ended: killed by SIGKILL. It starts again in 1 s" in log_of(fleet)
+    assert machine.returncode == 0
+    assert seconds < STOP_SECONDS
+    assert workers(fleet) == []
+    counts = fleet.ledger.counts(run_id)
+    assert counts.running <= 1  # the killed worker's, until its lease expires
+    assert counts.failed == 0
+    assert queue_length(fleet.ledger.redis, fleet.ledger.spec(run_id).queue) >= counts.queued
+    assert fleet.ledger.redis.hlen("unacked") <= 1
+
+
+@pytest.mark.faults
+def test_a_machine_without_a_model_serves_one_run_after_the_other(
+    machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
+) -> None:
+    first = enqueue("one", "--dtype", "float32")
+    second = enqueue("two", "--limit-shards", "2")
+
+    with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2", "--exit-when-idle", "10s") as machine:
+        wait_until(
+            lambda: published(machine_fleet, first) and published(machine_fleet, second),
+            description="both",
+            seconds=120,
+        )
+        machine.wait(timeout=60)
+
+    assert machine.returncode == 0
+    assert len(manifest_lines(tmp_path / "out-one")) == 8
+    assert len(manifest_lines(tmp_path / "out-two")) == 2
+    assert "has stopped serving" in log_of(machine_fleet)
+    assert "The fleet has had nothing to do here for 10 s: stopping" in log_of(machine_fleet)
+
+
+def test_a_machine_that_has_nothing_to_do_ends_and_runs_a_command(machine_fleet: Fleet, tmp_path: Path) -> None:
+    with machine_fleet.machine("--exit-when-idle", "1s", "--on-idle", f"touch '{tmp_path}/powered off'") as machine:
+        machine.wait(timeout=20)
+
+    assert machine.returncode == 0
+    assert (tmp_path / "powered off").exists()
+    assert " starts with " not in log_of(machine_fleet)  # no run needs a worker, and none is named
+
+
+@pytest.mark.faults
+def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
+    machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
+) -> None:
+    other, own = enqueue("other"), enqueue("own", "--limit-shards", "2", "--dtype", "float32")
+
+    with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "1", "--model", tmp_path / "own"):
+        wait_until(lambda: published(machine_fleet, own), description="its run is published", seconds=60)
+        wait_until(lambda: workers(machine_fleet, "ready"), description="it waits")
+
+    assert machine_fleet.ledger.counts(other).queued == 8
+    assert "worker start" in machine_fleet.call_producer("status", other).stdout
+
+
+@pytest.mark.faults
+def test_workers_end_with_a_killed_supervisor(machine_fleet: Fleet, enqueue: Callable[..., str]) -> None:
+    run_id = enqueue("model")
+
+    with machine_fleet.machine("--gpus", "2") as machine:
+        wait_until(lambda: len(workers(machine_fleet, "busy")) == 2, description="both have a shard", seconds=60)
+        processes = [psutil.Process(worker.pid) for worker in workers(machine_fleet)]
+        machine.kill()
+        gone, alive = psutil.wait_procs(processes, timeout=STOP_SECONDS)
+
+    assert (len(gone), alive) == (2, [])
+    assert machine_fleet.ledger.counts(run_id).running == 0
+
+
+@pytest.mark.faults
+def test_a_worker_that_cannot_serve_is_told_with_its_reason(
+    machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
+) -> None:
+    enqueue("model")
+    (tmp_path / "model/config.json").unlink()
+
+    with machine_fleet.machine("--gpus", "1"):
+        wait_until(lambda: "cannot serve" in log_of(machine_fleet), description="it gives up", seconds=60)
+
+    (line,) = [line for line in log_of(machine_fleet).splitlines() if "cannot serve" in line]
+    assert str(tmp_path / "model") in line.partition("cannot serve")[2].partition(": ")[2]
+
+
+def test_a_model_that_is_not_there_ends_the_command_before_a_worker_starts(fleet: Fleet, tmp_path: Path) -> None:
+    with fleet.machine("--model", tmp_path / "nothing") as machine:
+        machine.wait(timeout=60)
+
+    assert machine.returncode == 2
+    assert "There is no model" in log_of(fleet)

@@ -1,0 +1,134 @@
+"""The places of a machine: its GPUs as nvidia-smi or CUDA_VISIBLE_DEVICES name them, and a share of the cores for each."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.cores import Cores
+from fleet.errors import UsageError
+from worker.supervisor.places import Place, find_places
+
+EIGHT = Cores(usable=8, physical=4)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Make this a machine with so many GPUs."""
+
+    def is_made(*, gpus: int = 0, visible: str | None = None) -> None:
+        tool = tmp_path / "nvidia-smi"
+        tool.write_text(
+            "#!/bin/sh\n" + "".join(f"echo 'GPU {number}: X (UUID: GPU-{number})'\n" for number in range(gpus))
+        )
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        for name in ("SHARDSIFT_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        if visible is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    return is_made
+
+
+def devices(places: list[Place]) -> list[tuple[str, str]]:
+    return [(place.name, place.environment["CUDA_VISIBLE_DEVICES"]) for place in places]
+
+
+def test_each_gpu_is_a_place_with_its_share_of_the_cores(machine: Callable[..., None]) -> None:
+    machine(gpus=2)
+
+    places = find_places(cores=EIGHT)
+
+    assert devices(places) == [("gpu0", "0"), ("gpu1", "1")]
+    assert {place.environment["SHARDSIFT_THREADS"] for place in places} == {"4"}
+    assert {place.environment["RAYON_NUM_THREADS"] for place in places} == {"4"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"gpus": "0,2"}, [("gpu0", "0"), ("gpu2", "2")]),
+        ({"gpus": "2"}, [("gpu0", "0"), ("gpu1", "1")]),
+        ({"gpus": "2,"}, [("gpu2", "2")]),
+        ({"gpus": "1", "workers": 2}, [("gpu0", "0"), ("gpu0-1", "0")]),
+        ({"gpus": "1", "name": "mine"}, [("mine", "0")]),
+        ({"gpus": "2", "name": "a100"}, [("a100-gpu0", "0"), ("a100-gpu1", "1")]),
+    ],
+)
+def test_the_user_chooses_gpus_workers_and_names(
+    options: dict[str, Any], expected: list[tuple[str, str]], machine: Callable[..., None]
+) -> None:
+    machine(gpus=3)
+
+    assert devices(find_places(**options)) == expected
+
+
+def test_the_gpus_that_a_batch_system_allows_are_the_only_ones(machine: Callable[..., None]) -> None:
+    machine(gpus=8, visible="3,GPU-7f2a")
+
+    assert devices(find_places()) == [("gpu3", "3"), ("gpu1", "GPU-7f2a")]
+    assert devices(find_places(gpus="1,")) == [("gpu0", "GPU-7f2a")]
+
+
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_a_machine_whose_gpus_are_hidden_scores_on_the_cpu(visible: str, machine: Callable[..., None]) -> None:
+    machine(gpus=2, visible=visible)
+
+    (place,) = find_places()
+
+    assert place.name == "worker"
+    assert "CUDA_VISIBLE_DEVICES" not in place.environment
+
+
+def test_a_cpu_is_one_place_with_a_thread_per_physical_core(machine: Callable[..., None]) -> None:
+    machine()
+
+    (place,) = find_places(cores=EIGHT)
+
+    assert place.name == "worker"
+    assert place.environment == {"SHARDSIFT_THREADS": "4", "OMP_NUM_THREADS": "4", "RAYON_NUM_THREADS": "8"}
+
+
+def test_workers_on_a_cpu_share_the_cores(machine: Callable[..., None]) -> None:
+    machine(gpus=2)
+
+    places = find_places(workers=3, device="cpu", cores=EIGHT)
+
+    assert [place.name for place in places] == ["worker-0", "worker-1", "worker-2"]
+    assert {place.environment["SHARDSIFT_THREADS"] for place in places} == {"1"}
+
+
+def test_what_the_user_has_set_stays(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine()
+    monkeypatch.setenv("SHARDSIFT_THREADS", "3")
+
+    (place,) = find_places()
+
+    assert "SHARDSIFT_THREADS" not in place.environment
+
+
+@pytest.mark.parametrize(
+    ("gpus", "says"),
+    [
+        ("3", "there is no GPU 2 here. There are 2, numbered from 0"),
+        ("0,7", "there is no GPU 7 here"),
+        ("two", "--gpus must be all, a number of GPUs, or a list such as 0,2, not 'two'"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_told(gpus: str, says: str, machine: Callable[..., None]) -> None:
+    machine(gpus=2)
+
+    with pytest.raises(UsageError, match=says):
+        find_places(gpus=gpus)
+
+
+def test_a_gpu_on_a_machine_without_any_is_told(machine: Callable[..., None]) -> None:
+    machine(gpus=0)
+
+    with pytest.raises(UsageError, match="nvidia-smi lists none"):
+        find_places(gpus="1")

@@ -1,0 +1,88 @@
+"""What each worker of a machine serves follows from what open shards need and which workers have none."""
+
+from collections import Counter
+
+from fleet.demand import Demand, Load
+from fleet.model import Model
+from fleet.workers import WorkerState
+from worker.supervisor.assignment import Wanted, free_workers, next_load
+
+
+def a_model(name: str, revision: str = "1" * 40, scorer: str = "sequence-classifier") -> Model:
+    return Model(name=name, revision=revision, labels=("LABEL_0",), scorer=scorer)
+
+
+def a_load(*names: str, dtype: str = "auto", revision: str = "1" * 40) -> Load:
+    return Load(models=tuple(a_model(name, revision) for name in names), dtype=dtype)  # type: ignore[arg-type]
+
+
+def a_demand(load: Load, queued: int, running: int = 0) -> Demand:
+    return Demand(load=load, queued=queued, running=running)
+
+
+A, B = a_load("me/a"), a_load("me/b")
+
+
+def next_of(*demands: Demand, free: Counter[str] | None = None, avoided: tuple[Load, ...] = ()) -> Load | None:
+    return next_load(demands, free or Counter(), lambda load: load in avoided)
+
+
+def test_the_queue_that_lacks_the_most_workers_is_next() -> None:
+    assert next_of(a_demand(A, 3), a_demand(B, 5)) == B
+    assert next_of(a_demand(A, 3), a_demand(B, 5), free=Counter({B.queue: 4})) == A
+
+
+def test_of_equal_queues_the_oldest_is_next() -> None:
+    assert next_of(a_demand(A, 3), a_demand(B, 3)) == A
+
+
+def test_nothing_is_next_if_all_shards_have_a_worker_or_one_that_is_free() -> None:
+    assert next_of() is None
+    assert next_of(a_demand(A, 0, running=8)) is None
+    assert next_of(a_demand(A, 2), free=Counter({A.queue: 2})) is None
+
+
+def test_what_cannot_be_served_here_is_avoided() -> None:
+    assert next_of(a_demand(A, 9), a_demand(B, 1), avoided=(A,)) == B
+
+
+def test_busy_and_stopping_workers_are_not_free() -> None:
+    def state(activity: str) -> WorkerState:
+        fields = {"name": "w@h/1", "queue": A.queue, "model": "me/a", "revision": "1", "dtype": "auto"}
+        return WorkerState(**fields, activity=activity, activity_seconds=0.0)  # type: ignore[arg-type]
+
+    states = map(state, ("loading", "ready", "busy", "stopping"))
+
+    assert free_workers(states) == {A.queue: 2}
+
+
+def test_a_machine_admits_everything_unless_the_user_names_something() -> None:
+    assert Wanted().admits(A)
+    assert Wanted().preload is None
+    assert Wanted(scorer="sequence-classifier").admits(A)
+    assert not Wanted(scorer="fasttext").admits(A)
+    assert Wanted(dtype="float32").admits(a_load("me/a", dtype="float32"))
+    assert not Wanted(dtype="float32").admits(A)
+
+
+def test_a_named_model_is_served_at_the_revision_of_the_run_unless_one_is_named() -> None:
+    older = a_load("me/a", revision="2" * 40)
+
+    assert Wanted(models=A.models, any_revision=True).admits(older)
+    assert not Wanted(models=A.models).admits(older)
+    assert not Wanted(models=A.models, any_revision=True).admits(B)
+
+
+def test_several_models_are_served_together_or_not_at_all() -> None:
+    both = a_load("me/a", "me/b")
+
+    assert Wanted(models=both.models).admits(a_load("me/b", "me/a"))
+    assert not Wanted(models=both.models).admits(A)
+    assert not Wanted(models=A.models).admits(both)
+
+
+def test_a_folder_is_served_as_it_was_when_the_machine_started() -> None:
+    then, now = a_load("/m", revision="sha256-a"), a_load("/m", revision="sha256-b")
+
+    assert Wanted(models=now.models, any_revision=True).admits(now)
+    assert not Wanted(models=now.models, any_revision=True).admits(then)
