@@ -12,7 +12,7 @@ from celery import Celery, signals
 from celery.events import EventDispatcher
 from celery.loaders.app import AppLoader
 
-from fleet.log_format import FleetFormatter
+from fleet.log_format import LINE, FleetFormatter
 from fleet.queues import FIRST, LATER
 from fleet.redact import all_redacted
 from fleet.settings import Settings
@@ -54,8 +54,8 @@ _CONFIGURATION: dict[str, Any] = {
     "control_queue_ttl": 300,
     "control_queue_expires": 300,
     "worker_hijack_root_logger": True,
-    "worker_log_format": "%(asctime)s %(levelname)s %(message)s",
-    "worker_task_log_format": "%(asctime)s %(levelname)s %(message)s",
+    "worker_log_format": LINE,
+    "worker_task_log_format": LINE,
     "task_create_missing_queues": True,
 }
 

@@ -10,6 +10,7 @@ import logging
 
 from fleet.redact import redacted
 
+LINE = "%(asctime)s %(levelname)s %(message)s"
 FIELDS = ("run_id", "shard", "attempt", "rows", "seconds")
 
 

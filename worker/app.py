@@ -6,6 +6,7 @@ must not import torch.
 
 from fleet.broker import make_app
 from fleet.settings import read_settings
+from worker.service.logs import log_line
 from worker.service.program import ScorerWorker, TakeShardsWhenLoaded
 
 _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill every new child while it loads
@@ -13,6 +14,8 @@ _MODEL_LOAD_SECONDS = 1800  # Celery's default of 4 s would kill every new child
 app = make_app(
     "worker",
     read_settings(),
+    worker_log_format=log_line(),
+    worker_task_log_format=log_line(),
     include=["worker.service.task"],
     worker_pool="prefork",
     worker_concurrency=1,

@@ -12,6 +12,7 @@ from fleet.model import Model
 STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
 PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
+NAME = "SHARDSIFT_WORKER_NAME"  # variable with the name of a worker among those of its supervisor
 REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker tells its supervisor why it ends
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR

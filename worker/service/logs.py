@@ -6,7 +6,15 @@ import os
 from billiard.exceptions import WorkerLostError
 
 from fleet.errors import ShardsiftError
+from fleet.log_format import LINE
 from worker.scoring.quiet import quieten_imports
+from worker.service.ipc import NAME
+
+
+def log_line() -> str:
+    """The format of this worker's lines. A supervisor's workers share a log, so each says which one it is."""
+    name = os.environ.get(NAME, "").replace("%", "%%")
+    return LINE.replace("%(levelname)s", f"{name} %(levelname)s") if name else LINE
 
 
 def quieten_celery() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fleet.command_line import USAGE, own_command
 from fleet.demand import Load
 from fleet.processes import Child, kill, start
-from worker.service.ipc import EXIT_NO_MODEL, REASON, owner_name
+from worker.service.ipc import EXIT_NO_MODEL, NAME, REASON, owner_name
 from worker.supervisor.places import Place
 
 _FIRST_PAUSE_SECONDS = 1.0
@@ -68,7 +68,12 @@ class Seat:
         self._running = load
         self.process = start(
             own_command("worker", "serve", "--name", self.place.name, "--log-level", self._log_level),
-            environment={**load.environment, **self.place.environment, REASON: str(self._reason)},
+            environment={
+                **load.environment,
+                **self.place.environment,
+                NAME: self.place.name,
+                REASON: str(self._reason),
+            },
         )
         logger.info("%s starts with %s (process %d)", self.place.name, load, self.process.pid)
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from fleet.durations import parse_duration
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.log_format import FleetFormatter
+from fleet.log_format import LINE, FleetFormatter
 from fleet.scorers import resolve_model
 from fleet.settings import Settings
 from worker.supervisor.assignment import Wanted
 from worker.supervisor.places import ALL, find_places
 from worker.supervisor.supervisor import Supervisor
 
-_FORMAT = "%(asctime)s %(levelname)s %(message)s"  # as the workers' own
 logger = logging.getLogger(__name__)
 
 
@@ -75,5 +74,5 @@ def _run_on_idle(command: str) -> None:
 
 def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FleetFormatter(logging.Formatter(_FORMAT)))
+    handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
     logging.basicConfig(level=level, handlers=[handler], force=True)
