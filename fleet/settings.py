@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
         description="The only model that workers serve: a Hub name or a folder. For a run with several models all of them, with "
-        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: `worker start` asks the ledger what runs need.",
+        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: what open runs need.",
     )
     model_revision: Annotated[str | None, Process.WORKER] = Field(
         None, description="Branch, tag or commit of the model. Unset: that of each run."
