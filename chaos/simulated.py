@@ -50,7 +50,7 @@ class SimulatedFleet:
         self._queue = queue
         self._settings = read_settings()
         self._ledger = Ledger.connect(self._settings)
-        self._scorer = StandInScorer("cpu", work_log, ROWS_A_BATCH, seconds_a_batch)
+        self._scorers = {queue: StandInScorer("cpu", work_log, ROWS_A_BATCH, seconds_a_batch)}
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(f"w{number}",)) for number in range(workers)]
         self._threads += [threading.Thread(target=action) for action in (self._sweep, self._publish)]
@@ -59,7 +59,7 @@ class SimulatedFleet:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         with Path(os.devnull).open("w") as crash_report:
-            self._child = _Child(self._settings, self._scorer, self._ledger, crash_report)
+            self._child = _Child(self._settings, self._scorers, self._ledger, crash_report)
             self._child.stopping = self._stopping
             for thread in self._threads:
                 thread.start()
