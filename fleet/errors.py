@@ -5,7 +5,7 @@ ShardsiftError
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
 ├── TransientError    may go away by itself          → the shard is tried again later
 ├── LeaseLost         another worker has the shard   → the worker drops its output
-├── NewerVersion      message from a newer version   → left for workers that understand it
+├── NewerVersion      message or spec of a newer one → left for workers that understand it
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
 ├── Stopped           the worker must stop           → checkpoint, release, exit
 ├── PublishConflict   the output changed meanwhile   → the finalizer looks again
@@ -42,7 +42,7 @@ class LeaseLost(ShardsiftError):
 
 
 class NewerVersion(ShardsiftError):
-    """The sender of a message has a newer version than this process."""
+    """A message or the spec of a run is from a newer version than this process."""
 
 
 class RunUnknown(ShardsiftError):

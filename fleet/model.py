@@ -6,10 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from pydantic import ConfigDict
+
 from fleet.choices import Function
 from fleet.errors import UsageError
 
 SEQUENCE_CLASSIFIER = "sequence-classifier"
+# Of all parts of a spec: a field that this version does not know changes what a run publishes, so it must not be ignored.
+UNKNOWN_FIELDS_REFUSED = ConfigDict(extra="forbid")
 _FOLDER = "sha256-"  # how the revision of a folder begins
 
 
@@ -21,6 +25,8 @@ class Model:
     turns the outputs into scores, unless the user names another. `scorer` is the name of an entry point of the group
     `shardsift.scorers`.
     """
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     name: str
     revision: str

@@ -7,7 +7,7 @@ from typing import get_args
 
 from fleet.choices import PASSAGES, Dtype, Function, Pool, is_passages
 from fleet.errors import UsageError
-from fleet.model import Model
+from fleet.model import UNKNOWN_FIELDS_REFUSED, Model
 from fleet.zero_shot import ZeroShot
 
 _NOT_IN_NAMES = re.compile(r"\W+")
@@ -17,6 +17,8 @@ _MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its be
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
     """What to score and with what. The names of the columns that it adds begin with `score_column`."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     model: Model
     dtype: Dtype  # precision of the model

@@ -2,6 +2,10 @@
 
 Two specs with equal fields are the same run, on any machine and any day. What changes speed only
 (batch sizes, number of workers, lease) is a setting, not part of the spec.
+
+Fleets are upgraded while runs go on. A version that adds a field must leave it out of the JSON when it has its default, so
+that the ids of other runs stay, and must not change the default of an existing one. An older version refuses a spec with a
+field that it does not know, and leaves the run to newer workers.
 """
 
 import hashlib
@@ -11,7 +15,7 @@ from pathlib import PurePosixPath
 
 from pydantic import TypeAdapter
 
-from fleet.model import Model, slug, worker_queue
+from fleet.model import UNKNOWN_FIELDS_REFUSED, Model, slug, worker_queue
 from fleet.scoring import Scoring
 
 WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
@@ -22,6 +26,8 @@ _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """What to read, how to score it, what to keep, and where to put it."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     input_uris: tuple[str, ...]
     input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fleet.choices import Function
 from fleet.errors import UsageError
-from fleet.model import Model
+from fleet.model import UNKNOWN_FIELDS_REFUSED, Model
 
 HYPOTHESIS_TEMPLATE = "This example is {}."  # transformers' default
 
@@ -13,6 +13,8 @@ HYPOTHESIS_TEMPLATE = "This example is {}."  # transformers' default
 @dataclass(frozen=True, kw_only=True)
 class ZeroShot:
     """The labels of a scoring. A label's score says how far the text entails the template with the label in it."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     labels: tuple[str, ...]
     hypothesis_template: str = HYPOTHESIS_TEMPLATE

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from fleet.errors import UsageError
+from fleet.errors import NewerVersion, UsageError
 from fleet.ledger import Ledger
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -42,7 +42,7 @@ def _same_but_files(spec: RunSpec, ledger: Ledger) -> RunSpec | None:
     if spec.run_id in run_ids:
         return None
     for run_id in run_ids:
-        with suppress(ValueError):  # the spec is from an earlier release
+        with suppress(NewerVersion):
             earlier = ledger.spec(run_id)
             if replace(earlier, input_revision=spec.input_revision) == spec:
                 return earlier

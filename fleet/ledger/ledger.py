@@ -14,7 +14,7 @@ from uuid import uuid4
 import redis
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.errors import LeaseLost, RunUnknown, UsageError
+from fleet.errors import LeaseLost, NewerVersion, RunUnknown, UsageError
 from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.pace import Pace, read_pace
@@ -149,16 +149,16 @@ class Ledger:
     def _readable_spec(self, run_id: str) -> RunSpec | None:
         try:
             return self.spec(run_id)
-        except ValidationError:
+        except NewerVersion:
             return None
 
     def spec(self, run_id: str) -> RunSpec:
-        """The spec of a run. Raises UsageError if the ledger does not have the run."""
+        """The spec of a run. Raises UsageError if the ledger does not have the run, NewerVersion if it cannot be read."""
         spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is None:
             known = ", ".join(self.run_ids()[:5]) or "none"
             raise UsageError(f"The ledger has no run {run_id!r}. Newest runs: {known}.")
-        return RunSpec.from_json(spec)
+        return _read_spec(run_id, spec)
 
     def counts(self, run_id: str) -> Counts:
         keys = Keys(run_id)
@@ -300,7 +300,12 @@ class Ledger:
         `owner` names the worker. A worker runs one scoring process at a time, so a second claim by the same owner means
         that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
         returns the first claim again, so a caller whose answer was lost can repeat the call.
+
+        Raises NewerVersion, before it claims anything, for a run whose spec this version cannot read.
         """
+        spec = self.redis.hget(Keys(run_id).run, "spec")
+        if spec is not None:
+            _read_spec(run_id, spec)
         answer = self._run_script(
             "claim",
             Keys(run_id).of(shard_name),
@@ -312,7 +317,7 @@ class Ledger:
         return Claim(
             run_id=run_id,
             shard=_SHARD.validate_json(shard),
-            spec=RunSpec.from_json(spec),
+            spec=_read_spec(run_id, spec),
             token=token,
             attempt=int(attempt),
             spilled=bool(spilled),
@@ -592,3 +597,15 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
         return 0.0
     end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
     return max(0.0, (end_ms - int(run["started_ms"])) / 1000)
+
+
+def _read_spec(run_id: str, spec: str | bytes) -> RunSpec:
+    try:
+        return RunSpec.from_json(spec)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        field = ".".join(map(str, wrong["loc"]))
+        raise NewerVersion(
+            f"Run {run_id} was enqueued by another version of shardsift, and this version cannot read its spec "
+            f"({field}: {wrong['msg']}). Update shardsift here."
+        ) from error

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import print_json, print_table
+from fleet.command_line import print_json, print_table, say
 from producer.commands.arguments import AsJson, Verify
 from producer.commands.reports import report
 
@@ -32,6 +32,7 @@ def status(
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
+    from fleet.errors import NewerVersion
     from fleet.settings import read_settings
     from fleet.workers import list_workers
     from producer.opening import open_ledger
@@ -40,9 +41,12 @@ def runs(as_json: AsJson = False) -> None:
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
-        statuses = [
-            run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local) for run_id in ledger.run_ids()
-        ]
+        statuses = []
+        for run_id in ledger.run_ids():
+            try:
+                statuses.append(run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local))
+            except NewerVersion as newer:
+                say(str(newer))
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:

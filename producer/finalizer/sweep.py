@@ -12,6 +12,7 @@ from kombu.exceptions import OperationalError
 
 from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
+from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, NOT_OURS
 from fleet.queues import queue_length
@@ -36,6 +37,7 @@ class Sweeper:
         self._only_run = only_run
         self._waves = WaveWatch(WaveRule.of(settings))
         self._asked: dict[str, float] = {}  # run → when publishing was last asked for, monotonic
+        self._told: set[str] = set()  # runs that this version cannot read
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -59,6 +61,10 @@ class Sweeper:
                 self._sweep_run(run_id)
             except (redis.RedisError, OperationalError):
                 raise
+            except NewerVersion as newer:
+                if run_id not in self._told:
+                    logger.warning("Left to other finalizers: %s", newer, extra={"run_id": run_id})
+                    self._told.add(run_id)
             except Exception:
                 logger.exception(
                     "The sweep of run %s failed; the next one tries again", run_id, extra={"run_id": run_id}

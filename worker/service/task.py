@@ -56,6 +56,8 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         )
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
+    except NewerVersion as newer:
+        return _leave_to_others(self, fields, newer)
     if isinstance(claim, Refusal):
         return f"nothing to do: {claim}"
     return Attempt(claim=claim, child=child, task=self, worker=worker).run()
