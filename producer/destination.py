@@ -5,11 +5,8 @@ import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-import httpx2
-from huggingface_hub import HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError
-
 from fleet.errors import UsageError
+from fleet.storage.hub_access import hub_token
 from producer.models import options_by_model
 from producer.options import RunOptions
 
@@ -53,18 +50,13 @@ def _clean(name: str) -> str:
 
 
 def _user() -> str:
-    token = get_token()
+    try:
+        token = hub_token()
+    except UsageError as error:
+        raise UsageError(f"{error} Set another, or name an --output.") from error
     if token is None:
         raise UsageError(
             "There is no --output and no Hugging Face token. Set HF_TOKEN to publish to a private dataset of yours "
             "on the Hub, or name a folder with --output FOLDER."
         )
-    try:
-        return str(HfApi().whoami(token=token)["name"])
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
-        if status in (401, 403):
-            raise UsageError("The Hub refuses this HF_TOKEN. Set another, or name an --output.") from error
-        raise UsageError(f"The Hub answered {status} when asked whose HF_TOKEN this is. Name an --output.") from error
-    except (httpx2.HTTPError, OSError) as error:
-        raise UsageError(f"The Hub does not say whose HF_TOKEN this is ({error}). Name an --output.") from error
+    return token.user

@@ -101,7 +101,7 @@ def _model(options: RunOptions) -> Model:
 def checked_input(options: RunOptions) -> Input:
     """The shards that the options name. Raises UsageError if input or output cannot be used, or overlap."""
     for option, uri in (*(("--input", uri) for uri in options.input_uris), ("--output", options.output_uri)):
-        _refuse_secrets(option, uri)
+        refuse_secrets(option, uri)
     check_places(options)
     _check_output_is_apart(options)
     check_hub_has_places(options)
@@ -168,8 +168,8 @@ def absolute_uri(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 
-def _refuse_secrets(option: str, uri: str) -> None:
-    """The spec is stored in Redis, sent to workers and published."""
+def refuse_secrets(option: str, uri: str) -> None:
+    """Raises UsageError for a URI with a secret: the spec is stored in Redis, sent to workers and published."""
     if redacted(uri) != uri:
         raise UsageError(
             f"{option} {redacted(uri)} carries a password, token or signature, which would be stored with the run. "

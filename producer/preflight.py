@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import httpx2
 from fsspec import get_filesystem_class
-from huggingface_hub import HfApi, get_session
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
@@ -12,9 +10,9 @@ from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.storage.hub import repo_id_of
+from fleet.storage.hub_access import check_hub_answers
 from producer.options import RunOptions
 
-_ANSWER_SECONDS = 5.0
 _INSTALLS = {
     **dict.fromkeys(("s3", "s3a"), "'shardsift[s3]'"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -27,17 +25,22 @@ _FOR_OUTPUT = {"hf", "file", "local", "memory", "s3", "s3a", "gs", "gcs", "az", 
 def check_places(options: RunOptions) -> None:
     """Raises UsageError for a URL of unknown kind, one that cannot hold an output, or one that needs another package."""
     for uri in options.input_uris:
-        _check_place("--input", uri)
-    if (protocol := _protocol(options.output_uri)) not in _FOR_OUTPUT:
+        check_place("--input", uri)
+    check_output_place(options.output_uri)
+    if options.public and not options.output_uri.startswith("hf://"):
+        raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
+
+
+def check_output_place(uri: str) -> None:
+    """Raises UsageError for a URL that cannot hold an output, or needs another package."""
+    if (protocol := _protocol(uri)) not in _FOR_OUTPUT:
         raise UsageError(
-            f"--output {options.output_uri} is of a kind that cannot be written to. Name a folder, a bucket "
+            f"--output {uri} is of a kind that cannot be written to. Name a folder, a bucket "
             "(s3://, gs://, az://), or hf://datasets/<user>/<name>."
         )
     if protocol == "hf":
-        repo_id_of(options.output_uri)
-    _check_place("--output", options.output_uri)
-    if options.public and not options.output_uri.startswith("hf://"):
-        raise UsageError(f"--public is for an output on the Hub, and {options.output_uri} is none. Leave it out.")
+        repo_id_of(uri)
+    check_place("--output", uri)
 
 
 def check_hub_has_places(options: RunOptions) -> None:
@@ -63,18 +66,16 @@ def check_hub_has_model(options: RunOptions) -> None:
 
 
 def _check_hub_answers() -> None:
-    """Make one short request. The Hub's client would retry for half a minute and print a line each time."""
-    endpoint = HfApi().endpoint
     try:
-        get_session().head(endpoint, timeout=_ANSWER_SECONDS)
-    except (httpx2.HTTPError, OSError) as error:
+        check_hub_answers()
+    except UsageError as error:
         raise UsageError(
-            f"The Hub does not answer at {endpoint} ({error}). Check the network; --input, --model and --output "
-            "may also be folders of this machine."
+            f"{error} Check the network; --input, --model and --output may also be folders of this machine."
         ) from error
 
 
-def _check_place(option: str, uri: str) -> None:
+def check_place(option: str, uri: str) -> None:
+    """Raises UsageError for a URL of unknown kind, or one that needs another package."""
     protocol = _protocol(uri)
     try:
         get_filesystem_class(protocol)

@@ -29,7 +29,7 @@ def connect(settings: Settings) -> redis.Redis:
         raise UsageError(
             "REDIS_URL is not a valid Redis URL. Write redis://:password@host:6379/0 and percent-encode special characters."
         ) from None
-    address = _address(settings.ledger_url)
+    address = address_of(settings.ledger_url)
     try:
         client.ping()
         _check_version(client, address)
@@ -38,6 +38,12 @@ def connect(settings: Settings) -> redis.Redis:
     except redis.RedisError as error:
         raise UsageError(f"No Redis answers at {address} ({error}). Start it, or set REDIS_URL.") from error
     return client
+
+
+def address_of(url: str) -> str:
+    """The host and port, or the socket. Other parts of a URL, before the @ and in the query, may hold the password."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
 
 
 def _check_version(client: redis.Redis, address: str) -> None:
@@ -51,9 +57,3 @@ def _check_version(client: redis.Redis, address: str) -> None:
             f"Redis at {address} is version {version}. shardsift needs Redis 6.2 or later, or Valkey: upgrade it, "
             "or set REDIS_URL to another server."
         )
-
-
-def _address(url: str) -> str:
-    """The host and port, or the socket. Other parts of a URL, before the @ and in the query, may hold the password."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or parts.path

@@ -1,0 +1,153 @@
+"""The checks of the fleet's Redis. They ask INFO, because managed services refuse CONFIG."""
+
+import socket
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
+
+import redis
+
+from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
+from fleet.ledger.connect import address_of, connect
+from fleet.ledger.keys import PREFIX
+from fleet.settings import Settings
+
+_FIREWALL = "Is the address in REDIS_URL right, and does a firewall let this machine through? See ops/README.md, Redis across machines."
+_NEARLY_FULL, _FULL = 0.75, 0.95  # of the memory limit
+_CLOCK_WARNING_SECONDS = 15.0  # Flower's times are of the machines' own clocks
+_CLOCK_WRONG_SECONDS = 900.0  # buckets refuse requests that are signed by a clock further off
+_WRITE = "redis.call('SET', KEYS[1], 1, 'PX', 10000) return redis.call('DEL', KEYS[1])"
+_MIB = 1 << 20
+
+
+def redis_checks(settings: Settings, *, seconds: float = 15.0, clock: Callable[[], float] = time.time) -> list[Check]:
+    """The checks of the server that REDIS_URL names. All but the first are left out if it cannot be reached."""
+    server = _Server(settings, clock)
+
+    def check(name: str, look: Callable[[], Verdict], needs: tuple[str, ...] = ("redis",)) -> Check:
+        return Check(name=name, look=look, mend=_FIREWALL, seconds=seconds, needs=needs)
+
+    return [
+        check("redis", server.reached, needs=()),
+        check("redis network", lambda: network_verdict(settings.redis_url or "")),
+        check("redis eviction", server.evicts_nothing),
+        check("redis aof", server.stores_its_data),
+        check("redis memory", server.has_room),
+        check("redis clock", server.has_this_time),
+        check("redis write", server.takes_writes),
+    ]
+
+
+def network_verdict(redis_url: str) -> Verdict:
+    """Whether others may read what goes to Redis: it is encrypted, or on a private network or this machine."""
+    parts = urlsplit(redis_url)
+    if parts.scheme == "unix":
+        return ok("A unix socket of this machine.")
+    if parts.scheme == "rediss":
+        if parse_qs(parts.query).get("ssl_cert_reqs", ["required"])[0] in ("none", "optional"):
+            return warning("TLS, but the server's certificate is not checked.", "Leave ssl_cert_reqs out of REDIS_URL.")
+        return ok("TLS.")
+    host = parts.hostname or "localhost"
+    addresses = {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
+    if public := sorted(address for address in addresses if ip_address(address).is_global):
+        return wrong(
+            f"{host} has the public address {public[0]}, and the connection is not encrypted: others may read the password.",
+            "Use rediss://, or put Redis on a private network or VPN. See ops/README.md, Redis across machines.",
+        )
+    return ok(f"Not encrypted, on a private network: {', '.join(sorted(addresses))}.")
+
+
+class _Server:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._redis: redis.Redis
+        self._info: dict[str, Any] = {}
+
+    def reached(self) -> Verdict:
+        self._redis = connect(self._settings)
+        began = time.perf_counter()
+        self._redis.ping()
+        milliseconds = (time.perf_counter() - began) * 1000
+        try:
+            self._info = self._redis.info()
+        except redis.ResponseError:  # the user's rights, or a managed service
+            pass
+        return ok(f"{self._name} at {address_of(self._settings.ledger_url or '')} answers in {milliseconds:.1f} ms.")
+
+    @property
+    def _name(self) -> str:
+        if "valkey_version" in self._info:
+            return f"Valkey {self._info['valkey_version']}"
+        return f"Redis {self._info.get('redis_version', 'of unknown version')}"
+
+    def evicts_nothing(self) -> Verdict:
+        policy = self._info.get("maxmemory_policy")
+        if policy is None:
+            return _unknown("maxmemory_policy", "that maxmemory-policy is noeviction")
+        if policy == "noeviction":
+            return ok("maxmemory-policy is noeviction.")
+        return wrong(
+            f"maxmemory-policy is {policy}: a Redis that is full would delete the ledger's keys.",
+            "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration.",
+        )
+
+    def stores_its_data(self) -> Verdict:
+        enabled, last = self._info.get("aof_enabled"), self._info.get("aof_last_write_status", "ok")
+        if enabled is None:
+            return _unknown("aof_enabled", "that appendonly is yes")
+        if not enabled:
+            return warning(
+                "AOF is off: the runs are lost when Redis restarts.",
+                "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
+            )
+        if last != "ok":
+            return wrong("AOF is on, but the last write failed.", "Free space on the disk of Redis, and read its log.")
+        return ok("AOF is on.")
+
+    def has_room(self) -> Verdict:
+        used = self._info.get("used_memory")
+        limit = self._info.get("maxmemory") or self._info.get("total_system_memory")
+        if used is None or not limit:
+            return _unknown("used_memory", "that Redis has memory left")
+        says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used."
+        mend = "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB: full, Redis refuses writes, and all workers wait."
+        if used >= _FULL * limit:
+            return wrong(says, mend)
+        return warning(says, mend) if used >= _NEARLY_FULL * limit else ok(says)
+
+    def has_this_time(self) -> Verdict:
+        before = self._clock()
+        seconds, microseconds = self._redis.time()
+        here = (before + self._clock()) / 2
+        off = here - (int(seconds) + int(microseconds) / 1e6)
+        if abs(off) < _CLOCK_WARNING_SECONDS:
+            return ok(f"This machine's clock and that of Redis differ by {abs(off):.1f} s.")
+        says = f"This machine's clock is {abs(off):,.0f} s {'ahead of' if off > 0 else 'behind'} that of Redis."
+        mend = "Start a time service on both machines, such as chrony or systemd-timesyncd."
+        if abs(off) < _CLOCK_WRONG_SECONDS:
+            return warning(f"{says} Leases use the clock of Redis alone, but Flower's times are wrong.", mend)
+        return wrong(f"{says} Buckets refuse signatures that are so far off, and TLS may refuse certificates.", mend)
+
+    def takes_writes(self) -> Verdict:
+        """Run a script that writes a key and removes it: a replica, a full server or a user's rights may refuse it."""
+        try:
+            self._redis.eval(_WRITE, 1, f"{PREFIX}doctor:{uuid4().hex}")
+        except redis.ReadOnlyError:
+            return wrong("This Redis is a read-only replica.", "Name the primary in REDIS_URL.")
+        except redis.OutOfMemoryError:
+            return wrong(
+                "Redis is full and refuses writes.", "Raise maxmemory. Workers wait until it takes writes again."
+            )
+        except redis.ResponseError as error:
+            return wrong(
+                f"Redis refuses a script that writes a key: {error}.", "Give this user the rights, see ops/README.md."
+            )
+        return ok("A script wrote a key and removed it.")
+
+
+def _unknown(field: str, what: str) -> Verdict:
+    return warning(f"INFO of this Redis does not show {field} to this user.", f"Check yourself {what}.")
