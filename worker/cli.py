@@ -250,6 +250,24 @@ def tune(
         typer.echo(line)
 
 
+@cli.command(epilog="Example: worker doctor --model ./my-classifier")
+def doctor(
+    models: ModelNames = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Check this machine for a worker: GPU, driver and torch, cores, disks, Redis, the Hub, and that the model loads.
+
+    Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
+    Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
+    """
+    _into_environment(model=json.dumps(models) if models else None)
+    from fleet.doctor.report import report
+    from fleet.settings import read_settings
+    from worker.doctor.checks import worker_checks
+
+    report(worker_checks(read_settings()), as_json=as_json)
+
+
 @cli.command(epilog="Example: worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 --output ./my-classifier")
 def train(
     texts: Annotated[Path, typer.Argument(help="Parquet file with the columns `text` and `label` (a number).")],

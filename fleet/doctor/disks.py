@@ -22,6 +22,11 @@ def scratch_disk_check(settings: Settings) -> Check:
     return disk_check("scratch disk", folder, enough_bytes=4 * _GIB, least_bytes=_GIB // 4, mend=mend)
 
 
+def model_cache_check(folder: Path) -> Check:
+    mend = "Free space, or set HF_HOME to a writable folder on a larger disk."
+    return disk_check("model cache", folder, enough_bytes=2 * _GIB, least_bytes=_GIB // 4, mend=mend)
+
+
 def disk_check(name: str, folder: Path, *, enough_bytes: int, least_bytes: int, mend: str) -> Check:
     """A warning below `enough_bytes` of free space, wrong below `least_bytes`. A missing folder may be created later."""
 

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,7 +16,10 @@ from fleet.ledger.connect import address_of, connect
 from fleet.ledger.keys import PREFIX
 from fleet.settings import Settings
 
-_FIREWALL = "Is the address in REDIS_URL right, and does a firewall let this machine through? See ops/README.md, Redis across machines."
+_FIREWALL = (
+    "Is the address in REDIS_URL right, and does a firewall let this machine through? "
+    "See ops/README.md, Redis across machines."
+)
 _NEARLY_FULL, _FULL = 0.75, 0.95  # of the memory limit
 _CLOCK_WARNING_SECONDS = 15.0  # Flower's times are of the machines' own clocks
 _CLOCK_WRONG_SECONDS = 900.0  # buckets refuse requests that are signed by a clock further off
@@ -72,10 +76,8 @@ class _Server:
         began = time.perf_counter()
         self._redis.ping()
         milliseconds = (time.perf_counter() - began) * 1000
-        try:
+        with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
             self._info = self._redis.info()
-        except redis.ResponseError:  # the user's rights, or a managed service
-            pass
         return ok(f"{self._name} at {address_of(self._settings.ledger_url or '')} answers in {milliseconds:.1f} ms.")
 
     @property

@@ -29,8 +29,7 @@ def _workers(settings: Settings) -> Verdict:
     statuses = [run_status(ledger, run_id, workers=workers) for run_id in open_runs]
     unserved = [status for status in statuses if not status.workers]
     if not unserved:
-        runs = counted(len(statuses), "run")
-        return ok(f"{counted(len(workers), 'worker')}; {runs} with open shards, each served.")
+        return ok(f"{counted(len(workers), 'worker')}; every run that has shards to score is served.")
     commands = dict.fromkeys(status.worker_command for status in unserved)
     return warning(
         f"No worker serves {', '.join(map(_with_shards, unserved[:_NAMED_RUNS]))}"

@@ -42,14 +42,14 @@ def _check_no_gpu_is_missing() -> None:
 
     A torch built without CUDA is either intended or a mistake, so that only logs a warning.
     """
-    if not (sign := _sign_of_a_gpu()):
+    if not (sign := sign_of_a_gpu()):
         return
     if torch.version.cuda:
         raise ModelError(f"{sign}, but torch {torch.__version__} finds no GPU. {_CHECK_GPU}")
     logger.warning("%s, but torch %s is built for the CPU only; scoring on the CPU", sign, torch.__version__)
 
 
-def _sign_of_a_gpu() -> str | None:
+def sign_of_a_gpu() -> str | None:
     """The evidence that this process should have a GPU, as words for a message; None if there is none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
