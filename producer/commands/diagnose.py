@@ -1,5 +1,6 @@
 """Find out what is wrong with a machine or a fleet, and collect what a bug report needs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,3 +35,35 @@ def doctor(
     from producer.doctor.checks import producer_checks
 
     report(producer_checks(read_settings(), input_uris=input_uris or (), output_uri=output), as_json=as_json)
+
+
+@commands.command(
+    "debug-dump", rich_help_panel="Help", epilog="Example: producer debug-dump --output ./for-the-bug-report.tar.gz"
+)
+def debug_dump(
+    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.tar.gz", help="A new file. Default: shardsift-debug-<time>.tar.gz here."),
+    ] = None,
+) -> None:
+    """Write one archive for a bug report, without passwords, tokens and signatures.
+
+    Contains versions, settings, what the doctor finds, the ledger's state of the run, the workers, and the end of this
+    machine's logs. It names paths, hosts and datasets, so look into it before you send it.
+    """
+    import time
+
+    from fleet.command_line import say
+    from fleet.doctor.report import exit_now
+    from fleet.settings import read_settings
+    from producer.debug_dump.archive import write_archive
+    from producer.debug_dump.collect import entries
+
+    settings = read_settings()
+    file = output or Path(f"shardsift-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    for written in write_archive(entries(settings, run_id), settings, file):
+        say(written)
+    say("It holds paths, host names and names of datasets and models. Look into it before you send it.")
+    typer.echo(file)
+    exit_now(0)

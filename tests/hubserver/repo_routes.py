@@ -43,8 +43,14 @@ class RepoRoutes:
     def whoami(self, call: Call) -> Reply:
         if call.grant.name is None:
             raise invalid_token()
-        role = "write" if call.grant.write else "read"
-        auth = {"type": "access_token", "accessToken": {"displayName": call.grant.name, "role": role}}
+        token: dict[str, Any] = {"displayName": call.grant.name, "role": "write" if call.grant.write else "read"}
+        if call.grant.scopes is not None:
+            scoped = [
+                {"entity": {"type": "user", "name": name}, "permissions": ["repo.content.read", "repo.write"]}
+                for name in call.grant.scopes
+            ]
+            token |= {"role": "fineGrained", "fineGrained": {"global": [], "scoped": scoped}}
+        auth = {"type": "access_token", "accessToken": token}
         return json_reply({"type": "user", "name": call.grant.name, "orgs": [], "auth": auth})
 
     def validate_card(self, call: Call) -> Reply:

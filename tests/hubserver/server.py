@@ -76,9 +76,13 @@ class HubServer:
     ) -> None:
         self.stop()
 
-    def token(self, name: str = "worker", write: bool = True) -> str:
-        """Create a token. `Request.token_name` and `Commit.author` contain its name."""
-        return self._tokens.issue(name, write=write)
+    def token(self, name: str = "worker", write: bool = True, *, scopes: tuple[str, ...] | None = None) -> str:
+        """Create a token. `Request.token_name` and `Commit.author` contain its name.
+
+        With `scopes`, it is fine-grained: whoami names the users and organisations that it may write to. Other requests are
+        decided by `write` alone.
+        """
+        return self._tokens.issue(name, write=write, scopes=scopes)
 
     def client_env(self, home: Path, token: str | None = None) -> dict[str, str]:
         """The environment for a client process: a copy of this process's, with Hub settings that point at this server.

@@ -13,6 +13,7 @@ class Grant:
     name: str | None  # None if the request has no token
     write: bool
     repo: Repo | None = None
+    scopes: tuple[str, ...] | None = None  # of a fine-grained token: the users and organisations it may write to
 
 
 ANONYMOUS = Grant(name=None, write=False)
@@ -22,8 +23,8 @@ class Tokens:
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
 
-    def issue(self, name: str, *, write: bool) -> str:
-        return self._remember("hf_", Grant(name=name, write=write))
+    def issue(self, name: str, *, write: bool, scopes: tuple[str, ...] | None = None) -> str:
+        return self._remember("hf_", Grant(name=name, write=write, scopes=scopes))
 
     def ticket(self, grant: Grant, repo: Repo, *, write: bool) -> str:
         """Issue a secret for upload URLs, download URLs and the xet store, with the name of the Hub token."""

@@ -1,10 +1,6 @@
 """Which Redis server a local run uses, and the error if none is suitable."""
 
-import socketserver
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +10,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.local.redis_server import embedded_redis, find_redis_server
+from support.server_of_version import server_of_version
 
 
 @pytest.fixture
@@ -93,32 +90,3 @@ class TestTheFleetsServer:
     def test_a_server_that_does_not_report_its_version_is_accepted(self) -> None:
         with server_of_version(None) as (url, _):
             Ledger.connect(Settings(redis_url=url)).redis.close()
-
-
-@contextmanager
-def server_of_version(version: str | None) -> Iterator[tuple[str, set[str]]]:
-    """A server that speaks enough of the protocol for a client to connect. Yields its URL and the commands it received."""
-    asked: set[str] = set()
-
-    class Client(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            while line := self.rfile.readline():
-                words = [self._word() for _ in range(int(line[1:]))]
-                asked.add(words[0])
-                self.wfile.write(self._answer(words[0]))
-
-        def _word(self) -> str:
-            length = int(self.rfile.readline()[1:])
-            return self.rfile.read(length + 2)[:-2].decode().upper()
-
-        def _answer(self, command: str) -> bytes:
-            if command == "HELLO" or (command == "INFO" and version is None):
-                return b"-NOPERM unknown command\r\n"
-            said = f"# Server\r\nredis_version:{version}\r\n" if command == "INFO" else "PONG"
-            return f"${len(said)}\r\n{said}\r\n".encode() if command == "INFO" else f"+{said}\r\n".encode()
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Client) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"redis://127.0.0.1:{server.server_address[1]}/0?protocol=2", asked
-        server.shutdown()

@@ -1,0 +1,1 @@
+"""`producer debug-dump`: one archive for a bug report, without secrets."""

@@ -1,0 +1,16 @@
+"""What a doctor's checks find, by name."""
+
+from collections.abc import Iterable
+
+from fleet.doctor.checks import Check, Diagnosis, Result, diagnose
+
+
+def diagnosed(checks: Iterable[Check]) -> dict[str, Diagnosis]:
+    return {found.check: found for found in diagnose(checks)}
+
+
+def wrong_ones(found: dict[str, Diagnosis]) -> dict[str, Result]:
+    """The checks that are not ok. Each of them says how to mend it."""
+    not_ok = {name: one.result for name, one in found.items() if one.result is not Result.OK}
+    assert all(found[name].mend for name in not_ok)
+    return not_ok
