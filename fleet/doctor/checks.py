@@ -11,7 +11,7 @@ from fleet.errors import ShardsiftError
 from fleet.redact import redacted
 
 _SECONDS = 15.0
-_THREAD = "doctor: "  # prefix of the names of our threads
+_LATE = "late check: "  # prefix of the names of threads whose check took too long
 _PARTS = re.compile(r"(.*[.?!]) ((?:[^()]|\([^()]*\))+)")  # the last sentence, which does not begin in parentheses
 
 
@@ -90,16 +90,18 @@ def diagnose(checks: Iterable[Check]) -> Iterator[Diagnosis]:
 
 def has_unfinished() -> bool:
     """Whether a check is still running that took longer than its time. Its thread may never end."""
-    return any(thread.name.startswith(_THREAD) for thread in threading.enumerate())
+    return any(thread.name.startswith(_LATE) for thread in threading.enumerate())
 
 
 def _within_its_time(check: Check) -> Verdict:
     """In a thread of its own, because a library may ignore every timeout, for example while it resolves a name."""
     verdicts: SimpleQueue[Verdict] = SimpleQueue()
-    threading.Thread(target=lambda: verdicts.put(_looked(check)), name=_THREAD + check.name, daemon=True).start()
+    thread = threading.Thread(target=lambda: verdicts.put(_looked(check)), daemon=True)
+    thread.start()
     try:
         return verdicts.get(timeout=check.seconds)
     except Empty:
+        thread.name = _LATE + check.name
         return wrong(f"No answer within {check.seconds:g} s.", check.mend)
 
 

@@ -17,9 +17,9 @@ from fleet.settings import Settings, read_secret
 _GONE = "***"
 _SHORTEST = 4  # characters; the places of a shorter secret would show it
 _SECRET_VARIABLE = re.compile(
-    r"(?i)(?:secret|passw|credential|connection_string|(?:^|_)(?:token|key|apikey|auth|signature|sig|sas|cookie)(?:_|$))"
-    r"(?!.*_(?:path|file|dir|sock)$)"
+    r"(?i)secret|passw|credential|connection_string|(?:^|_)(?:token|key|apikey|auth|signature|sig|sas|cookie)(?:_|$)"
 )
+_NAMES_A_FILE = re.compile(r"(?i)_(?:path|file|dir|sock)$")
 _SWITCHES = {"true", "false"}  # HF_HUB_DISABLE_IMPLICIT_TOKEN=true holds no secret
 _USER_INFO = re.compile(r"://[^\s/@]*:[^\s/@]+@")
 
@@ -28,9 +28,8 @@ class Cleaner:
     """Replaces secrets with `***`."""
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-        found = {
-            form for secret in _secrets(settings, environment) if len(secret) >= _SHORTEST for form in _forms(secret)
-        }
+        secrets = {secret for secret in _secrets(settings, environment) if len(secret) >= _SHORTEST} - _SWITCHES
+        found = {form for secret in secrets for form in _forms(secret)}
         self._known = sorted(found, key=len, reverse=True)  # one secret may be a part of another
 
     def text(self, text: str) -> str:
@@ -53,7 +52,7 @@ class Cleaner:
 
 
 def is_secret_variable(name: str) -> bool:
-    return _SECRET_VARIABLE.search(name) is not None
+    return bool(_SECRET_VARIABLE.search(name)) and not _NAMES_A_FILE.search(name)
 
 
 def _secrets(settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:

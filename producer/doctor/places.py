@@ -9,7 +9,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from fleet.counted import counted
-from fleet.doctor.checks import Check, Verdict, ok
+from fleet.doctor.checks import Check, Verdict, ok, wrong
+from fleet.errors import UsageError
 from fleet.storage.errors import translated
 from fleet.storage.files import Files
 from fleet.storage.hub import repo_id_of
@@ -45,7 +46,10 @@ def _input(uri: str) -> Verdict:
     refuse_secrets("--input", uri)
     check_place("--input", uri)
     first, files = first_of_input(uri)
-    columns = len(schema_of(first))
+    try:
+        columns = len(schema_of(first))
+    except UsageError as error:
+        return wrong(str(error), _INPUT_MEND)
     return ok(f"{uri} has {counted(files, 'file')}; the first one can be read and has {counted(columns, 'column')}.")
 
 

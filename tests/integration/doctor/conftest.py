@@ -8,6 +8,7 @@ from huggingface_hub import close_session, constants
 
 from fleet.settings import Settings
 from hubserver import HubServer
+from support.enqueued_runs import write
 
 PASSWORD = "pass-w0rd-of-redis"
 
@@ -22,6 +23,16 @@ def settings(redis_url: str, tmp_path: Path) -> Settings:
     return Settings(redis_url=redis_url, state_dir=tmp_path / "state", scratch_dir=tmp_path / "scratch")
 
 
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """A folder with two small shards."""
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    for name in ("a", "b"):
+        write(folder / f"{name}.parquet")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def running_hub() -> Iterator[HubServer]:
     with HubServer(xet=False) as hub:
@@ -34,6 +45,8 @@ def running_hub() -> Iterator[HubServer]:
 def hub(running_hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
     """The Hub that this process uses, without a token."""
     monkeypatch.setattr(constants, "ENDPOINT", running_hub.endpoint)
+    files = running_hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.delenv("HF_TOKEN", raising=False)

@@ -1,0 +1,262 @@
+"""Each line of `worker doctor`, once right and once wrong: a stand-in for nvidia-smi, and a real small model."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from fleet.doctor.checks import Diagnosis, Result
+from fleet.doctor.disks import model_cache_check
+from fleet.settings import Settings
+from support.diagnoses import diagnosed, wrong_ones
+from support.models import overflowing_classifier
+from support.nvidia_smi import install_nvidia_smi, install_script
+from support.processes import call_command
+from worker.doctor.checks import worker_checks
+from worker.doctor.gpus import driver_cuda, gpu_checks
+from worker.doctor.model import model_check, torch_check
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+HERE = Settings()
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder of the machine's nvidia-smi."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    return tmp_path / "bin"
+
+
+@pytest.fixture
+def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: 64)
+
+
+def gpu_lines(settings: Settings = HERE) -> dict[str, Diagnosis]:
+    return diagnosed(gpu_checks(settings))
+
+
+def torch_line(settings: Settings = HERE) -> Diagnosis:
+    found = diagnosed([torch_check(settings)])
+    wrong_ones(found)
+    return found["torch"]
+
+
+# --- GPUs and cores -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_a_machine_with_gpus_is_told_with_their_driver(programs: Path) -> None:
+    install_nvidia_smi(programs, gpus=2)
+
+    found = gpu_lines()
+
+    assert wrong_ones(found) == {}
+    assert found["gpu"].says == "2 GPUs: NVIDIA L4; driver 570.124.06 for CUDA 12.8 and earlier."
+    assert found["gpu memory"].says == "GPU 0 has 22,000 of 23,034 MiB free."
+    assert found["cores"].says.endswith(", for 2 GPUs.")
+
+
+@pytest.mark.parametrize(("free", "result"), [(4_000, Result.WARNING), (300, Result.WRONG)])
+@pytest.mark.usefixtures("many_cores")
+def test_a_gpu_that_others_use_is_told(programs: Path, free: int, result: Result) -> None:
+    install_nvidia_smi(programs, free_mib=free)
+
+    assert wrong_ones(gpu_lines()) == {"gpu memory": result}
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_a_machine_without_nvidia_smi_is_a_warning_unless_the_cpu_is_meant() -> None:
+    assert wrong_ones(gpu_lines()) == {"gpu": Result.WARNING}
+    assert list(gpu_lines()) == ["gpu", "cores"]
+    assert list(gpu_lines(Settings(device="cpu"))) == ["cores"]
+
+
+@pytest.mark.usefixtures("many_cores")
+def test_a_driver_that_does_not_run_is_wrong(programs: Path) -> None:
+    install_script(programs, "#!/bin/sh\necho 'NVIDIA-SMI has failed because it could not reach the driver.'; exit 9\n")
+
+    found = gpu_lines()
+
+    assert wrong_ones(found) == {"gpu": Result.WRONG}
+    assert "could not reach the driver" in found["gpu"].says
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"), [("0", 1), ("1,2", 2), ("GPU-1", 1), ("MIG-5", 3), ("", 0), ("-1", 0)], ids=repr
+)
+@pytest.mark.usefixtures("many_cores")
+def test_only_the_gpus_that_this_process_may_use_count(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int
+) -> None:
+    install_nvidia_smi(programs, gpus=3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    found = gpu_lines()
+
+    assert (f"{gpus} GPU" in found["gpu"].says) == (gpus > 0)
+    assert (found["gpu"].result is Result.OK) == (gpus > 0)
+
+
+def test_few_cores_for_the_gpus_are_a_warning(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_nvidia_smi(programs, gpus=2)
+    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: 7)
+
+    found = gpu_lines()
+
+    assert wrong_ones(found) == {"cores": Result.WARNING}
+    assert found["cores"].says == f"7 of {os.cpu_count()} cores usable, for 2 GPUs."
+
+
+@pytest.mark.parametrize(
+    ("header", "version"),
+    [
+        ("| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |", (12, 4)),
+        ("CUDA Version        : 13.0", (13, 0)),
+        ("| NVIDIA-SMI 595.10    KMD Version: 595.10    CUDA UMD Version: 13.2     |", (13, 2)),
+        ("No devices were found", None),
+    ],
+)
+def test_the_drivers_cuda_version_is_read(programs: Path, header: str, version: tuple[int, int] | None) -> None:
+    install_script(programs, f"#!/bin/sh\necho '{header}'\n")
+
+    assert driver_cuda() == version
+
+
+# --- torch --------------------------------------------------------------------------------------------------------------
+
+
+@no_gpu
+def test_torch_on_a_cpu_is_ok() -> None:
+    assert torch_line().says == f"torch {torch.__version__} scores on cpu."
+
+
+@no_gpu
+def test_torch_for_the_cpu_on_a_machine_with_a_gpu_is_wrong(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_nvidia_smi(programs)
+    monkeypatch.setattr(torch.version, "cuda", None)
+
+    line = torch_line()
+
+    assert line.result is Result.WRONG
+    assert "nvidia-smi lists 1 GPUs, but torch" in line.says
+    assert "for the CPU only" in line.says
+    assert torch_line(Settings(device="cpu")).result is Result.OK
+
+
+@no_gpu
+@pytest.mark.parametrize(
+    ("driver", "says"), [("11.4", "The driver supports CUDA 11.4 and earlier"), ("12.4", "finds no GPU")]
+)
+def test_torch_that_does_not_fit_the_driver_is_wrong(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, driver: str, says: str
+) -> None:
+    install_nvidia_smi(programs, cuda=driver)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+
+    line = torch_line()
+
+    assert line.result is Result.WRONG
+    assert says in line.says
+
+
+@no_gpu
+def test_a_device_that_is_not_here_is_wrong() -> None:
+    line = torch_line(Settings(device="cuda:1"))
+
+    assert line.result is Result.WRONG
+    assert "There is no device cuda:1" in line.says
+
+
+# --- the model ----------------------------------------------------------------------------------------------------------
+
+
+def model_line(monkeypatch: pytest.MonkeyPatch, **fields: object) -> Diagnosis:
+    """Without the check of torch, which it needs."""
+    monkeypatch.setenv("SHARDSIFT_WORKER_MODELS", "")  # restored at the end: the check hands its models down
+    settings = Settings(device="cpu", **fields)  # type: ignore[arg-type]
+    check = model_check(settings)
+    found = diagnosed([torch_check(settings), check])
+    wrong_ones(found)
+    return found["model"]
+
+
+@pytest.mark.usefixtures("one_thread")
+class TestTheModel:
+    def test_one_that_loads_is_told_with_its_parity(self, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        line = model_line(monkeypatch, model=str(tiny_model), dtype="float32")
+
+        assert line.result is Result.OK
+        assert f"{tiny_model} is loaded on cpu in float32, padded; its logits of 16 sample texts differ" in line.says
+
+    def test_one_whose_parity_is_not_tried_is_a_warning(
+        self, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        line = model_line(monkeypatch, model=str(tiny_model), dtype="float32", parity_rows=0)
+
+        assert line.result is Result.WARNING
+        assert "SHARDSIFT_PARITY_ROWS" in line.mend
+
+    def test_one_that_scores_differently_in_the_chosen_precision_is_wrong(
+        self, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = overflowing_classifier(tmp_path / "overflowing", tiny_model)
+
+        line = model_line(monkeypatch, model=str(model), dtype="float16")
+
+        assert line.result is Result.WRONG
+        assert "scores differently in float16" in line.says
+        assert "--dtype" in line.mend
+
+    def test_one_that_is_not_there_or_is_no_classifier_is_wrong(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
+
+        missing = model_line(monkeypatch, model=str(tmp_path / "none"))
+        broken = model_line(monkeypatch, model=str(tmp_path))
+
+        assert (missing.result, broken.result) == (Result.WRONG, Result.WRONG)
+        assert "There is no model folder" in missing.says
+        assert "does not load as a sequence classifier" in broken.says
+
+
+# --- the rest -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cache_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    found = diagnosed([model_cache_check(tmp_path / "file")])
+
+    assert wrong_ones(found) == {"model cache": Result.WRONG}
+    assert "HF_HOME" in found["model cache"].mend
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_without_a_redis_the_machine_is_checked_all_the_same(tmp_path: Path) -> None:
+    settings = Settings(model="./none", device="cpu", scratch_dir=tmp_path)
+
+    found = diagnosed(worker_checks(settings))
+
+    assert list(found) == ["scratch disk", "model cache", "cores", "redis", "hub", "torch", "model"]
+    assert found["redis"].result is Result.WARNING
+    assert "Set REDIS_URL" in found["redis"].mend
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_the_command_prints_json_and_exits_with_1_if_something_is_wrong(settings: Settings, tmp_path: Path) -> None:
+    environment = {
+        "REDIS_URL": settings.redis_url or "",
+        "SHARDSIFT_DEVICE": "cpu",
+        "SHARDSIFT_SCRATCH_DIR": str(tmp_path),
+    }
+
+    done = call_command("worker", "doctor", "--json", "--model", tmp_path / "none", environment=environment)
+
+    results = {line["check"]: line["result"] for line in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert (results["redis"], results["redis write"], results["model"]) == ("ok", "ok", "wrong")

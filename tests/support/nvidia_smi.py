@@ -1,0 +1,33 @@
+"""A stand-in for nvidia-smi, with the output of the real one."""
+
+from pathlib import Path
+
+_SCRIPT = """#!/bin/sh
+case "$1" in
+  -L) {listing} ;;
+  --query-gpu=*) {rows} ;;
+  *) {header} ;;
+esac
+"""
+_HEADER = "| NVIDIA-SMI 570.124.06   Driver Version: 570.124.06   CUDA Version: {cuda}   |"
+
+
+def install_nvidia_smi(folder: Path, *, gpus: int = 1, free_mib: int = 22_000, cuda: str = "12.8") -> None:
+    """A machine with GPUs of 23,034 MiB each."""
+    rows = [f"GPU-{number}abc, NVIDIA L4, 570.124.06, 23034, {free_mib}" for number in range(gpus)]
+    listing = [f"GPU {number}: NVIDIA L4 (UUID: GPU-{number}abc)" for number in range(gpus)]
+    install_script(
+        folder,
+        _SCRIPT.format(listing=_echo(listing), rows=_echo(rows), header=_echo([_HEADER.format(cuda=cuda)])),
+    )
+
+
+def install_script(folder: Path, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    program = folder / "nvidia-smi"
+    program.write_text(script)
+    program.chmod(0o755)
+
+
+def _echo(lines: list[str]) -> str:
+    return "; ".join(f"echo '{line}'" for line in lines) or ":"
