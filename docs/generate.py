@@ -70,6 +70,9 @@ WANTED = {
         "publish without the failed shards": "producer finalize RUN",
         "stop a run; resume it": "producer cancel RUN`, `producer retry RUN",
         "check a published dataset": "producer verify hf://datasets/me/kept",
+        "see what is wrong with this machine or fleet": "producer doctor",
+        "check an input and an output before a run": "producer doctor --input './shards/*.parquet' --output ./kept",
+        "collect what a bug report needs": "producer debug-dump RUN",
         "compare every row with the input": "producer verify ./kept --source './shards/*.parquet'",
         "repair a damaged output": "producer enqueue --crawl CC-MAIN-2024-10 --verify",
         "score everything again": "producer retry RUN --all",
@@ -86,6 +89,7 @@ WANTED = {
         "switch the machine off when there is nothing to do": "worker start --exit-when-idle 10m --on-idle 'sudo poweroff'",
         "score on the CPU": "worker start --device cpu --threads 8",
         "give the shard back when the spot machine ends": "worker start --spot-notice aws",
+        "check GPU, driver, torch and model before it starts": "worker doctor --model ./my-classifier",
         "find the fastest batch size": "worker tune --model ./my-classifier",
         "trade a slow start for more rows per second": "worker start --compile",
         "fit a classifier to labelled texts": "worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 "

@@ -37,6 +37,8 @@ COMMANDS = (
     "finalize",
     "finalizer",
     "flower",
+    "doctor",
+    "debug-dump",
     "demo",
 )
 HELP_SECONDS = 1.0
