@@ -176,8 +176,8 @@ _HEAD = (
 _SECTIONS = {
     Process.SEVERAL: (
         "All processes",
-        "Read by more than one kind of process. Give every process of a fleet the same values; `SHARDSIFT_STATE_DIR` may "
-        "differ between machines.",
+        "Read by more than one kind of process. Give every process of a fleet the same values; `SHARDSIFT_STATE_DIR` and "
+        "`SHARDSIFT_SCRATCH_DIR` may differ between machines.",
     ),
     Process.PRODUCER: ("Producer", "Read by the commands of `producer`, without the finalizer."),
     Process.FINALIZER: ("Finalizer", "Read by `producer finalizer`, and by the finalizer that `producer run` starts."),

@@ -147,7 +147,7 @@ class Settings(BaseSettings):
         description="Folder for the Redis data and logs of `producer run`, the history of `producer flower` and the results of "
         "`worker tune`.",
     )
-    scratch_dir: Annotated[Path | None, Process.WORKER] = Field(
+    scratch_dir: Annotated[Path | None, Process.SEVERAL] = Field(
         None, description="Folder in which workers build output files. Unset: the system's temporary folder."
     )
     flower_auth: Annotated[str | None, Process.PRODUCER] = Field(
