@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
@@ -37,9 +37,9 @@ def redis_checks(settings: Settings, *, seconds: float = 15.0, clock: Callable[[
     return [
         check("redis", server.reached, needs=()),
         check("redis network", lambda: network_verdict(settings.redis_url or "")),
-        check("redis eviction", server.evicts_nothing),
-        check("redis aof", server.stores_its_data),
-        check("redis memory", server.has_room),
+        check("redis eviction", lambda: eviction_verdict(server.info)),
+        check("redis aof", lambda: aof_verdict(server.info)),
+        check("redis memory", lambda: memory_verdict(server.info)),
         check("redis clock", server.has_this_time),
         check("redis write", server.takes_writes),
     ]
@@ -69,7 +69,7 @@ class _Server:
         self._settings = settings
         self._clock = clock
         self._redis: redis.Redis
-        self._info: dict[str, Any] = {}
+        self.info: dict[str, Any] = {}
 
     def reached(self) -> Verdict:
         self._redis = connect(self._settings)
@@ -77,49 +77,14 @@ class _Server:
         self._redis.ping()
         milliseconds = (time.perf_counter() - began) * 1000
         with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
-            self._info = self._redis.info()
+            self.info = self._redis.info()
         return ok(f"{self._name} at {address_of(self._settings.ledger_url or '')} answers in {milliseconds:.1f} ms.")
 
     @property
     def _name(self) -> str:
-        if "valkey_version" in self._info:
-            return f"Valkey {self._info['valkey_version']}"
-        return f"Redis {self._info.get('redis_version', 'of unknown version')}"
-
-    def evicts_nothing(self) -> Verdict:
-        policy = self._info.get("maxmemory_policy")
-        if policy is None:
-            return _unknown("maxmemory_policy", "that maxmemory-policy is noeviction")
-        if policy == "noeviction":
-            return ok("maxmemory-policy is noeviction.")
-        return wrong(
-            f"maxmemory-policy is {policy}: a Redis that is full would delete the ledger's keys.",
-            "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration.",
-        )
-
-    def stores_its_data(self) -> Verdict:
-        enabled, last = self._info.get("aof_enabled"), self._info.get("aof_last_write_status", "ok")
-        if enabled is None:
-            return _unknown("aof_enabled", "that appendonly is yes")
-        if not enabled:
-            return warning(
-                "AOF is off: the runs are lost when Redis restarts.",
-                "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
-            )
-        if last != "ok":
-            return wrong("AOF is on, but the last write failed.", "Free space on the disk of Redis, and read its log.")
-        return ok("AOF is on.")
-
-    def has_room(self) -> Verdict:
-        used = self._info.get("used_memory")
-        limit = self._info.get("maxmemory") or self._info.get("total_system_memory")
-        if used is None or not limit:
-            return _unknown("used_memory", "that Redis has memory left")
-        says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used."
-        mend = "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB: full, Redis refuses writes, and all workers wait."
-        if used >= _FULL * limit:
-            return wrong(says, mend)
-        return warning(says, mend) if used >= _NEARLY_FULL * limit else ok(says)
+        if "valkey_version" in self.info:
+            return f"Valkey {self.info['valkey_version']}"
+        return f"Redis {self.info.get('redis_version', 'of unknown version')}"
 
     def has_this_time(self) -> Verdict:
         before = self._clock()
@@ -149,6 +114,46 @@ class _Server:
                 f"Redis refuses a script that writes a key: {error}.", "Give this user the rights, see ops/README.md."
             )
         return ok("A script wrote a key and removed it.")
+
+
+def eviction_verdict(info: Mapping[str, Any]) -> Verdict:
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        return _unknown("maxmemory_policy", "that maxmemory-policy is noeviction")
+    if policy == "noeviction":
+        return ok("maxmemory-policy is noeviction.")
+    return wrong(
+        f"maxmemory-policy is {policy}: a Redis that is full would delete the ledger's keys.",
+        "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration.",
+    )
+
+
+def aof_verdict(info: Mapping[str, Any]) -> Verdict:
+    enabled = info.get("aof_enabled")
+    if enabled is None:
+        return _unknown("aof_enabled", "that appendonly is yes")
+    if not enabled:
+        return warning(
+            "AOF is off: the runs are lost when Redis restarts.",
+            "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return wrong("AOF is on, but its last write failed.", "Free space on the disk of Redis, and read its log.")
+    return ok("AOF is on.")
+
+
+def memory_verdict(info: Mapping[str, Any]) -> Verdict:
+    """Without a limit, the memory of its machine counts."""
+    used, limit = info.get("used_memory"), info.get("maxmemory") or info.get("total_system_memory")
+    if used is None or not limit:
+        return _unknown("used_memory", "that Redis has memory left")
+    says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used."
+    mend = (
+        "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB: a Redis that is full refuses writes, and all workers wait."
+    )
+    if used >= _FULL * limit:
+        return wrong(says, mend)
+    return warning(says, mend) if used >= _NEARLY_FULL * limit else ok(says)
 
 
 def _unknown(field: str, what: str) -> Verdict:

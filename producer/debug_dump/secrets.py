@@ -29,7 +29,7 @@ class Cleaner:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
         secrets = {secret for secret in _secrets(settings, environment) if len(secret) >= _SHORTEST} - _SWITCHES
-        found = {form for secret in secrets for form in _forms(secret)}
+        found = {form for secret in secrets for line in secret.splitlines() for form in _forms(line)}
         self._known = sorted(found, key=len, reverse=True)  # one secret may be a part of another
 
     def text(self, text: str) -> str:
@@ -63,9 +63,10 @@ def _secrets(settings: Settings, environment: Mapping[str, str]) -> Iterator[str
     with suppress(UsageError):  # a password file that cannot be read
         yield from _of_url(settings.ledger_url or "")
     yield get_token() or ""
-    if settings.flower_auth_file is not None:
-        with suppress(UsageError):
-            yield from _of_pair(read_secret(settings.flower_auth_file))
+    for file in (settings.redis_password_file, settings.flower_auth_file):
+        if file is not None:
+            with suppress(UsageError):
+                yield from _of_pair(read_secret(file))
     yield from _of_pair(settings.flower_auth or "")
 
 

@@ -7,7 +7,7 @@ from fleet.counted import counted
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.ledger import Ledger
 from fleet.settings import Settings
-from fleet.workers import list_workers
+from fleet.workers import WorkerState, list_workers
 from producer.status import RunStatus, run_status
 
 _ANSWER_SECONDS = 2.0
@@ -25,30 +25,21 @@ def fleet_checks(settings: Settings) -> list[Check]:
 
 def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
-    workers, open_runs = list_workers(ledger.redis), _open_runs(ledger)
-    statuses = [run_status(ledger, run_id, workers=workers) for run_id in open_runs]
-    unserved = [status for status in statuses if not status.workers]
-    if not unserved:
-        return ok(f"{counted(len(workers), 'worker')}; every run that has shards to score is served.")
-    commands = dict.fromkeys(status.worker_command for status in unserved)
-    return warning(
-        f"No worker serves {', '.join(map(_with_shards, unserved[:_NAMED_RUNS]))}"
-        + (f" and {len(unserved) - _NAMED_RUNS:,} more." if len(unserved) > _NAMED_RUNS else "."),
-        f"Start one: {'; '.join(list(commands)[:_NAMED_RUNS])}",
-    )
-
-
-def _open_runs(ledger: Ledger) -> list[str]:
-    """The runs that have shards to score, newest first. Cancelled ones are left alone."""
-    return [
-        run_id
-        for run_id in ledger.run_ids()
-        if not ledger.is_cancelled(run_id) and ledger.is_enqueued(run_id) and ledger.counts(run_id).open
-    ]
-
-
-def _with_shards(status: RunStatus) -> str:
-    return f"{status.run_id} ({counted(status.counts.open, 'open shard')})"
+    workers = list_workers(ledger.redis)
+    statuses, unreadable = _statuses(ledger, workers)
+    unserved = [status for status in statuses if status.complete and status.counts.open and not status.workers]
+    if unserved:
+        commands = list(dict.fromkeys(status.worker_command for status in unserved))
+        return warning(
+            f"No worker serves {_named([_with_shards(status) for status in unserved])}.",
+            f"Start one: {'; '.join(commands[:_NAMED_RUNS])}",
+        )
+    if unreadable:
+        return warning(
+            f"Another version of shardsift enqueued {_named(unreadable)}.",
+            "Use that version for them, or update this machine.",
+        )
+    return ok(f"{counted(len(workers), 'worker')}; every run that has shards to score is served.")
 
 
 def _finalizer(settings: Settings) -> Verdict:
@@ -60,11 +51,26 @@ def _finalizer(settings: Settings) -> Verdict:
     if answers:
         return ok(f"{next(iter(answers[0]))} answers.")
     says = f"No finalizer answers within {_ANSWER_SECONDS:g} s: nothing is published, and no lost shard is sent again."
-    ledger = Ledger.connect(settings)
-    waits = any(_waits(run_status(ledger, run_id, workers=[])) for run_id in ledger.run_ids())
-    return wrong(says, _START_FINALIZER) if waits else warning(says, _START_FINALIZER)
+    statuses, _ = _statuses(Ledger.connect(settings), [])
+    is_needed = any(status.complete and not status.is_over for status in statuses)
+    return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 
-def _waits(status: RunStatus) -> bool:
-    """Whether a finalizer has something to do for the run."""
-    return status.complete and not status.is_over
+def _statuses(ledger: Ledger, workers: list[WorkerState]) -> tuple[list[RunStatus], list[str]]:
+    """Of all runs that are not cancelled, newest first. Also returns the ids of those that cannot be read."""
+    statuses, unreadable = [], []
+    for run_id in ledger.run_ids():
+        try:
+            statuses.append(run_status(ledger, run_id, workers=workers))
+        except ValueError:  # its spec is in another version's format
+            unreadable.append(run_id)
+    return [status for status in statuses if not status.cancelled], unreadable
+
+
+def _with_shards(status: RunStatus) -> str:
+    return f"{status.run_id} ({counted(status.counts.open, 'open shard')})"
+
+
+def _named(runs: list[str]) -> str:
+    more = f" and {len(runs) - _NAMED_RUNS:,} more" if len(runs) > _NAMED_RUNS else ""
+    return ", ".join(runs[:_NAMED_RUNS]) + more

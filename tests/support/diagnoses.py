@@ -9,8 +9,8 @@ def diagnosed(checks: Iterable[Check]) -> dict[str, Diagnosis]:
     return {found.check: found for found in diagnose(checks)}
 
 
-def wrong_ones(found: dict[str, Diagnosis]) -> dict[str, Result]:
+def not_ok(found: dict[str, Diagnosis]) -> dict[str, Result]:
     """The checks that are not ok. Each of them says how to mend it."""
-    not_ok = {name: one.result for name, one in found.items() if one.result is not Result.OK}
-    assert all(found[name].mend for name in not_ok)
-    return not_ok
+    found_wrong = {name: one.result for name, one in found.items() if one.result is not Result.OK}
+    assert all(found[name].mend for name in found_wrong)
+    return found_wrong

@@ -11,7 +11,7 @@ from fleet.doctor.hub import hub_checks
 from fleet.settings import Settings
 from hubserver import HubServer
 from producer.doctor.checks import producer_checks
-from support.diagnoses import diagnosed, wrong_ones
+from support.diagnoses import diagnosed, not_ok
 
 UseToken = Callable[[str], None]
 
@@ -24,7 +24,7 @@ def hub(hub: HubServer) -> HubServer:
 
 def token_line(output: str | None = None) -> Diagnosis:
     found = diagnosed(hub_checks(is_needed=True, output_repo=output))
-    wrong_ones(found)
+    not_ok(found)
     assert found["hub"].result is Result.OK
     return found["hub token"]
 
@@ -34,7 +34,7 @@ def token_line(output: str | None = None) -> Diagnosis:
 def test_a_hub_that_does_not_answer_is_wrong_if_it_is_needed(is_needed: bool, result: Result) -> None:
     found = diagnosed(hub_checks(is_needed=is_needed))
 
-    assert wrong_ones(found) == {"hub": result}
+    assert not_ok(found) == {"hub": result}
     assert list(found) == ["hub"]
     assert "does not answer at http://127.0.0.1:1" in found["hub"].says
 
@@ -45,7 +45,7 @@ def test_offline_the_hub_is_not_asked(hub: HubServer, monkeypatch: pytest.Monkey
 
     found = diagnosed(hub_checks(is_needed=False))
 
-    assert wrong_ones(found) == {"hub": Result.WARNING}
+    assert not_ok(found) == {"hub": Result.WARNING}
     assert hub.requests == []
 
 
@@ -116,7 +116,7 @@ def test_an_output_on_the_hub_is_asked_for_and_not_created(
 
     found = diagnosed(producer_checks(local, output_uri=f"hf://datasets/{repo}"))
 
-    assert wrong_ones(found) == {}
+    assert not_ok(found) == {}
     assert says in found["output"].says
     assert {request.method for request in hub.requests} <= {"GET", "HEAD"}
 
@@ -126,7 +126,7 @@ def test_an_output_that_the_hub_refuses_is_wrong(hub: HubServer, use_token: UseT
 
     found = diagnosed(producer_checks(local, output_uri="hf://datasets/ada/kept"))
 
-    assert wrong_ones(found) == {"output": Result.WRONG}
+    assert not_ok(found) == {"output": Result.WRONG}
     assert "refuses this token" in found["output"].says + found["output"].mend
 
 
@@ -138,7 +138,7 @@ def test_an_input_that_is_not_on_the_hub_is_wrong(
 
     found = diagnosed(producer_checks(local, input_uris=[uri]))
 
-    assert wrong_ones(found) == {"input": Result.WRONG}
+    assert not_ok(found) == {"input": Result.WRONG}
     assert uri in found["input"].says
 
 
@@ -149,5 +149,5 @@ def test_an_input_on_the_hub_is_read(hub: HubServer, use_token: UseToken, local:
 
     found = diagnosed(producer_checks(local, input_uris=["hf://datasets/ada/shards"]))
 
-    assert wrong_ones(found) == {}
+    assert not_ok(found) == {}
     assert "2 files" in found["input"].says

@@ -7,10 +7,10 @@ import pytest
 import redis
 
 from fleet.doctor.checks import Result, has_unfinished
-from fleet.doctor.redis_server import network_verdict, redis_checks
+from fleet.doctor.redis_server import aof_verdict, network_verdict, redis_checks
 from fleet.ledger import Ledger
 from fleet.settings import Settings
-from support.diagnoses import diagnosed, wrong_ones
+from support.diagnoses import diagnosed, not_ok
 from support.redis_servers import redis_server
 from support.server_of_version import server_of_version
 from support.waiting import wait_until
@@ -24,7 +24,7 @@ def client(ledger: Ledger) -> Iterator[redis.Redis]:
     """Changes of the server's settings end with the test."""
     before = ledger.redis.config_get("*")
     yield ledger.redis
-    for name in ("maxmemory", "maxmemory-policy", "appendonly"):
+    for name in ("maxmemory", "maxmemory-policy"):
         ledger.redis.config_set(name, before[name])
     ledger.redis.replicaof("NO", "ONE")
 
@@ -33,7 +33,7 @@ def test_a_sound_server_is_ok_and_nothing_is_left_in_it(settings: Settings, clie
     found = diagnosed(redis_checks(settings))
 
     assert list(found) == LINES
-    assert wrong_ones(found) == {}
+    assert not_ok(found) == {}
     assert client.keys("*") == []
 
 
@@ -42,14 +42,20 @@ def test_one_that_would_delete_keys_is_wrong(settings: Settings, client: redis.R
 
     found = diagnosed(redis_checks(settings))
 
-    assert wrong_ones(found) == {"redis eviction": Result.WRONG}
+    assert not_ok(found) == {"redis eviction": Result.WRONG}
     assert "noeviction" in found["redis eviction"].mend
 
 
-def test_one_that_stores_nothing_is_a_warning(settings: Settings, client: redis.Redis) -> None:
-    client.config_set("appendonly", "no")
+def test_one_that_stores_nothing_is_a_warning(tmp_path: Path) -> None:
+    with redis_server(tmp_path, "--appendonly", "no") as server:
+        assert not_ok(diagnosed(redis_checks(Settings(redis_url=server.url)))) == {"redis aof": Result.WARNING}
 
-    assert wrong_ones(diagnosed(redis_checks(settings))) == {"redis aof": Result.WARNING}
+
+def test_one_whose_disk_is_full_is_wrong() -> None:
+    verdict = aof_verdict({"aof_enabled": 1, "aof_last_write_status": "err"})
+
+    assert verdict.result is Result.WRONG
+    assert "disk" in verdict.mend
 
 
 def test_a_full_one_is_wrong_and_refuses_writes(settings: Settings, client: redis.Redis) -> None:
@@ -57,14 +63,14 @@ def test_a_full_one_is_wrong_and_refuses_writes(settings: Settings, client: redi
 
     found = diagnosed(redis_checks(settings))
 
-    assert wrong_ones(found) == {"redis memory": Result.WRONG, "redis write": Result.WRONG}
+    assert not_ok(found) == {"redis memory": Result.WRONG, "redis write": Result.WRONG}
     assert "full" in found["redis write"].says
 
 
 def test_one_that_is_nearly_full_is_a_warning(settings: Settings, client: redis.Redis) -> None:
     client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.2))
 
-    assert wrong_ones(diagnosed(redis_checks(settings))) == {"redis memory": Result.WARNING}
+    assert not_ok(diagnosed(redis_checks(settings))) == {"redis memory": Result.WARNING}
 
 
 def test_a_replica_is_wrong(settings: Settings, client: redis.Redis) -> None:
@@ -72,7 +78,7 @@ def test_a_replica_is_wrong(settings: Settings, client: redis.Redis) -> None:
 
     found = diagnosed(redis_checks(settings))
 
-    assert wrong_ones(found) == {"redis write": Result.WRONG}
+    assert not_ok(found) == {"redis write": Result.WRONG}
     assert "replica" in found["redis write"].says
 
 
@@ -82,7 +88,7 @@ def test_a_clock_that_is_off_is_told(settings: Settings, client: redis.Redis, ah
 
     found = diagnosed(redis_checks(settings, clock=lambda: seconds + ahead))
 
-    assert wrong_ones(found) == {"redis clock": result}
+    assert not_ok(found) == {"redis clock": result}
     assert ("ahead of" if ahead > 0 else "behind") in found["redis clock"].says
 
 
@@ -118,7 +124,7 @@ def test_a_public_address_needs_tls(url: str, result: Result) -> None:
 def test_one_that_is_not_reached_is_the_only_line(url: str, says: str) -> None:
     found = diagnosed(redis_checks(Settings(redis_url=url)))
 
-    assert wrong_ones(found) == {"redis": Result.WRONG}
+    assert not_ok(found) == {"redis": Result.WRONG}
     assert list(found) == ["redis"]
     assert says in found["redis"].says
     assert PASSWORD not in str(found)

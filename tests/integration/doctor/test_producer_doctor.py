@@ -10,11 +10,12 @@ from fleet.doctor.checks import Result
 from fleet.doctor.disks import disk_check, state_disk_check
 from fleet.doctor.redis_server import redis_checks
 from fleet.ledger import Ledger
+from fleet.ledger.keys import Keys
 from fleet.settings import Settings
 from fleet.workers import WorkerState, announce
 from producer.doctor.checks import producer_checks
 from producer.doctor.fleet_state import fleet_checks
-from support.diagnoses import diagnosed, wrong_ones
+from support.diagnoses import diagnosed, not_ok
 from support.fleet import Fleet
 from support.processes import call_command
 from support.records import a_shard, a_spec
@@ -50,7 +51,7 @@ def test_a_folder_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
 
     found = diagnosed([state_disk_check(Settings(state_dir=tmp_path / "file"))])
 
-    assert wrong_ones(found) == {"state disk": Result.WRONG}
+    assert not_ok(found) == {"state disk": Result.WRONG}
     assert "cannot be written" in found["state disk"].says
     assert "SHARDSIFT_STATE_DIR" in found["state disk"].mend
 
@@ -66,7 +67,7 @@ def test_places_that_can_be_used_are_ok_and_nothing_is_left_there(
 
     found = diagnosed(producer_checks(local, input_uris=[str(inputs)], output_uri=str(tmp_path / "a" / "b")))
 
-    assert wrong_ones(found) == {"hub": Result.WARNING}
+    assert not_ok(found) == {"hub": Result.WARNING}
     assert "2 files; the first one can be read" in found["input"].says
     assert found["output"].result is Result.OK
     assert sorted(tmp_path.rglob("*")) == before
@@ -90,7 +91,7 @@ def test_an_input_that_cannot_be_read_is_wrong(
 
     found = diagnosed(producer_checks(local, input_uris=[uri]))
 
-    assert wrong_ones(found) == {"input": Result.WRONG, "hub": Result.WARNING}
+    assert not_ok(found) == {"input": Result.WRONG, "hub": Result.WARNING}
     assert says in found["input"].says
 
 
@@ -104,7 +105,7 @@ def test_an_output_that_cannot_be_written_is_wrong(
 
     found = diagnosed(producer_checks(local, output_uri=uri))
 
-    assert wrong_ones(found) == {"output": Result.WRONG, "hub": Result.WARNING}
+    assert not_ok(found) == {"output": Result.WRONG, "hub": Result.WARNING}
     assert (tmp_path / "file").read_text() == "kept as it is"
 
 
@@ -126,7 +127,7 @@ def test_an_output_in_a_bucket_is_written_to_and_cleaned_up(local: Settings) -> 
 def test_without_a_fleet_the_server_of_producer_run_is_enough(local: Settings) -> None:
     found = diagnosed(producer_checks(local))
 
-    assert wrong_ones(found) == {"hub": Result.WARNING}
+    assert not_ok(found) == {"hub": Result.WARNING}
     assert "`producer run` starts" in found["redis"].says
 
 
@@ -184,6 +185,16 @@ def test_runs_that_wait_for_nothing_need_no_worker(settings: Settings, ledger: L
     ledger.add_shards(a_spec(where=None), [a_shard("a")], now=0)  # its enqueueing was interrupted
 
     assert found_of(settings, "workers")[0] is Result.OK
+
+
+def test_a_run_of_another_version_is_named(settings: Settings, ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a")], now=0)
+    ledger.redis.hset(Keys(SPEC.run_id).run, "spec", "{}")
+
+    result, says, _ = found_of(settings, "workers")
+
+    assert result is Result.WARNING
+    assert says == f"Another version of shardsift enqueued {SPEC.run_id}."
 
 
 def test_a_finalizer_that_does_not_answer_is_wrong_if_a_run_waits(

@@ -10,7 +10,7 @@ import torch
 from fleet.doctor.checks import Diagnosis, Result
 from fleet.doctor.disks import model_cache_check
 from fleet.settings import Settings
-from support.diagnoses import diagnosed, wrong_ones
+from support.diagnoses import diagnosed, not_ok
 from support.models import overflowing_classifier
 from support.nvidia_smi import install_nvidia_smi, install_script
 from support.processes import call_command
@@ -41,7 +41,7 @@ def gpu_lines(settings: Settings = HERE) -> dict[str, Diagnosis]:
 
 def torch_line(settings: Settings = HERE) -> Diagnosis:
     found = diagnosed([torch_check(settings)])
-    wrong_ones(found)
+    not_ok(found)
     return found["torch"]
 
 
@@ -54,7 +54,7 @@ def test_a_machine_with_gpus_is_told_with_their_driver(programs: Path) -> None:
 
     found = gpu_lines()
 
-    assert wrong_ones(found) == {}
+    assert not_ok(found) == {}
     assert found["gpu"].says == "2 GPUs: NVIDIA L4; driver 570.124.06 for CUDA 12.8 and earlier."
     assert found["gpu memory"].says == "GPU 0 has 22,000 of 23,034 MiB free."
     assert found["cores"].says.endswith(", for 2 GPUs.")
@@ -65,12 +65,12 @@ def test_a_machine_with_gpus_is_told_with_their_driver(programs: Path) -> None:
 def test_a_gpu_that_others_use_is_told(programs: Path, free: int, result: Result) -> None:
     install_nvidia_smi(programs, free_mib=free)
 
-    assert wrong_ones(gpu_lines()) == {"gpu memory": result}
+    assert not_ok(gpu_lines()) == {"gpu memory": result}
 
 
 @pytest.mark.usefixtures("many_cores")
 def test_a_machine_without_nvidia_smi_is_a_warning_unless_the_cpu_is_meant() -> None:
-    assert wrong_ones(gpu_lines()) == {"gpu": Result.WARNING}
+    assert not_ok(gpu_lines()) == {"gpu": Result.WARNING}
     assert list(gpu_lines()) == ["gpu", "cores"]
     assert list(gpu_lines(Settings(device="cpu"))) == ["cores"]
 
@@ -81,7 +81,7 @@ def test_a_driver_that_does_not_run_is_wrong(programs: Path) -> None:
 
     found = gpu_lines()
 
-    assert wrong_ones(found) == {"gpu": Result.WRONG}
+    assert not_ok(found) == {"gpu": Result.WRONG}
     assert "could not reach the driver" in found["gpu"].says
 
 
@@ -107,7 +107,7 @@ def test_few_cores_for_the_gpus_are_a_warning(programs: Path, monkeypatch: pytes
 
     found = gpu_lines()
 
-    assert wrong_ones(found) == {"cores": Result.WARNING}
+    assert not_ok(found) == {"cores": Result.WARNING}
     assert found["cores"].says == f"7 of {os.cpu_count()} cores usable, for 2 GPUs."
 
 
@@ -180,7 +180,7 @@ def model_line(monkeypatch: pytest.MonkeyPatch, **fields: object) -> Diagnosis:
     settings = Settings(device="cpu", **fields)  # type: ignore[arg-type]
     check = model_check(settings)
     found = diagnosed([torch_check(settings), check])
-    wrong_ones(found)
+    not_ok(found)
     return found["model"]
 
 
@@ -232,7 +232,7 @@ def test_a_cache_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
 
     found = diagnosed([model_cache_check(tmp_path / "file")])
 
-    assert wrong_ones(found) == {"model cache": Result.WRONG}
+    assert not_ok(found) == {"model cache": Result.WRONG}
     assert "HF_HOME" in found["model cache"].mend
 
 
