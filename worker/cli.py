@@ -252,7 +252,15 @@ def tune(
 
 @cli.command(epilog="Example: worker doctor --model ./my-classifier")
 def doctor(
-    models: ModelNames = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Model to try: a Hub name or folder. Give all models of a run with several. MODEL@REVISION names a revision. "
+            "Default: SHARDSIFT_MODEL, else what the oldest open run needs.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Check this machine for a worker: GPU, driver and torch, cores, disks, Redis, the Hub, and that the model loads.

@@ -68,7 +68,7 @@ def _machine() -> dict[str, object]:
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
         "cores": os.cpu_count(),
-        "usable_cores": usable_cores(),
+        "usable_cores": usable_cores().usable,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
 

@@ -5,6 +5,7 @@ from functools import partial
 from fleet.broker import make_app
 from fleet.counted import counted
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
+from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.workers import WorkerState, list_workers
@@ -62,7 +63,7 @@ def _statuses(ledger: Ledger, workers: list[WorkerState]) -> tuple[list[RunStatu
     for run_id in ledger.run_ids():
         try:
             statuses.append(run_status(ledger, run_id, workers=workers))
-        except ValueError:  # its spec is in another version's format
+        except NewerVersion:
             unreadable.append(run_id)
     return [status for status in statuses if not status.cancelled], unreadable
 

@@ -12,6 +12,7 @@ from fleet.cores import usable_cores
 from fleet.counted import counted
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.settings import Settings
+from worker.supervisor.places import visible_gpus
 
 NVIDIA_SMI_SECONDS = 20.0  # it is slow if no persistence daemon keeps the driver loaded
 _QUERY = "uuid,name,driver_version,memory.total,memory.free"
@@ -99,7 +100,7 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def _cores(*, gpus: int) -> Verdict:
-    usable = usable_cores()
+    usable = usable_cores().usable
     says = f"{usable} of {counted(os.cpu_count() or usable, 'core')} usable"
     if not gpus:
         return ok(f"{says}.")
@@ -123,15 +124,10 @@ def _number(text: str) -> int | None:
 
 
 def _visible(gpus: list[Gpu]) -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES names by number or id; all if it is unset, or names something else, such as MIG devices."""
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
-        return gpus
-    names = [name.strip() for name in wanted.split(",") if name.strip()]
-    if not names or names[0] in ("-1", "NoDevFiles"):
-        return []
+    """Those that this process may use, by number or id; all if they are named in another way, as MIG devices are."""
+    names = visible_gpus()
     found = [gpu for name in names for number, gpu in enumerate(gpus) if _is(name, number, gpu)]
-    return found or gpus
+    return found or (gpus if names else [])
 
 
 def _is(name: str, number: int, gpu: Gpu) -> bool:

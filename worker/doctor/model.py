@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fleet.counted import counted
+from fleet.demand import Load, open_demands
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong, wrong_by
+from fleet.ledger import Ledger
 from fleet.model import Model
 from fleet.scorers import check_requirements, resolve_model, scorer_kind
 from fleet.settings import Settings
@@ -18,6 +20,7 @@ _LOADING_SECONDS = 1_800.0  # a model is downloaded first, if it is not in the c
 _CUDA_TORCH = (
     "Install torch for CUDA, see https://pytorch.org/get-started/locally; SHARDSIFT_DEVICE=cpu scores on the CPU."
 )
+_NAME_ONE = "Name one: worker doctor --model MODEL."
 _OTHER_MODEL = "Name a sequence classifier with --model; docs/troubleshooting.md lists what its message means."
 
 
@@ -26,8 +29,14 @@ def torch_check(settings: Settings) -> Check:
 
 
 def model_check(settings: Settings) -> Check:
+    """The model that the settings name, otherwise one that the fleet needs."""
+    asks_fleet = settings.redis_url is not None and not _is_named(settings)
     return Check(
-        name="model", look=lambda: _model(settings), mend=_OTHER_MODEL, seconds=_LOADING_SECONDS, needs=("torch",)
+        name="model",
+        look=lambda: _model(settings),
+        mend=_OTHER_MODEL,
+        seconds=_LOADING_SECONDS,
+        needs=("torch", "redis") if asks_fleet else ("torch",),
     )
 
 
@@ -64,19 +73,34 @@ def _major(version: str | None) -> int:
 
 def _model(settings: Settings) -> Verdict:
     """Load it as a worker's child does, with its parity check."""
-    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
-    check_requirements(scorer_kind(model.scorer) for model in models)
+    load = _load(settings)
+    if load is None:
+        return warning("No model was tried: none is named, and no run has open shards.", _NAME_ONE)
+    check_requirements(scorer_kind(model.scorer) for model in load.models)
     from worker.service.child import load_scorers
 
-    hand_down(models)
+    hand_down(load.models)
     try:
-        scorers = load_scorers(settings)
+        scorers = load_scorers(settings.model_copy(update={"dtype": load.dtype}))
     except ModelError as error:
         return wrong_by(error, _OTHER_MODEL)
-    says = " ".join(_loaded(models, scorers.values()))
+    says = " ".join(_loaded(load.models, scorers.values()))
     if settings.parity_rows == 0:
         return warning(f"{says} Its scores were not compared with float32.", "Unset SHARDSIFT_PARITY_ROWS.")
     return ok(says)
+
+
+def _load(settings: Settings) -> Load | None:
+    """The models that the settings name, otherwise what the oldest open run needs."""
+    if _is_named(settings):
+        models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+        return Load(models=models, dtype=settings.dtype)
+    demands = open_demands(Ledger.connect(settings)) if settings.redis_url else []
+    return next((demand.load for demand in demands), None)
+
+
+def _is_named(settings: Settings) -> bool:
+    return "model" in settings.model_fields_set
 
 
 def _loaded(models: tuple[Model, ...], scorers: Iterable[Scorer[Any]]) -> Iterator[str]:

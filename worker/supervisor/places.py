@@ -49,7 +49,7 @@ def find_places(
 
 def _gpus(wanted: str) -> list[str]:
     """What CUDA_VISIBLE_DEVICES is for each wanted GPU."""
-    found = _visible_gpus()
+    found = visible_gpus()
     if wanted == ALL:
         return found
     numbers = [word.strip() for word in wanted.split(",") if word.strip()]
@@ -61,7 +61,7 @@ def _gpus(wanted: str) -> list[str]:
     return [found[number] for number in chosen]
 
 
-def _visible_gpus() -> list[str]:
+def visible_gpus() -> list[str]:
     """The GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them, as Slurm does."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from fleet.doctor.checks import Result
-from fleet.doctor.disks import disk_check, state_disk_check
+from fleet.doctor.disks import disk_check, scratch_disk_check, state_disk_check
 from fleet.doctor.redis_server import redis_checks
 from fleet.ledger import Ledger
 from fleet.ledger.keys import Keys
@@ -48,12 +48,14 @@ def test_a_disk_that_gets_full_is_told(tmp_path: Path, enough: int, least: int, 
 
 def test_a_folder_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    settings = Settings(state_dir=tmp_path / "file", scratch_dir=tmp_path / "file")
 
-    found = diagnosed([state_disk_check(Settings(state_dir=tmp_path / "file"))])
+    found = diagnosed([state_disk_check(settings), scratch_disk_check(settings)])
 
-    assert not_ok(found) == {"state disk": Result.WRONG}
+    assert not_ok(found) == {"state disk": Result.WRONG, "scratch disk": Result.WRONG}
     assert "cannot be written" in found["state disk"].says
     assert "SHARDSIFT_STATE_DIR" in found["state disk"].mend
+    assert "SHARDSIFT_SCRATCH_DIR" in found["scratch disk"].mend
 
 
 # --- inputs and outputs -----------------------------------------------------------------------------------------------------

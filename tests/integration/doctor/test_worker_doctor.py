@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from fleet.cores import Cores
 from fleet.doctor.checks import Diagnosis, Result
 from fleet.doctor.disks import model_cache_check
+from fleet.doctor.redis_server import redis_checks
+from fleet.ledger import Ledger
+from fleet.scorers import resolve_model
 from fleet.settings import Settings
 from support.diagnoses import diagnosed, not_ok
 from support.models import overflowing_classifier
 from support.nvidia_smi import install_nvidia_smi, install_script
 from support.processes import call_command
+from support.records import a_shard, a_spec
 from worker.doctor.checks import worker_checks
 from worker.doctor.gpus import driver_cuda, gpu_checks
 from worker.doctor.model import model_check, torch_check
@@ -32,7 +37,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: 64)
+    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: Cores(usable=64, physical=32))
 
 
 def gpu_lines(settings: Settings = HERE) -> dict[str, Diagnosis]:
@@ -103,7 +108,7 @@ def test_only_the_gpus_that_this_process_may_use_count(
 
 def test_few_cores_for_the_gpus_are_a_warning(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_nvidia_smi(programs, gpus=2)
-    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: 7)
+    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: Cores(usable=7, physical=4))
 
     found = gpu_lines()
 
@@ -210,6 +215,21 @@ class TestTheModel:
         assert line.result is Result.WRONG
         assert "scores differently in float16" in line.says
         assert "--dtype" in line.mend
+
+    def test_without_a_name_that_of_the_oldest_open_run_is_tried(
+        self, settings: Settings, ledger: Ledger, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SHARDSIFT_WORKER_MODELS", "")
+        here = settings.model_copy(update={"device": "cpu"})
+
+        none = diagnosed([*redis_checks(here), torch_check(here), model_check(here)])["model"]
+        spec = a_spec(model=resolve_model("sequence-classifier", str(tiny_model), None), dtype="float32")
+        ledger.create_run(spec, [a_shard()], now=0)
+        found = diagnosed([*redis_checks(here), torch_check(here), model_check(here)])["model"]
+
+        assert (none.result, none.mend) == (Result.WARNING, "Name one: worker doctor --model MODEL.")
+        assert found.result is Result.OK
+        assert f"{tiny_model} is loaded on cpu in float32" in found.says
 
     def test_one_that_is_not_there_or_is_no_classifier_is_wrong(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
