@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from fleet.cores import usable_cores
 from fleet.doctor.checks import Result, diagnose
-from fleet.errors import ShardsiftError
+from fleet.errors import NewerVersion, ShardsiftError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.workers import list_workers
@@ -96,7 +96,8 @@ def _ledger(settings: Settings, run_id: str | None) -> Iterator[Entry]:
             yield Entry(name="ledger.json", content={_LEFT_OUT: str(error)})
             return
         if run_id is not None:
-            ledger.spec(run_id)
+            with suppress(NewerVersion):
+                ledger.spec(run_id)
         yield Entry(name="workers.json", content=_part(lambda: [asdict(one) for one in list_workers(ledger.redis)]))
         yield Entry(
             name="redis_info.json", content=_part(lambda: {name: ledger.redis.info(name) for name in _SECTIONS})

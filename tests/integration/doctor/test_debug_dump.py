@@ -175,7 +175,7 @@ def test_a_part_that_cannot_be_read_gives_its_reason(redis_url: str, run: str, t
     settings = Settings(redis_url=redis_url, state_dir=tmp_path)
     Ledger.connect(settings).redis.hset(Keys(run).run, "spec", "{}")
 
-    found = {entry.name: entry.content for entry in entries(settings, None)}
+    found = {entry.name: entry.content for entry in entries(settings, run)}
 
     assert list(found["run.json"]) == ["left out"]
     assert found["runs.json"] == [run]
