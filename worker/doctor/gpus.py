@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from functools import cached_property
 
-from fleet.cores import usable_cores
+from fleet.cores import Cores, usable_cores
 from fleet.counted import counted
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.settings import Settings
@@ -37,12 +37,12 @@ class Gpu:
     free_mib: int | None
 
 
-def gpu_checks(settings: Settings) -> list[Check]:
+def gpu_checks(settings: Settings, *, cores: Cores | None = None) -> list[Check]:
     """GPU, its memory, and cores. Those of the GPU are left out if the settings choose another device."""
-    machine = _Machine()
+    machine = _Machine(cores or usable_cores())
     is_gpu_meant = settings.device == "auto" or settings.device.startswith("cuda")
     if not is_gpu_meant or platform.system() == "Darwin":
-        return [Check(name="cores", look=lambda: _cores(gpus=0), mend=_CORES_MEND)]
+        return [Check(name="cores", look=lambda: machine.enough_cores(gpus=0), mend=_CORES_MEND)]
     seconds = NVIDIA_SMI_SECONDS + 1
     return [
         Check(name="gpu", look=machine.has_gpu, mend=_DRIVER_MEND, seconds=seconds),
@@ -52,6 +52,9 @@ def gpu_checks(settings: Settings) -> list[Check]:
 
 
 class _Machine:
+    def __init__(self, cores: Cores) -> None:
+        self._cores = cores
+
     @cached_property
     def gpus(self) -> list[Gpu]:
         """The GPUs that this process may use. Raises OSError if nvidia-smi does not run."""
@@ -87,7 +90,15 @@ class _Machine:
             gpus = len(self.gpus)
         except (OSError, subprocess.TimeoutExpired):
             gpus = 0
-        return _cores(gpus=gpus)
+        return self.enough_cores(gpus=gpus)
+
+    def enough_cores(self, *, gpus: int) -> Verdict:
+        usable = self._cores.usable
+        says = f"{usable} of {counted(os.cpu_count() or usable, 'core')} usable"
+        if not gpus:
+            return ok(f"{says}.")
+        says = f"{says}, for {counted(gpus, 'GPU')}."
+        return ok(says) if usable >= _CORES_PER_GPU * gpus else warning(says, _CORES_MEND)
 
 
 def driver_cuda() -> tuple[int, int] | None:
@@ -97,15 +108,6 @@ def driver_cuda() -> tuple[int, int] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return (int(found[1]), int(found[2])) if found else None
-
-
-def _cores(*, gpus: int) -> Verdict:
-    usable = usable_cores().usable
-    says = f"{usable} of {counted(os.cpu_count() or usable, 'core')} usable"
-    if not gpus:
-        return ok(f"{says}.")
-    says = f"{says}, for {counted(gpus, 'GPU')}."
-    return ok(says) if usable >= _CORES_PER_GPU * gpus else warning(says, _CORES_MEND)
 
 
 def _nvidia_smi(*arguments: str) -> subprocess.CompletedProcess[str]:

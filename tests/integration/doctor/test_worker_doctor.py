@@ -35,13 +35,8 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "bin"
 
 
-@pytest.fixture
-def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: Cores(usable=64, physical=32))
-
-
-def gpu_lines(settings: Settings = HERE) -> dict[str, Diagnosis]:
-    return diagnosed(gpu_checks(settings))
+def gpu_lines(settings: Settings = HERE, *, cores: int = 64) -> dict[str, Diagnosis]:
+    return diagnosed(gpu_checks(settings, cores=Cores(usable=cores, physical=cores)))
 
 
 def torch_line(settings: Settings = HERE) -> Diagnosis:
@@ -53,7 +48,6 @@ def torch_line(settings: Settings = HERE) -> Diagnosis:
 # --- GPUs and cores -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("many_cores")
 def test_a_machine_with_gpus_is_told_with_their_driver(programs: Path) -> None:
     install_nvidia_smi(programs, gpus=2)
 
@@ -66,21 +60,18 @@ def test_a_machine_with_gpus_is_told_with_their_driver(programs: Path) -> None:
 
 
 @pytest.mark.parametrize(("free", "result"), [(4_000, Result.WARNING), (300, Result.WRONG)])
-@pytest.mark.usefixtures("many_cores")
 def test_a_gpu_that_others_use_is_told(programs: Path, free: int, result: Result) -> None:
     install_nvidia_smi(programs, free_mib=free)
 
     assert not_ok(gpu_lines()) == {"gpu memory": result}
 
 
-@pytest.mark.usefixtures("many_cores")
 def test_a_machine_without_nvidia_smi_is_a_warning_unless_the_cpu_is_meant() -> None:
     assert not_ok(gpu_lines()) == {"gpu": Result.WARNING}
     assert list(gpu_lines()) == ["gpu", "cores"]
     assert list(gpu_lines(Settings(device="cpu"))) == ["cores"]
 
 
-@pytest.mark.usefixtures("many_cores")
 def test_a_driver_that_does_not_run_is_wrong(programs: Path) -> None:
     install_script(programs, "#!/bin/sh\necho 'NVIDIA-SMI has failed because it could not reach the driver.'; exit 9\n")
 
@@ -93,7 +84,6 @@ def test_a_driver_that_does_not_run_is_wrong(programs: Path) -> None:
 @pytest.mark.parametrize(
     ("visible", "gpus"), [("0", 1), ("1,2", 2), ("GPU-1", 1), ("MIG-5", 3), ("", 0), ("-1", 0)], ids=repr
 )
-@pytest.mark.usefixtures("many_cores")
 def test_only_the_gpus_that_this_process_may_use_count(
     programs: Path, monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int
 ) -> None:
@@ -106,11 +96,10 @@ def test_only_the_gpus_that_this_process_may_use_count(
     assert (found["gpu"].result is Result.OK) == (gpus > 0)
 
 
-def test_few_cores_for_the_gpus_are_a_warning(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_cores_for_the_gpus_are_a_warning(programs: Path) -> None:
     install_nvidia_smi(programs, gpus=2)
-    monkeypatch.setattr("worker.doctor.gpus.usable_cores", lambda: Cores(usable=7, physical=4))
 
-    found = gpu_lines()
+    found = gpu_lines(cores=7)
 
     assert not_ok(found) == {"cores": Result.WARNING}
     assert found["cores"].says == f"7 of {os.cpu_count()} cores usable, for 2 GPUs."
