@@ -25,6 +25,8 @@ PAGES = (
     "docs/coming_from.md",
     "docs/python.md",
     "docs/tutorial.md",
+    "docs/security.md",
+    "ops/runbook.md",
     "examples/fasttext_scorer/README.md",
     "examples/own_scorer/README.md",
 )

@@ -1,0 +1,116 @@
+"""The example users of ops/redis/users.acl: a worker does a run over TLS with its own user, which can do nothing else."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import redis
+
+from support.disturbed_runs import DisturbedRuns
+from support.fleet import Fleet
+from support.injected_faults import ROOT, InjectedFaults
+from support.redis_servers import RedisServer, moved, redis_server
+from support.tls import TlsFront, tls_front
+
+USERS = ROOT / "ops/redis/users.acl"
+OPERATOR, WORKER = ("shardsift", "replace-me-operator"), ("shardsift-worker", "replace-me-worker")
+SCRIPTS_OF_WORKERS = ("prelude", "claim", "renew", "save_scores", "complete", "end_attempt", "take_due")
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path / "redis", "--aclfile", str(USERS)) as server:
+        yield server
+
+
+@pytest.fixture
+def front(server: RedisServer, tmp_path: Path) -> Iterator[TlsFront]:
+    with tls_front(server.socket, tmp_path) as front:
+        yield front
+
+
+def url_of(front: TlsFront, user: tuple[str, str]) -> str:
+    name, password = user
+    return f"rediss://{name}:{password}@localhost:{front.port}/0?ssl_ca_certs={front.authority}"
+
+
+@pytest.fixture
+def runs(
+    front: TlsFront, fleet: Fleet, faults: InjectedFaults, small_shards: Path, tiny_model: Path, tmp_path: Path
+) -> DisturbedRuns:
+    return DisturbedRuns(moved(fleet, url_of(front, OPERATOR)), faults, small_shards, tiny_model, tmp_path / "out")
+
+
+def client_of(server: RedisServer, user: tuple[str, str]) -> redis.Redis:
+    name, password = user
+    return redis.Redis(unix_socket_path=str(server.socket), username=name, password=password, decode_responses=True)
+
+
+def test_a_worker_does_a_run_over_tls_with_its_own_user(
+    runs: DisturbedRuns, server: RedisServer, front: TlsFront, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker("w1", REDIS_URL=url_of(front, WORKER)) as first:
+        runs.wait_for_rows(run_id, 10)
+        first.kill()
+        with runs.worker("w2", REDIS_URL=url_of(front, WORKER)):
+            runs.wait_until_published(run_id)
+
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+def test_a_certificate_that_is_not_trusted_is_refused(runs: DisturbedRuns, front: TlsFront) -> None:
+    untrusted = replace(runs, fleet=moved(runs.fleet, url_of(front, WORKER).partition("?")[0]))
+
+    with untrusted.worker("w1") as worker:
+        worker.wait(timeout=60)
+
+    assert worker.returncode == 2
+    assert "CERTIFICATE_VERIFY_FAILED" in runs.fleet.log("w1").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("GET", "another:key"),
+        ("SET", "another:key", "1"),
+        ("LPUSH", "another-queue", "1"),
+        ("PUBLISH", "another-channel", "1"),
+        ("KEYS", "*"),
+        ("SCAN", "0"),
+        ("FLUSHALL",),
+        ("CONFIG", "GET", "requirepass"),
+        ("ACL", "LIST"),
+        ("SHUTDOWN",),
+        ("MONITOR",),
+        ("EVAL", "return redis.call('GET', 'another:key')", "0"),
+    ],
+    ids=" ".join,
+)
+def test_the_workers_user_cannot_reach_anything_else(server: RedisServer, command: tuple[str, ...]) -> None:
+    with pytest.raises((redis.exceptions.NoPermissionError, redis.ResponseError), match="(?i)permission|ACL"):
+        client_of(server, WORKER).execute_command(*command)
+
+
+def test_it_may_call_every_command_of_the_scripts_that_workers_run() -> None:
+    allowed = set(re.findall(r"\+(\S+)", next(line for line in USERS.read_text().splitlines() if WORKER[0] in line)))
+    scripts = resources.files("fleet.ledger") / "lua"
+    called = {
+        command.lower()
+        for name in SCRIPTS_OF_WORKERS
+        for command in re.findall(r"redis\.p?call\('(\w+)'", (scripts / f"{name}.lua").read_text())
+    }
+
+    assert called
+    assert called <= allowed
+
+
+def test_the_default_user_is_off(server: RedisServer) -> None:
+    with pytest.raises(redis.AuthenticationError):
+        server.client.ping()
