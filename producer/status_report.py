@@ -77,7 +77,7 @@ def loading_line(status: RunStatus) -> str:
 
 def what_next(status: RunStatus) -> list[str]:
     """The lines below the table: what is wrong, and the command that fixes it."""
-    return [*_on_failures(status), *_on_publishing(status), *_on_state(status), *_on_refused(status)]
+    return [*_on_failures(status), *_on_publishing(status), *what_it_waits_for(status), *_on_refused(status)]
 
 
 def _on_failures(status: RunStatus) -> Iterator[str]:
@@ -104,6 +104,7 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
         if status.checked:
             yield _CHECKED[status.checked]
+        yield from _on_no_kept_row(status)
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"
         yield f"When that is mended: producer finalize {status.run_id}"
@@ -111,7 +112,21 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
 
 
-def _on_state(status: RunStatus) -> Iterator[str]:
+def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
+    counts = status.counts
+    if not counts.rows_in or counts.rows_kept:
+        return
+    if not counts.rows_dropped:
+        yield "No row was kept, because none has a score: all are errored."
+        return
+    yield (
+        "No row was kept: the filter drops every row that has a score. The scores are stored, so another filter needs no "
+        f"model: producer refilter {status.run_id} --min-score … --output …"
+    )
+
+
+def what_it_waits_for(status: RunStatus) -> Iterator[str]:
+    """What must happen before the run goes on. Nothing if it runs or has ended."""
     match status.word:
         case "cancelled":
             yield f"Take it up again: producer retry {status.run_id}"

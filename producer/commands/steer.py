@@ -28,6 +28,8 @@ def retry(
     from fleet.settings import read_settings
     from producer.opening import open_ledger
     from producer.retry import retry_run
+    from producer.status import run_status
+    from producer.status_report import what_it_waits_for
 
     with open_ledger(read_settings()) as (settings, ledger):
         ledger.spec(run_id)
@@ -38,6 +40,8 @@ def retry(
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
         say(f"{counted(retried.queued, 'shard')} queued again.")
+        for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
+            say(line)
 
 
 @commands.command(

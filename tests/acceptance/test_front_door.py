@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from fleet.ledger import Claim, Ledger
+from fleet.settings import Settings
 from hubserver import HubServer
+from producer.local.run import machine_redis
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import BIN, call_command, run_command
+from support.records import a_receipt, a_shard, a_spec
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +120,29 @@ class TestScoringEverythingAgain:
         assert "Confirm with --yes" in unconfirmed.stderr
         assert "queued again" not in unconfirmed.stderr
         assert "0 shards queued again" in confirmed.stderr
+        assert f"No worker serves this run. Start one: worker start --model {tiny_model}" in confirmed.stderr
+
+
+def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: Path) -> None:
+    spec, done, failed = a_spec(), a_shard("a"), a_shard("b")
+    with machine_redis(Settings(state_dir=tmp_path, redis_url=None), create=True) as settings:
+        ledger = Ledger.connect(settings)
+        ledger.create_run(spec, [done, failed], now=0)
+        first, second = (ledger.claim(spec.run_id, shard.name, "w1@host/7") for shard in (done, failed))
+        assert isinstance(first, Claim)
+        assert isinstance(second, Claim)
+        ledger.complete(first, a_receipt(spec.run_id, done))
+        ledger.fail(second, "it is broken", "")
+        ledger.redis.close()
+
+    retried = call_command(
+        "producer", "retry", spec.run_id, environment={"SHARDSIFT_STATE_DIR": str(tmp_path), "REDIS_URL": ""}
+    )
+
+    assert retried.stderr.splitlines() == [
+        "1 shard queued again.",
+        "No worker serves this run any more. The same `producer run` command goes on where it stopped.",
+    ]
 
 
 class TestACrawlWithoutAnOutput:

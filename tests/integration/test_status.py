@@ -248,6 +248,39 @@ class TestEnds:
         ]
         assert what_next(by_sha256) == [published, "Checked just now: every file is there and has its sha256."]
 
+    @pytest.mark.parametrize(
+        ("counts", "said"),
+        [
+            (
+                {"rows_kept": 0, "rows_dropped": 9, "rows_errored": 1},
+                [
+                    "No row was kept: the filter drops every row that has a score. The scores are stored, so another "
+                    f"filter needs no model: producer refilter {SPEC.run_id} --min-score … --output …"
+                ],
+            ),
+            (
+                {"rows_kept": 0, "rows_dropped": 0, "rows_errored": 10},
+                ["No row was kept, because none has a score: all are errored."],
+            ),
+            ({"rows_in": 0, "rows_kept": 0, "rows_dropped": 0, "rows_errored": 0}, []),
+            ({"rows_kept": 1, "rows_dropped": 9, "rows_errored": 0}, []),
+        ],
+    )
+    def test_a_published_run_that_keeps_no_row_says_why_and_what_to_do(
+        self, ledger: Ledger, run: str, counts: dict[str, int], said: list[str]
+    ) -> None:
+        for shard in (A, B):
+            claim = claimed(ledger, run, shard.name)
+            ledger.complete(claim, a_receipt(run, claim.shard, **counts))
+        assert what_next(run_status(ledger, run)) == []
+        ledger.record_publication(run, Publication(uri="memory://out", commit="", shards=2))
+
+        status = run_status(ledger, run)
+
+        assert what_next(status) == ["Published: memory://out", *said]
+        assert all(line in str(status) for line in said)
+        assert status.exit_code == ExitCode.DONE
+
     def test_a_published_run_is_done_even_after_an_attempt_to_cancel_it(self, ledger: Ledger, done: str) -> None:
         ledger.record_publication(done, Publication(uri="memory://out", commit="", shards=2))
         ledger.redis.hset(f"shardsift:run:{done}", "cancelled", 1)
