@@ -121,7 +121,7 @@ def _on_no_kept_row(status: RunStatus) -> Iterator[str]:
         return
     yield (
         "No row was kept: the filter drops every row that has a score. The scores are stored, so another filter needs no "
-        f"model: producer refilter {status.run_id} --min-score … --output …"
+        f"model: producer refilter {status.run_id} --output … --min-score … (or --where …)"
     )
 
 

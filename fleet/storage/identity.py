@@ -55,6 +55,11 @@ def identity_now(uri: str) -> tuple[str, int]:
         return identity_of(filesystem, info), int(info["size"])
 
 
+def are_of_other_bytes(one: str, other: str) -> bool:
+    """Whether two identities prove that the contents differ. Those of different kinds, of Hub and folder, prove nothing."""
+    return one != other and one.partition(":")[0] == other.partition(":")[0]
+
+
 @contextmanager
 def unchanged(shard: Shard) -> Iterator[None]:
     """Raises ShardError if the shard's file is not the one that was enqueued, before the block or at its end.

@@ -86,7 +86,7 @@ def verify(
     """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
 
     Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
-    is lost, and 2 if shardsift has published nothing there.
+    is lost, and 2 if shardsift has published nothing there or --source is not the input of the run.
     """
     from fleet.settings import read_settings
     from producer.opening import output_of

@@ -16,6 +16,7 @@ from fleet.filter import Filter
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.published import Published
 from producer.sources.inputs import list_input
@@ -26,14 +27,27 @@ _BATCH_ROWS = 1024
 
 
 def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shard]:
-    """The shards of the input, by name. Raises UsageError if the dataset contains none of them."""
+    """The shards of the input, by name. Raises UsageError if this is not the input of the run: it shares no file with it."""
     shards = {shard.name: shard for shard in list_input(*uris).shards}
-    if shards and not any(receipt.shard in shards for receipt in published.receipts):
+    scored = {receipt.shard: receipt.source_identity for receipt in published.receipts}
+    common = [shard for name, shard in shards.items() if name in scored]
+    if not common:
         raise UsageError(
-            f"None of the {counted(len(published.receipts), 'shard')} of {published.uri} is in {', '.join(uris)}. "
+            f"None of the {counted(len(scored), 'shard')} of {published.uri} is in {', '.join(uris)}. "
             "Name the --input of the run with --source."
         )
+    if all(are_of_other_bytes(shard.identity, scored[shard.name]) for shard in common):
+        raise UsageError(
+            f"{', '.join(uris)} is not the input of the run at {published.uri}: it has {_as_named(common)}, but with other "
+            "bytes than the run has read. Name the --input of the run with --source."
+        )
     return shards
+
+
+def _as_named(shards: list[Shard]) -> str:
+    if len(shards) == 1:
+        return f"a shard {shards[0].name}"
+    return f"{counted(len(shards), 'shard')} of the same names, such as {shards[0].name}"
 
 
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
@@ -55,7 +69,7 @@ def source_faults(
     source: InputFile, shard: Shard, data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec
 ) -> list[Fault]:
     """Compare the data file of a shard with the input."""
-    if shard.identity != receipt.source_identity:
+    if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [Fault(path=receipt.data.path, problem=problem)]
     if receipt.rows_in != len(rows.added) or source.count_rows(most=receipt.rows_in) < receipt.rows_in:

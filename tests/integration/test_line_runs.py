@@ -1,5 +1,6 @@
 """Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -144,14 +145,13 @@ def test_chosen_columns_are_published_alone(published: Published, folder: Path, 
 
 def test_a_changed_row_of_the_source_is_found(published: Published, folder: Path, tmp_path: Path) -> None:
     output = published(".jsonl", tmp_path / "out")
-    changed = tmp_path / "in"
-    for file in (folder / "in.jsonl").iterdir():
-        write_file(changed / file.name, file.read_bytes().replace(b'"language": "en"', b'"language": "de"', 1))
+    changed = shutil.copytree(folder / "in.jsonl", tmp_path / "in")
+    file = min(changed.iterdir())
+    file.write_bytes(file.read_bytes().replace(b'"language": "en"', b'"language": "de"', 1))
 
-    faults = [str(fault) for fault in verify(str(output), source=(str(changed),)).faults]
+    (fault,) = verify(str(output), source=(str(changed),)).faults
 
-    assert len(faults) == SHARDS
-    assert "was made of other bytes than" in faults[0]
+    assert "was made of other bytes than" in str(fault)
 
 
 class TestPlanning:

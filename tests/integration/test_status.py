@@ -255,7 +255,7 @@ class TestEnds:
                 {"rows_kept": 0, "rows_dropped": 9, "rows_errored": 1},
                 [
                     "No row was kept: the filter drops every row that has a score. The scores are stored, so another "
-                    f"filter needs no model: producer refilter {SPEC.run_id} --min-score … --output …"
+                    f"filter needs no model: producer refilter {SPEC.run_id} --output … --min-score … (or --where …)"
                 ],
             ),
             (

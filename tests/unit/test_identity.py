@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import ShardError
-from fleet.storage.identity import identity_now, identity_of, unchanged
+from fleet.storage.identity import are_of_other_bytes, identity_now, identity_of, unchanged
 from support.records import a_shard
 
 
@@ -87,3 +87,16 @@ def test_a_failure_while_a_file_is_read_is_told_as_its_change_if_it_changed(tmp_
         failing_read(["text"])
     with pytest.raises(ShardError, match="the input changed since it was enqueued"):
         failing_read(["text", "more"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        ("sha256:ab", "sha256:ab", False),
+        ("sha256:ab", "sha256:cd", True),
+        ("parquet:10:ab", "parquet:11:ab", True),
+        ("sha256:ab", "parquet:10:ab", False),
+    ],
+)
+def test_identities_of_different_kinds_do_not_prove_other_bytes(one: str, other: str, differ: bool) -> None:
+    assert are_of_other_bytes(one, other) is differ

@@ -12,6 +12,7 @@ import pytest
 from fleet.errors import UsageError
 from fleet.storage.output import MANIFEST_PATH
 from producer.verify.verify import verify
+from support.processes import call_command
 from support.published_dataset import ROWS, Dataset, a_file
 
 
@@ -147,6 +148,32 @@ class TestSource:
         with pytest.raises(UsageError, match="None of the 3 shards of .* is in .*other"):
             verify(str(dataset.output), source=(str(tmp_path / "other"),))
 
+    def test_another_input_with_files_of_the_same_names_is_a_usage_error(
+        self, dataset: Dataset, tmp_path: Path
+    ) -> None:
+        (tmp_path / "other").mkdir()
+        for file in sorted(dataset.source.glob("*.parquet"))[:2]:
+            pq.write_table(pq.read_table(file).slice(1), tmp_path / "other" / file.name)
+
+        answer = call_command("producer", "verify", dataset.output, "--source", tmp_path / "other", environment={})
+
+        assert answer.returncode == 2
+        assert answer.stdout == ""
+        assert answer.stderr == (
+            f"producer: {tmp_path}/other is not the input of the run at {dataset.output}: it has 2 shards of the same names, "
+            "such as 000_00000, but with other bytes than the run has read. Name the --input of the run with --source.\n"
+        )
+
+    def test_a_copy_of_the_input_on_another_storage_is_compared_by_its_rows(self, dataset: Dataset) -> None:
+        """The Hub identifies a file by its sha256, a folder by its footer."""
+        dataset.name_sources_as_the_hub_does()
+
+        assert dataset.faults(with_source=True) == []
+
+        file = min(dataset.source.glob("*.parquet"))
+        pq.write_table(pq.read_table(file).slice(1), file)
+        assert len(dataset.faults(with_source=True)) == 1
+
     def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
         shard = dataset.receipts[1].shard
 
@@ -157,7 +184,7 @@ class TestSource:
         ]
 
     def test_a_changed_input_is_distinguished_from_a_wrong_dataset(self, dataset: Dataset) -> None:
-        file = sorted(dataset.source.glob("*.parquet"))[0]
+        file = min(dataset.source.glob("*.parquet"))
 
         pq.write_table(pq.read_table(file).slice(1), file)
 
