@@ -57,6 +57,11 @@ def scorer_kind(scorer: str) -> ScorerKind:
     return kind
 
 
+def added_kinds() -> list[str]:
+    """The names of the kinds that other packages add."""
+    return sorted(point.name for point in entry_points(group=_GROUP) if not point.value.startswith("fleet."))
+
+
 def check_requirements(kinds: Iterable[ScorerKind]) -> None:
     """Raises UsageError if this machine lacks a module that a kind's loader imports."""
     for kind in kinds:

@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 from fleet.choices import Function
 from fleet.errors import ShardsiftError, TransientError, UsageError
 from fleet.model import Model, folder_revision, is_folder_revision, short_revision
-from fleet.scorers import ScorerKind
+from fleet.scorers import ScorerKind, added_kinds
 from fleet.storage.errors import translated
 
 _DEFAULT_LABELS = 2  # transformers' default if a config names no labels
@@ -33,9 +33,19 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return _from_folder(folder.resolve(), revision)
+    if folder.is_file():
+        raise UsageError(_file_told(folder))
     if name.startswith((".", "/", "~")):  # never a repository
         raise UsageError(f"There is no model folder {folder}.")
     return _from_hub(name, revision)
+
+
+def _file_told(file: Path) -> str:
+    installed = f"Installed: {', '.join(kinds)}." if (kinds := added_kinds()) else "None is installed."
+    return (
+        f"The model {file} is a file. --model takes a name on the Hub or a folder. For a file, also name the kind of scorer "
+        f"that reads it: --scorer KIND. {installed}"
+    )
 
 
 @contextmanager

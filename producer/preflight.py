@@ -53,7 +53,7 @@ def check_hub_has_places(options: RunOptions) -> None:
 def check_hub_has_model(options: RunOptions) -> None:
     """Raises UsageError if the model is on the Hub and the Hub does not answer."""
     is_classifier = options.scorer == SEQUENCE_CLASSIFIER
-    if not is_classifier or Path(options.model).expanduser().is_dir() or not _is_repo_id(options.model):
+    if not is_classifier or Path(options.model).expanduser().exists() or not _is_repo_id(options.model):
         return
     try:
         _check_hub_answers()

@@ -1,6 +1,7 @@
 """Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -52,8 +53,11 @@ def crawl_input(crawl: str, dataset: str) -> Input:
 
 
 def list_input(*uris: str) -> Input:
-    """The input files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none."""
+    """The input files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none, or two one."""
+    if repeated := next((uri for uri, times in Counter(uris).items() if times > 1), None):
+        raise UsageError(f"--input {repeated} is given twice. Leave one out.")
     parts = [_list(uri) for uri in uris]
+    _refuse_files_named_twice((uri, shard) for uri, part in zip(uris, parts, strict=True) for shard in part.shards)
     shards = tuple(shard for part in parts for shard in part.shards)
     _refuse_same_names(shards)
     commit = parts[0].commit if len(parts) == 1 else None
@@ -100,6 +104,17 @@ def _list(uri: str, *, most: int | None = None) -> _Part:
     )
 
 
+def _refuse_files_named_twice(named: Iterable[tuple[str, Shard]]) -> None:
+    """`named` are the shards, each with the user's URI. The two shards of one file may have different names."""
+    named_by: dict[str, str] = {}
+    for uri, shard in named:
+        if named_by.setdefault(shard.uri, uri) != uri:
+            raise UsageError(
+                f"The file {shard.uri.removeprefix('file://')} is named twice: by --input {named_by[shard.uri]} and by "
+                f"--input {uri}. Its rows would be there twice. Leave one of the two out."
+            )
+
+
 def _refuse_same_names(shards: Iterable[Shard]) -> None:
     uris: dict[str, str] = {}
     for shard in shards:
@@ -113,7 +128,7 @@ def _refuse_same_names(shards: Iterable[Shard]) -> None:
 
 def _remedy(first: str, second: str) -> str:
     folder, _, name = second.rpartition("/")
-    if first == second or first.rpartition("/")[0] != folder:
+    if first.rpartition("/")[0] != folder:
         return "Rename one, or pass their common parent folder as the only --input."
     ending = name.removeprefix(without_ending(name))
     return f"Rename one, or choose one ending with a glob, like --input '{folder.removeprefix('file://')}/*{ending}'."

@@ -7,6 +7,8 @@ import pytest
 from fleet.errors import UsageError
 from fleet.model import Model
 from fleet.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
+from producer.options import RunOptions
+from producer.preflight import check_hub_has_model
 
 PACKAGE = """
 from fleet.errors import UsageError
@@ -57,6 +59,23 @@ def test_what_a_kind_says_of_its_model_reaches_the_user() -> None:
 def test_an_unknown_kind_is_refused_with_those_that_are_installed() -> None:
     with pytest.raises(UsageError, match=r"no scorer 'letters' here\. Installed: .*sequence-classifier.*word-count"):
         resolve_model("letters", "m", None)
+
+
+@pytest.mark.usefixtures("word_count")
+def test_a_file_is_no_classifier_and_the_kinds_that_packages_add_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.bin").touch()
+    monkeypatch.chdir(tmp_path)
+
+    for options in (RunOptions(models=("model.bin",)), RunOptions(models=(str(tmp_path / "model.bin"),))):
+        check_hub_has_model(options)  # before the network is asked
+        with pytest.raises(UsageError) as refused:
+            resolve_model(options.scorer, options.model, None)
+
+        assert f"The model {options.model} is a file. --model takes a name on the Hub or a folder." in str(refused.value)
+        assert "--scorer KIND. Installed: broken, no-kind" in str(refused.value)
+        assert "sequence-classifier" not in str(refused.value)
 
 
 @pytest.mark.usefixtures("word_count")

@@ -245,9 +245,23 @@ class TestSeveralInputs:
         with pytest.raises(UsageError, match=rf"shard a: file://{folder}/a\.parquet and file://{other}\. Rename one"):
             list_input(str(folder), str(other.parent))
 
-    def test_so_is_one_that_was_named_twice(self, folder: Path) -> None:
-        with pytest.raises(UsageError, match="Two files would become shard a"):
-            list_input(str(folder), f"{folder}/a.parquet")
+    @pytest.mark.parametrize(
+        ("first", "second", "file"), [("", "/a.parquet", "a"), ("/*.parquet", "/a*.parquet", "a"), ("", "/deep", "deep/er/c")]
+    )
+    def test_so_is_one_that_two_inputs_name_even_if_its_shards_would_have_two_names(
+        self, folder: Path, first: str, second: str, file: str
+    ) -> None:
+        with pytest.raises(UsageError) as told:
+            list_input(f"{folder}{first}", f"{folder}{second}")
+
+        assert str(told.value) == (
+            f"The file {folder}/{file}.parquet is named twice: by --input {folder}{first} and by --input {folder}{second}. "
+            "Its rows would be there twice. Leave one of the two out."
+        )
+
+    def test_so_is_an_input_that_is_given_twice(self, folder: Path) -> None:
+        with pytest.raises(UsageError, match=rf"^--input {folder} is given twice\. Leave one out\.$"):
+            list_input(str(folder), str(folder))
 
 
 class TestRefusals:
