@@ -36,16 +36,26 @@ def recipe_lines(options_of_models: Iterable[RunOptions]) -> tuple[str, ...]:
 
 
 def check_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> None:
-    """Raises UsageError if the shard lacks a column of the recipe's template."""
+    """Raises UsageError if the columns that are read of the shard lack one of the recipe's template."""
     template = with_recipe(options).text_template
     if template is None or template == options.text_template:
         return
     if missing := [name for name in columns_of(template) if name not in schema.names]:
-        raise UsageError(
-            f'The recipe of {options.model} reads the column "{missing[0]}", and shard {shard.name} has none; it has: '
-            f"{', '.join(schema.names)}. Put the text together from your columns with --text-template, like "
+        raise UsageError(_missing_told(missing, options, schema, shard, template))
+
+
+def _missing_told(missing: list[str], options: RunOptions, schema: pa.Schema, shard: Shard, template: str) -> str:
+    if options.columns is not None:
+        return (
+            f'The recipe of {options.model} reads the column "{missing[0]}", and --columns leaves it out. Add '
+            f"{', '.join(missing)} to --columns, or put the text together from other columns with --text-template, like "
             f"{_quoted(template)}, or say --no-recipe."
         )
+    return (
+        f'The recipe of {options.model} reads the column "{missing[0]}", and shard {shard.name} has none; it has: '
+        f"{', '.join(schema.names)}. Put the text together from your columns with --text-template, like "
+        f"{_quoted(template)}, or say --no-recipe."
+    )
 
 
 def recipe_table(recipes: Iterable[Recipe]) -> Table:

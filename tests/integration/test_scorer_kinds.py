@@ -73,7 +73,9 @@ def test_a_file_is_no_classifier_and_the_kinds_that_packages_add_are_named(
         with pytest.raises(UsageError) as refused:
             resolve_model(options.scorer, options.model, None)
 
-        assert f"The model {options.model} is a file. --model takes a name on the Hub or a folder." in str(refused.value)
+        assert f"The model {options.model} is a file. --model takes a name on the Hub or a folder." in str(
+            refused.value
+        )
         assert "--scorer KIND. Installed: broken, no-kind" in str(refused.value)
         assert "sequence-classifier" not in str(refused.value)
 

@@ -174,6 +174,15 @@ class TestWhatTheUserIsTold:
             "from your columns with --text-template, like '{url}\\n\\n{text}', or say --no-recipe."
         )
 
+    def test_a_column_of_the_template_that_the_users_columns_leave_out(self) -> None:
+        with pytest.raises(UsageError) as refused:
+            check_columns(RunOptions(models=(TOPICS,), columns="text"), pa.schema({"text": pa.string()}), SHARD)
+
+        assert str(refused.value) == (
+            f'The recipe of {TOPICS} reads the column "url", and --columns leaves it out. Add url to --columns, or put the text '
+            "together from other columns with --text-template, like '{url}\\n\\n{text}', or say --no-recipe."
+        )
+
     def test_a_template_of_the_user_is_not_the_recipes(self) -> None:
         options = RunOptions(models=(TOPICS,), text_template="{nope}")
 

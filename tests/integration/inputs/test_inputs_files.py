@@ -246,7 +246,8 @@ class TestSeveralInputs:
             list_input(str(folder), str(other.parent))
 
     @pytest.mark.parametrize(
-        ("first", "second", "file"), [("", "/a.parquet", "a"), ("/*.parquet", "/a*.parquet", "a"), ("", "/deep", "deep/er/c")]
+        ("first", "second", "file"),
+        [("", "/a.parquet", "a"), ("/*.parquet", "/a*.parquet", "a"), ("", "/deep", "deep/er/c")],
     )
     def test_so_is_one_that_two_inputs_name_even_if_its_shards_would_have_two_names(
         self, folder: Path, first: str, second: str, file: str
