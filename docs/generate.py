@@ -25,7 +25,7 @@ WANTED = {
         "score my own files on this machine": "producer run --input './shards/*.parquet' --output ./kept --min-score 3",
         "try it on a thousand rows first": "producer run --crawl CC-MAIN-2024-10 --limit-rows 1000 --output ./sample",
         "score a crawl with the fleet, and wait": "producer enqueue --crawl CC-MAIN-2024-10 --wait",
-        "see what would be sent": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
+        "see the plan of a run, and start nothing": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
         "see which classifiers are known, and with which options": "producer recipes",
         "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept --model me/my-classifier "
         "--revision v1",
@@ -156,7 +156,7 @@ producer run --input ./shards --output ./kept --model HuggingFaceFW/finepdfs_edu
 - A recipe sets the options that you leave at their defaults. Your own options win.
 - `--no-recipe` ignores the whole recipe: then give each option that you need.
 - Of several models in one run, each has its own recipe. `--no-recipe` is for all of them.
-- `producer run` prints the options taken from a recipe, and `producer enqueue --dry-run` shows them beforehand. The dataset card
+- `producer run` prints the options taken from a recipe, and `--dry-run` shows them beforehand. The dataset card
   records the values.
 - Only a name on the Hub has a recipe. A folder has none, because it may hold any model: copy the options from this table.
 - `shardsift.score` and `load_scorer` use the same recipe, without its template: there, texts are put together already.

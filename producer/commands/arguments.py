@@ -6,6 +6,10 @@ import typer
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Show the plan: shards, rows, model, filter and output. Starts and writes nothing."),
+]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
 ]

@@ -7,7 +7,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, Verify
+from producer.commands.arguments import AsJson, DryRun, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
@@ -34,7 +34,7 @@ commands = typer.Typer()
 def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent without sending it.")] = False,
+    dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
@@ -54,6 +54,7 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes. Default: one per GPU, or one on the CPU.")
     ] = None,
+    dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +62,11 @@ def run(
 
     Ctrl-C stops the run cleanly. The same command resumes it.
     """
-    _run(_planned(options), workers=workers, verify=verify, as_json=as_json)
+    plan = _planned(options)
+    if dry_run:
+        print_plan(plan, as_json=as_json)
+        return
+    _run(plan, workers=workers, verify=verify, as_json=as_json)
 
 
 @commands.command(

@@ -112,10 +112,11 @@ def test_the_producer_commands_work_without_torch(
     assert (local.returncode, "pip install 'shardsift[worker]'" in local.stderr) == (2, True)
 
 
-def test_a_dry_run_touches_nothing(fleet: Fleet, shards: Path, tiny_model: Path) -> None:
+@pytest.mark.parametrize("command", ["enqueue", "run"])
+def test_a_dry_run_touches_nothing(command: str, fleet: Fleet, shards: Path, tiny_model: Path) -> None:
     output = fleet.folder / "out"
 
-    done = fleet.call_producer("enqueue", "--input", shards, "--model", tiny_model, "--output", output, "--dry-run")
+    done = fleet.call_producer(command, "--input", shards, "--model", tiny_model, "--output", output, "--dry-run")
 
     assert done.returncode == 0
     assert "tasks: 8" in done.stdout
