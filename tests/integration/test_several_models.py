@@ -1,5 +1,6 @@
 """Several models in one pass: the columns of each are those of a run of its own, and shared work is done once."""
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -28,8 +29,10 @@ from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores, SequenceClassifier, load_scorer
 from worker.scoring.sample import sample_texts
+from worker.scoring.shared_encoder import joined
 from worker.service.child import load_scorers
 from worker.service.ipc import hand_down
+from worker.shard.scoring_groups import scoring_groups
 from worker.shard.stored_scores import load_stored_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -279,6 +282,33 @@ def test_texts_are_tokenized_once_for_models_with_one_tokenizer(
     rows = published_rows(tmp_path / "out", "scores").num_rows
     assert sum(one.calls["encoded"] for one in counting) == rows
     assert sum(one.calls["scored"] for one in counting) == 3 * rows
+
+
+def test_a_worker_finds_out_at_its_start_which_of_its_models_share_an_encoder(
+    models: dict[str, Path],
+    options: RunOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Here the first and the fourth do, and the second and the third."""
+    near = with_another_head(models["far"], tmp_path / "near", labels=3)
+    order = {"far": models["far"], "edu": models["edu"], "tox": models["tox"], "near": near}
+    spec = plan_run(replace(options, models=tuple(f"{name}={model}" for name, model in order.items()))).spec
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    hand_down(spec.served_by)
+
+    with caplog.at_level(logging.INFO, logger="worker.service.child"):
+        scorers = load_scorers(Settings(dtype="float32", device="cpu", parity_rows=0))
+    compared = joined.cache_info().misses
+    groups = scoring_groups(spec.scorings, [scorers[scoring.queue] for scoring in spec.scorings])
+
+    assert [line for line in caplog.messages if "encoder" in line] == [
+        f"The models {order[one]} and {order[other]} have the same encoder, which runs once."
+        for one, other in (("far", "near"), ("edu", "tox"))
+    ]
+    assert [group.places for group in groups] == [(0, 3), (1, 2)]
+    assert joined.cache_info().misses == compared
 
 
 def test_a_model_that_does_not_fit_beside_another_ends_the_worker_with_the_reason(

@@ -23,7 +23,7 @@ from fleet.parent_death import end_with_parent
 from fleet.scorers import load_scorer
 from fleet.settings import Settings, read_settings
 from fleet.spec import RunSpec
-from worker.scoring import NoRoom, Scorer, SharingScorer
+from worker.scoring import NoRoom, Scorer
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -36,6 +36,7 @@ from worker.service.ipc import (
 )
 from worker.service.logs import quieten_celery, quieten_model_libraries
 from worker.service.watchdog import Watchdog
+from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
 _PAUSE_SECONDS = 1.0  # between two attempts to connect to Redis
@@ -147,7 +148,7 @@ def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
             scorers[model.queue(settings.dtype)] = _loaded(model, settings)
         except NoRoom as error:
             raise _no_room_beside(models[: len(scorers)], error) from error
-    _join(models, list(scorers.values()))
+    _tell_shared_encoders({model.queue(settings.dtype): model.name for model in models}, scorers)
     return scorers
 
 
@@ -169,13 +170,12 @@ def _no_room_beside(models: tuple[Model, ...], error: NoRoom) -> NoRoom:
     return NoRoom(f"{error} {names} is loaded there already: use a larger device, or a run for each model.")
 
 
-def _join(models: tuple[Model, ...], scorers: list[Scorer[Any]]) -> None:
+def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:
     """Find out now which models share their encoder, because the first shard would have to wait for it."""
-    first, *others = scorers
-    if others and isinstance(first, SharingScorer) and first.joined_with(others):
-        logger.info(
-            "The models %s have the same encoder, which runs once.", " and ".join(model.name for model in models)
-        )
+    queues = list(scorers)
+    for places in sharing_scorers(list(scorers.values())):
+        shown = " and ".join(names[queues[place]] for place in places)
+        logger.info("The models %s have the same encoder, which runs once.", shown)
 
 
 def _ledger(settings: Settings) -> Ledger:

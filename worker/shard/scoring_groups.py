@@ -1,6 +1,6 @@
 """Which scorings of a run share work: texts are encoded once, and classifiers with one encoder make one forward pass."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,15 +48,30 @@ class ScoringGroup:
 
 def scoring_groups(scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> list[ScoringGroup]:
     """The groups of a run, whose `scorers` are those of its scorings. Raises ShardError if one cannot read texts as asked."""
-    members: list[list[int]] = []
-    for place in range(len(scorings)):
-        for group in members:
-            if _joint_scorer([*group, place], scorings, scorers):
+    groups = _gathered(len(scorings), lambda places: _joint_scorer(places, scorings, scorers))
+    return [_group(places, scorings, scorers) for places in groups]
+
+
+def sharing_scorers(scorers: Sequence[Scorer[Any]]) -> list[list[int]]:
+    """The places of scorers that are one group if they score the same texts. Those that share nothing are left out.
+
+    Compares weights, which takes seconds. Scorers remember the result, so that `scoring_groups` does not wait for it.
+    """
+    groups = _gathered(len(scorers), lambda places: _joined([scorers[place] for place in places]))
+    return [places for places in groups if len(places) > 1]
+
+
+def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> list[list[int]]:
+    """Each place goes to the first group with which it has a joint scorer, or begins a group."""
+    groups: list[list[int]] = []
+    for place in range(count):
+        for group in groups:
+            if joint([*group, place]):
                 group.append(place)
                 break
         else:
-            members.append([place])
-    return [_group(places, scorings, scorers) for places in members]
+            groups.append([place])
+    return groups
 
 
 def texts_key(scoring: Scoring) -> Hashable:
@@ -80,12 +95,16 @@ def _joint_scorer(
     places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Scorer[Any] | None:
     """One scorer of all these scorings. None if there is only one, they read other texts, or their scorers cannot join."""
-    first, *others = (scorers[place] for place in places)
     readings = {(texts_key(scorings[place]), _reading(scorings[place])) for place in places}
     has_labels_of_the_run = any(scorings[place].zero_shot for place in places)
-    if not others or len(readings) > 1 or has_labels_of_the_run or not isinstance(first, SharingScorer):
+    if len(readings) > 1 or has_labels_of_the_run:
         return None
-    return first.joined_with(others)
+    return _joined([scorers[place] for place in places])
+
+
+def _joined(scorers: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
+    first, *others = scorers
+    return first.joined_with(others) if others and isinstance(first, SharingScorer) else None
 
 
 def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
