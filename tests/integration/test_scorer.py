@@ -1,5 +1,7 @@
 """Real models get the same scores as from the transformers pipeline, for all batches, orders and odd texts."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +146,16 @@ def test_a_scorer_shows_itself_in_one_line(scorer: SequenceClassifier, bert_mode
     assert repr(at_commit) == (
         "SequenceClassifier('me/classifier', revision='4567def', dtype='float32', device='cpu', backend='padded')"
     )
+
+
+def test_a_scorers_revision_is_the_one_that_was_asked_for(bert_model: Path, tmp_path: Path) -> None:
+    """Old releases of transformers wrote into a config.json which commit of the Hub its model was made from."""
+    model = shutil.copytree(bert_model, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"_commit_hash": "0123abc"}))
+
+    for revision in (None, "4567def"):
+        assert load_scorer(str(model), "float32", revision=revision, parity_rows=0).revision == revision
 
 
 @pytest.mark.parametrize("texts", [[], [None, None]])

@@ -35,7 +35,7 @@ class _Loaded:
 
     model: Any
     tokenizer: Any
-    revision: str | None  # of a Hub model, if it is known
+    revision: str | None  # as it was asked for
     max_tokens: int
 
 
@@ -116,7 +116,7 @@ def _load(model: str, revision: str | None) -> _Loaded:
     return _Loaded(
         model=loaded.eval(),
         tokenizer=tokenizer,
-        revision=config.get("_commit_hash") or getattr(loaded.config, "_commit_hash", None),
+        revision=revision,  # transformers 5 does not tell the commit, and in an old config.json is that of another model
         max_tokens=adapter.max_tokens(loaded.config) if adapter else _max_tokens(tokenizer, loaded),
     )
 

@@ -28,7 +28,7 @@ class SequenceClassifier:
     """A sequence classifier on a device. `encode` may run in one thread while another is in `score_encoded`."""
 
     model: str  # a Hub name or a folder
-    revision: str | None  # of a Hub model, if it is known
+    revision: str | None  # of a Hub model, as it was asked for; a worker asks for a commit
     backend: Backend
     tokenizer: TextTokenizer
     device: torch.device
