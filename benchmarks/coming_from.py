@@ -8,12 +8,11 @@ the shapes of the others, which take as long as trained ones.
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 import typer
 from transformers import DistilBertConfig, ModernBertConfig, PreTrainedTokenizerBase
 
-from benchmarks.ledger.machine import machine_slug, provenance
+from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.zero_shot import Size, save_bart
@@ -63,10 +62,9 @@ def coming_from(
     if not chosen:
         raise typer.BadParameter(f"There is no {only}. There are: {', '.join(one.example for one in COMPARISONS)}.")
     for one in chosen:
-        found = replace(provenance(), command=shlex.join(["python", "-m", "benchmarks.coming_from", *sys.argv[1:]]))
-        report = {"provenance": asdict(found), "rounds": rounds, **_compared(one, tokenizer, rounds=rounds, tiny=tiny)}
-        name = f"{found.date.split()[0]}-{machine_slug(found)}-coming-from-{one.example.replace('_', '-')}.json"
-        (output / name).write_text(json.dumps(report, indent=1) + "\n")
+        found = provenance_of("benchmarks.coming_from")
+        report = {"rounds": rounds, **_compared(one, tokenizer, rounds=rounds, tiny=tiny)}
+        write_results(f"coming-from-{one.example.replace('_', '-')}", found, report, output)
         typer.echo(_table(report))
 
 

@@ -6,18 +6,16 @@ Example: python -m benchmarks.refilter --shards 4 --rows 1500
 import hashlib
 import json
 import os
-import shlex
 import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.ledger.machine import Provenance, machine_slug, provenance
+from benchmarks.results_file import provenance_of, write_results
 from fleet.command_line import own_command
 from producer.demo.shards import write_shards
 
@@ -42,7 +40,7 @@ def refilter(
     output: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path("benchmarks/results"),
 ) -> None:
     """Score a folder at one threshold; then publish it at another, by a fresh run and by the stored scores."""
-    found = replace(provenance(), command=shlex.join(["python", "-m", "benchmarks.refilter", *sys.argv[1:]]))
+    found = provenance_of("benchmarks.refilter")
     with tempfile.TemporaryDirectory(prefix="shardsift-bench-") as name:
         folder = Path(name)
         write_shards(folder / "shards", shards=shards, rows=rows, seed=1)
@@ -56,8 +54,15 @@ def refilter(
             raise SystemExit("The two outputs differ.")
         if not 0 < again.rows_kept < earlier.rows_kept < shards * rows:
             raise SystemExit("The thresholds tell no rows apart.")
-    written = _written(found, [earlier, fresh, again], output)
-    typer.echo(written.read_text())
+    report = {
+        "runs": [asdict(one) for one in (earlier, fresh, again)],
+        "times_a_fresh_run": {
+            "rows_per_second": round(again.rows_per_second / fresh.rows_per_second, 1),
+            "whole_command": round(fresh.seconds / again.seconds, 1),
+        },
+        "outputs_are_equal": True,
+    }
+    typer.echo(write_results("refilter", found, report, output).read_text())
 
 
 def _model(folder: Path) -> Path:
@@ -89,18 +94,6 @@ def _measured(folder: Path, *arguments: object) -> Measured:
 def _digests(output: Path) -> dict[str, str]:
     files = [file for kind in ("data", "scores") for file in (output / kind).rglob("*.parquet")]
     return {str(file.relative_to(output)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def _written(found: Provenance, measured: list[Measured], folder: Path) -> Path:
-    _, fresh, again = measured
-    file = folder / f"{found.date.split()[0]}-{machine_slug(found)}-refilter.json"
-    ratios = {
-        "rows_per_second": round(again.rows_per_second / fresh.rows_per_second, 1),
-        "whole_command": round(fresh.seconds / again.seconds, 1),
-    }
-    report = {"provenance": asdict(found), "runs": [asdict(one) for one in measured], "times_a_fresh_run": ratios}
-    file.write_text(json.dumps(report | {"outputs_are_equal": True}, indent=1) + "\n")
-    return file
 
 
 if __name__ == "__main__":

@@ -3,13 +3,9 @@
 Example: python -m benchmarks.several_models --model bert-base --rows 96 --rounds 5
 """
 
-import json
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -19,7 +15,7 @@ import torch
 import typer
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
-from benchmarks.ledger.machine import Provenance, machine_slug, provenance
+from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.case import Model as Shape
 from benchmarks.scorer.models import read_tokenizer, save_model
 from benchmarks.scorer.texts import Lengths, make_texts
@@ -47,7 +43,7 @@ def several_models(
     output: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path("benchmarks/results"),
 ) -> None:
     """Score the same texts with one model, with another, with both, and with two heads on one encoder, in turns."""
-    found = replace(provenance(), command=shlex.join(["python", "-m", "benchmarks.several_models", *sys.argv[1:]]))
+    found = provenance_of("benchmarks.several_models")
     with tempfile.TemporaryDirectory(prefix="shardsift-bench-") as folder:
         tokenizer = read_tokenizer(str(verified_demo_encoder()))
         one = save_model(model, Path(folder, "one"), tokenizer=tokenizer)
@@ -63,7 +59,6 @@ def several_models(
         raise SystemExit("The two heads do not share their encoder.")
     seconds = [{name: _seconds(each, texts) for name, each in scorers.items()} for _ in range(rounds)]
     report = {
-        "provenance": asdict(found),
         "case": {"model": model, "dtype": loaded[one].dtype, "rows": rows, "windows": _WINDOWS},
         "seconds": seconds,
         "two_heads_times_one": round(median(took["two heads"] / took["one"] for took in seconds), 3),
@@ -71,7 +66,7 @@ def several_models(
             median(took["two models"] / (took["one"] + took["another"]) for took in seconds), 3
         ),
     }
-    typer.echo(_written(report, found, model, output).read_text())
+    typer.echo(write_results(f"several-models-{model}", found, report, output).read_text())
 
 
 def _with_another_head(model: Path, folder: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -117,12 +112,6 @@ def _windows(texts: list[str]) -> list[Window]:
 def _scoring(scorer: SequenceClassifier, column: str) -> Scoring:
     model = Model(name=scorer.model, revision="", labels=("score",))
     return Scoring(model=model, dtype="auto", text_columns=("text",), score_column=column)
-
-
-def _written(report: dict[str, object], found: Provenance, model: Shape, folder: Path) -> Path:
-    file = folder / f"{found.date.split()[0]}-{machine_slug(found)}-several-models-{model}.json"
-    file.write_text(json.dumps(report, indent=1) + "\n")
-    return file
 
 
 if __name__ == "__main__":

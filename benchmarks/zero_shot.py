@@ -6,13 +6,10 @@ The study that this follows classified Reddit posts by 16 labels with facebook/b
 model here has BART's shape and random weights, which take as long as trained ones.
 """
 
-import json
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +19,7 @@ import torch
 import typer
 from transformers import BartConfig, BartForSequenceClassification, PreTrainedTokenizerBase, pipeline
 
-from benchmarks.ledger.machine import Provenance, machine_slug, provenance
+from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
 from worker.scoring import Hypotheses, Reading, load_scorer
@@ -78,7 +75,7 @@ def zero_shot(
     output: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path("benchmarks/results"),
 ) -> None:
     """Score the same posts in each way, in turns."""
-    found = replace(provenance(), command=shlex.join(["python", "-m", "benchmarks.zero_shot", *sys.argv[1:]]))
+    found = provenance_of("benchmarks.zero_shot")
     with tempfile.TemporaryDirectory(prefix="shardsift-bench-") as folder:
         tokenizer = read_tokenizer(str(verified_demo_encoder()))
         model = save_bart(size, Path(folder), tokenizer)
@@ -99,14 +96,13 @@ def zero_shot(
             rounds,
         )
     report = {
-        "provenance": asdict(found),
         "case": {"size": size, "rows": rows, "labels": labels, "sweep_rows": sweep_rows},
         "seconds_by_batch_size": sweep,
         "matmul_peak_ops_per_second": peaks,
         "contenders": [asdict(one) for one in timed],
         "times_the_pipeline": {one.name: round(one.rows_per_second / timed[1].rows_per_second, 2) for one in timed},
     }
-    typer.echo(_written(report, found, size, output).read_text())
+    typer.echo(write_results(f"zero-shot-{size}", found, report, output).read_text())
 
 
 def save_bart(size: Size, folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -195,12 +191,6 @@ def _peak(size: Size, dtype: torch.dtype) -> float:
         layers=2 * layers, hidden=width, attention=width, key_value=width, feed_forward=4 * width, gated=False
     )
     return matmul_peak(shape, dtype, best_device())
-
-
-def _written(report: dict[str, Any], found: Provenance, size: Size, folder: Path) -> Path:
-    file = folder / f"{found.date.split()[0]}-{machine_slug(found)}-zero-shot-{size}.json"
-    file.write_text(json.dumps(report, indent=1) + "\n")
-    return file
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import fleet.spec
+from benchmarks.ledger.machine import machine_slug
+from benchmarks.results_file import provenance_of
+from benchmarks.results_file import write_results as write_case
 from benchmarks.scorer.case import Case, Model
 from benchmarks.scorer.compare import Comparison, Entrant, Round, compare
 from benchmarks.scorer.contender import Name, Values
@@ -349,6 +352,17 @@ def test_the_command_explains_itself_and_names_a_wrong_choice() -> None:
     assert wrong.returncode == 2
     assert "bert-base" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_a_results_file_names_day_machine_and_case_and_says_how_it_was_measured(tmp_path: Path) -> None:
+    found = provenance_of("benchmarks.zero_shot")
+
+    file = write_case("zero-shot-tiny", found, {"rounds": 2}, tmp_path)
+
+    assert file.name == f"{found.date[:10]}-{machine_slug(found)}-zero-shot-tiny.json"
+    written = json.loads(file.read_text())
+    assert written["rounds"] == 2
+    assert written["provenance"]["command"].startswith("python -m benchmarks.zero_shot")
 
 
 @pytest.mark.slow
