@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleet.columns import is_text, repeated_column
+from fleet.columns import is_text, repeated_column, text_column_names
 from fleet.errors import UsageError
 from fleet.shard import Shard
 from fleet.storage.inputs.formats import CSV_LAYOUT, kind_of
@@ -20,7 +20,7 @@ def text_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> tuple[
     if repeated := repeated_column(schema):
         raise UsageError(f'Shard {shard.name} has several columns "{repeated}". Rename all but one.')
     template = text_template(options)
-    names = columns_of(template) if template is not None else _named(options.text_column, schema)
+    names = columns_of(template) if template is not None else text_column_names(options.text_column, schema)
     where = "with --text-column" if template is None else "in --text-template"
     for name in names:
         _check_is_read(name, schema, options, where)
@@ -57,16 +57,6 @@ def text_template(options: RunOptions) -> str | None:
     if options.text_column != _DEFAULT:
         raise UsageError("Use only one of --text-column and --text-template.")
     return options.text_template.replace("\\n", "\n").replace("\\t", "\t")
-
-
-def _named(names: str, schema: pa.Schema) -> tuple[str, ...]:
-    """A name with a comma is a column, if there is one of that name."""
-    if names in schema.names:
-        return (names,)
-    named = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not named:
-        raise UsageError("--text-column is empty. Name the column to score.")
-    return named
 
 
 def _has_text(data_type: pa.DataType) -> bool:

@@ -183,7 +183,9 @@ def tune(
             help="File, folder or glob with texts to try, as for `producer run`. Default: texts that come with Python.",
         ),
     ] = None,
-    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column that holds the texts.")] = "text",
+    text_column: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Column that holds the texts. Several are joined as in a run.")
+    ] = "text",
     labels: Annotated[
         str | None,
         typer.Option(

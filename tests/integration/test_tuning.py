@@ -322,6 +322,15 @@ def test_texts_may_come_from_json_lines_and_csv(tmp_path: Path) -> None:
         assert trial_texts(str(file), "text", 10).to_pylist() == ["one", "two"]
 
 
+def test_several_columns_are_joined_as_in_a_run(tmp_path: Path) -> None:
+    posts = [("one", "two"), ("three", None), (" ", "four"), (None, None)]
+    columns = [pa.array(column, pa.string()) for column in zip(*posts, strict=True)]
+    pq.write_table(pa.table({"title": columns[0], "selftext": columns[1], "a,b": ["x", "y", "z", "!"]}), tmp_path / "p")
+
+    assert trial_texts(str(tmp_path / "p"), "title, selftext", 10).to_pylist() == ["one\n\ntwo", "three", "four"]
+    assert trial_texts(str(tmp_path / "p"), "a,b", 10).to_pylist() == ["x", "y", "z", "!"]
+
+
 def test_a_glob_below_a_hidden_folder_is_read(tmp_path: Path) -> None:
     write_texts(tmp_path / ".cache" / "a.parquet", ["one"])
     write_texts(tmp_path / ".cache" / ".b.parquet", ["hidden"])
@@ -342,6 +351,8 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
 
     for uri, column, message in (
         (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
+        (file, "content,title", 'has no column "title"; it has: id, content'),
+        (file, " , ", "--text-column is empty"),
         (file, "id", 'column "id" of .* holds int64, not texts'),
         (file, "content", "has no text in the column"),
         (tmp_path / "empty", "text", "No input files at"),

@@ -1,5 +1,6 @@
 """The text of each row that is scored: one column, several joined, or a template over columns."""
 
+from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -17,18 +18,17 @@ def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.Struc
 
     Columns that are null or blank in a row are left out of a join, and empty in a template.
     """
-    texts = _first_texts(rows, scoring)
+    template = scoring.text_template
+    texts = joined_columns(rows, scoring.text_columns) if template is None else _filled(rows, template)
     return (
         texts if scoring.text_pair_column is None else pairs(texts, plain_texts(rows.column(scoring.text_pair_column)))
     )
 
 
-def _first_texts(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray:
-    if scoring.text_template is not None:
-        return _filled(rows, scoring.text_template)
-    if len(scoring.text_columns) == 1:
-        return plain_texts(rows.column(scoring.text_columns[0]))
-    return _joined([plain_texts(rows.column(name)) for name in scoring.text_columns])
+def joined_columns(rows: pa.Table, names: Sequence[str]) -> pa.LargeStringArray:
+    """The text of each row in one column, or in several with a blank line between them."""
+    columns = [plain_texts(rows.column(name)) for name in names]
+    return columns[0] if len(columns) == 1 else _joined(columns)
 
 
 def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
