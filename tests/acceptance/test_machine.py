@@ -17,6 +17,7 @@ from fleet.queues import queue_length
 from fleet.workers import WorkerState, list_workers
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.metadata_services import serving
 from support.outputs import manifest_lines
 from support.waiting import wait_until
 
@@ -155,6 +156,29 @@ def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
 
     assert machine_fleet.ledger.counts(other).queued == 8
     assert "worker start" in machine_fleet.call_producer("status", other).stdout
+
+
+@pytest.mark.faults
+def test_after_a_spot_notice_a_machine_takes_no_shard_of_any_run(
+    machine_fleet: Fleet, enqueue: Callable[..., str]
+) -> None:
+    first = enqueue("first")
+
+    with serving("aws") as cloud:
+        machine_fleet.environment["SHARDSIFT_SPOT_NOTICE_ADDRESS"] = cloud.address
+        with machine_fleet.machine("--gpus", "1", "--spot-notice", "aws") as machine:
+            wait_until(lambda: workers(machine_fleet, "busy"), description="it has a shard", seconds=60)
+            end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
+            cloud.give_notice(time=end)
+            wait_until(lambda: "takes no more shards" in log_of(machine_fleet), description="it idles", seconds=30)
+            second = enqueue("second")
+            time.sleep(12)  # two looks at the ledger
+            machine.terminate()
+            machine.wait(timeout=STOP_SECONDS)
+
+    assert log_of(machine_fleet).count(" starts with ") == 1
+    assert machine_fleet.ledger.counts(first).running == 0
+    assert machine_fleet.ledger.counts(second).queued == 8
 
 
 @pytest.mark.faults

@@ -31,6 +31,7 @@ class Seat:
         self._running: Load | None = None  # the load of `process`
         self._log_level = log_level
         self._reason = folder / f"{place.name}.reason"
+        self.has_loaded = False  # the process has had its model loaded
         self._starts = 0  # since a worker here last had its model loaded
         self._pause_ends = 0.0
         self._avoided: dict[str, float] = {}  # queue → until when
@@ -53,6 +54,7 @@ class Seat:
 
     def note_loaded(self) -> None:
         """The process has its model loaded, so that its start was a success."""
+        self.has_loaded = True
         self._starts = 0
 
     def tend(self, *, may_start: bool) -> None:
@@ -65,7 +67,7 @@ class Seat:
     def _start(self, load: Load) -> None:
         self._reason.unlink(missing_ok=True)
         self._starts += 1
-        self._running = load
+        self._running, self.has_loaded = load, False
         self.process = start(
             own_command("worker", "serve", "--name", self.place.name, "--log-level", self._log_level),
             environment={

@@ -106,7 +106,7 @@ class Supervisor:
     def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
         """Move workers that have no shard from queues with enough of them to queues that lack some."""
         queued = {demand.queue: demand.queued for demand in demands}
-        idle = [seat for seat in self._seats if not _is_busy(own.get(seat.owner or ""))]
+        idle = [seat for seat in self._seats if _may_move(seat, own.get(seat.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
         free.update(
             seat.load.queue for seat in idle if seat.load
@@ -174,3 +174,10 @@ class Supervisor:
 
 def _is_busy(state: WorkerState | None) -> bool:
     return state is not None and state.activity == "busy"
+
+
+def _may_move(seat: Seat, state: WorkerState | None) -> bool:
+    """Whether a worker has no shard and takes shards. One that no longer announces itself waits for its spot machine to end."""
+    if state is None:
+        return not seat.has_loaded
+    return state.activity in ("loading", "ready")
