@@ -108,9 +108,8 @@ class Supervisor:
         queued = {demand.queue: demand.queued for demand in demands}
         idle = [seat for seat in self._seats if _may_move(seat, own.get(seat.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
-        free.update(
-            seat.load.queue for seat in idle if seat.load
-        )  # a worker that has just started is not announced yet
+        # A worker that has just started is not announced yet, so own workers are counted here.
+        free.update(seat.load.queue for seat in idle if seat.load)
         for seat in idle:
             if seat.load and free[seat.load.queue] <= queued.get(seat.load.queue, 0):
                 continue
