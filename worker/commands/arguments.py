@@ -1,0 +1,44 @@
+"""Options that several subcommands share. They become environment variables, because a worker's processes read those."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from fleet import choices
+
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
+
+
+def _checked_device(device: str | None) -> str | None:
+    if device is not None and not choices.is_device(device):
+        raise typer.BadParameter(f"{device!r} is not one of {choices.DEVICES}.")
+    return device
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        callback=_checked_device,
+        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="CPU threads for the model. Default: its share of the cores."),
+]
+Backend = Annotated[
+    choices.Backend | None,
+    typer.Option(help="Whether to pad the texts of a batch to one length, or pack them without padding."),
+]
+Compile = Annotated[
+    bool | None,
+    typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
+]
+
+
+def into_environment(**settings: object) -> None:
+    """Set the environment variable of each option that was given."""
+    given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+    os.environ.update(given)

@@ -1,0 +1,124 @@
+"""Run the workers of a machine, or one worker."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from fleet import choices
+from fleet.command_line import QUIET
+from worker.commands.arguments import Backend, Compile, Device, Revision, Threads, into_environment
+
+commands = typer.Typer()
+
+ModelNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Serve only runs with this model: a Hub name or folder. Give all models of a run with several. "
+        "MODEL@REVISION names a revision. Default: SHARDSIFT_MODEL, else what open runs need.",
+    ),
+]
+LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")]
+
+
+@commands.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
+def start(
+    models: ModelNames = None,
+    revision: Revision = None,
+    dtype: Annotated[
+        choices.Dtype | None,
+        typer.Option(help="Serve only runs with this --dtype. Default: runs with any, each in its own."),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Kind of scorer that loads the model. Default: sequence-classifier."),
+    ] = None,
+    gpus: Annotated[
+        str,
+        typer.Option(
+            metavar="all|N|0,2", help="GPUs to use: all, the first N, or those with these numbers. 0: the CPU."
+        ),
+    ] = "all",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Workers, which share the GPUs or the cores. Default: one per GPU; on a CPU one."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the worker, shown as NAME@host; of several, how it begins. Default: gpu0, gpu1, …"),
+    ] = None,
+    device: Device = None,
+    threads: Threads = None,
+    max_batch_tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens per batch. Default: the number that `worker tune` found best."),
+    ] = None,
+    backend: Backend = None,
+    compile: Compile = None,
+    spot_notice: Annotated[
+        choices.SpotCloud | None,
+        typer.Option(help="Watch for this cloud's notice that it reclaims the spot machine, and stop in time."),
+    ] = None,
+    exit_when_idle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Exit after the fleet has had nothing to do here for this long, such as 10m."
+        ),
+    ] = None,
+    on_idle: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="Shell command to run after --exit-when-idle, such as 'sudo poweroff'."),
+    ] = None,
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the workers of this machine, one per GPU, until stopped.
+
+    Each serves what open runs need; with --model, only runs with that model. A worker that dies is started again. SIGTERM
+    or Ctrl-C stops all at their next batch. Their shards go back to the queue.
+    """
+    into_environment(
+        model=json.dumps(models) if models else None,
+        model_revision=revision,
+        scorer=scorer,
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        max_batch_tokens=max_batch_tokens,
+        backend=backend,
+        compile=compile,
+        spot_notice=spot_notice,
+    )
+    from fleet.settings import read_settings
+    from worker.supervisor.start import StartOptions
+    from worker.supervisor.start import start as start_workers
+
+    options = StartOptions(
+        gpus=gpus,
+        workers=workers,
+        name=name,
+        exit_when_idle=exit_when_idle,
+        on_idle=on_idle,
+        log_level=log_level,
+    )
+    raise typer.Exit(start_workers(read_settings(), options))
+
+
+@commands.command(hidden=True)
+def serve(
+    name: Annotated[str, typer.Option(help="Name of this worker. Must be unique on a machine.")] = "worker",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run one worker on one device. `worker start` runs it for each; the settings in the environment say what it loads."""
+    raise typer.Exit(_run_celery(["worker", "--hostname", f"{name}@%h", "--loglevel", log_level, *QUIET]))
+
+
+def _run_celery(arguments: list[str]) -> int:
+    from worker.app import app
+
+    try:
+        app.worker_main(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    return 0
