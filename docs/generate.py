@@ -65,6 +65,8 @@ WANTED = {
         "see how the newest run is doing": "producer status",
         "read it from a script": "producer status RUN --json",
         "see all runs": "producer runs",
+        "see how many workers open runs need": "producer demand",
+        "serve that number to an autoscaler": "producer demand --serve 8099 --shards-per-worker 4",
         "watch the fleet in a browser": "producer flower --port 5555",
         "try failed shards again": "producer retry RUN",
         "publish without the failed shards": "producer finalize RUN",

@@ -1,7 +1,7 @@
 """What each worker is doing, as announced by the worker every few seconds.
 
-Only `producer status` uses it. Redis expires the record of a worker that is silent for ALIVE_SECONDS, so no clocks are
-compared.
+For `producer status` and `producer demand`, and for the supervisors of `worker start`. Redis expires the record of a
+worker that is silent for ALIVE_SECONDS, so no clocks are compared.
 """
 
 from dataclasses import dataclass

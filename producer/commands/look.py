@@ -1,4 +1,4 @@
-"""Look at runs and at what they have published. Changes nothing."""
+"""Look at runs, at the workers that they need and at what they have published. Changes nothing."""
 
 from typing import Annotated
 
@@ -51,6 +51,49 @@ def runs(as_json: AsJson = False) -> None:
             print_json([status.as_json() for status in statuses])
         else:
             print_table(status_table(statuses))
+
+
+@commands.command(
+    rich_help_panel="Runs",
+    epilog="Examples: producer demand --json, "
+    "REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4",
+)
+def demand(
+    shards_per_worker: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Want one worker for every N open shards of a queue.")
+    ] = 1,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, metavar="PORT", help="Serve the JSON over HTTP until stopped: GET /."),
+    ] = None,
+    address: Annotated[str, typer.Option(help="Address for --serve to listen on. There is no password.")] = "127.0.0.1",
+    as_json: AsJson = False,
+) -> None:
+    """Show how many workers the open shards need, for an autoscaler.
+
+    Open shards are the queued and the running ones of all runs, as the ledger counts them. `wanted` is their number divided by
+    --shards-per-worker, rounded up for each queue; `workers` is how many there are.
+    """
+    from fleet.settings import read_settings
+    from producer.demand.server import serve_demand
+    from producer.demand.wanted import demand_json, demand_table, queue_demands
+    from producer.opening import open_ledger
+
+    with open_ledger(read_settings()) as (_, ledger):
+        if serve is not None:
+            serve_demand(
+                lambda: demand_json(queue_demands(ledger, shards_per_worker=shards_per_worker)),
+                address=address,
+                port=serve,
+            )
+            return
+        found = queue_demands(ledger, shards_per_worker=shards_per_worker)
+        if as_json:
+            print_json(demand_json(found))
+        elif found:
+            print_table(demand_table(found))
+        else:
+            say("No shard is open: no worker is needed.")
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer recipes")

@@ -31,6 +31,7 @@ COMMANDS = (
     "refilter",
     "status",
     "runs",
+    "demand",
     "recipes",
     "retry",
     "cancel",

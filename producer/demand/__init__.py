@@ -1,0 +1,1 @@
+"""The number of workers that open shards need, for people and for autoscalers."""
