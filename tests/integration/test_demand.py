@@ -95,7 +95,7 @@ def test_a_cancelled_run_and_an_empty_ledger_want_none(ledger: Ledger, run: str,
 
 
 def test_each_queue_wants_its_own_workers_and_a_stopping_one_does_not_count(ledger: Ledger, run: str) -> None:
-    other = a_spec(dtype="float32")
+    other = a_spec(dtype="auto")
     ledger.create_run(other, SHARDS[:1], now=1)
     announce(ledger.redis, replace(WORKER, activity="stopping"))
     announce(ledger.redis, replace(WORKER, name="gpu1@host/8", queue=other.queue, activity="loading"))
