@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "ops/README.md",
+    "ops/systemd/README.md",
+    "ops/kubernetes/README.md",
     "CONTRIBUTING.md",
     "docs/architecture.md",
     "docs/inputs.md",
@@ -92,7 +94,7 @@ def test_the_readme_says_how_to_install_before_it_uses_a_command() -> None:
 
 EVERY_PAGE = sorted(
     str(page.relative_to(ROOT))
-    for places in ("*.md", "docs/**/*.md", "ops/*.md", "benchmarks/*.md", "secrets/*.md", "examples/*.md")
+    for places in ("*.md", "docs/**/*.md", "ops/**/*.md", "benchmarks/*.md", "secrets/*.md", "examples/*.md")
     for page in ROOT.glob(places)
 )
 

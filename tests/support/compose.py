@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 COMPOSE = ROOT / "docker-compose.yml"
 PRIVATE_NETWORK = ROOT / "ops/compose.private-network.yml"
 DOCKERFILE = ROOT / "ops/images/Dockerfile"
-UNIT = ROOT / "ops/systemd/shardsift-worker@.service"
+UNIT = ROOT / "ops/systemd/shardsift-worker.service"
 
 PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
 OURS = ("finalizer", "flower", "worker", "worker-gpu")

@@ -1,0 +1,76 @@
+"""The templates of GPU machines in ops/, and the worker command line of each."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+OPS = Path(__file__).parents[2] / "ops"
+UNIT = OPS / "systemd/shardsift-worker.service"
+POWER_OFF = OPS / "systemd/power-off-when-idle.conf"
+USER_DATA = OPS / "cloud-init/user-data.yaml"
+SKYPILOT_TASK = OPS / "skypilot/worker.yaml"
+SLURM_SCRIPT = OPS / "slurm/worker.sh"
+HF_JOB_SCRIPT = OPS / "hf-jobs/worker.py"
+KUBERNETES = OPS / "kubernetes"
+
+
+def unit_settings(file: Path) -> dict[str, list[str]]:
+    """The values of each key of a systemd unit or drop-in, in order."""
+    settings: dict[str, list[str]] = {}
+    for line in file.read_text().splitlines():
+        if "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            settings.setdefault(key, []).append(value)
+    return settings
+
+
+def started_by(file: Path) -> list[str]:
+    """The command that a systemd unit or drop-in starts."""
+    return shlex.split(unit_settings(file)["ExecStart"][-1])
+
+
+def user_data() -> dict[str, Any]:
+    return dict(yaml.safe_load(USER_DATA.read_text()))
+
+
+def written_file(path: str) -> str:
+    """The content of a file that cloud-init writes."""
+    (content,) = [file["content"] for file in user_data()["write_files"] if file["path"] == path]
+    return str(content)
+
+
+def skypilot_task() -> dict[str, Any]:
+    return dict(yaml.safe_load(SKYPILOT_TASK.read_text()))
+
+
+def kubernetes_objects() -> list[dict[str, Any]]:
+    """What `kubectl apply --kustomize` would send. Skips the test if there is no kubectl."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl here")
+    done = subprocess.run(["kubectl", "kustomize", KUBERNETES], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def kubernetes_object(kind: str, name: str) -> dict[str, Any]:
+    """One object, as the files have it before kustomize."""
+    documents = [document for file in KUBERNETES.glob("*.yaml") for document in yaml.safe_load_all(file.read_text())]
+    (found,) = [document for document in documents if document["kind"] == kind and document["metadata"]["name"] == name]
+    return dict(found)
+
+
+def worker_pod() -> dict[str, Any]:
+    """The pod of a worker on Kubernetes."""
+    job = kubernetes_object("ScaledJob", "shardsift-worker")["spec"]["jobTargetRef"]
+    return dict(job["template"]["spec"])
+
+
+def shell_blocks(page: Path) -> list[str]:
+    """The `sh` blocks of a page."""
+    return re.findall(r"```sh\n(.*?)```", page.read_text(), flags=re.DOTALL)
