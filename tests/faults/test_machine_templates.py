@@ -1,0 +1,225 @@
+"""The worker command line of each template in ops/, run as its platform runs it: it works for the fleet, and stops in time.
+
+A platform is what differs here: where the virtual environment is, what starts the command and which process gets the signal.
+The machine has two stand-in GPUs. Slurm's commands are stand-ins too.
+"""
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fleet.processes import Child, running
+from fleet.workers import list_workers
+from support.compose import BIN
+from support.fleet import Fleet
+from support.injected_faults import STAND_IN, InjectedFaults
+from support.machine_files import (
+    HF_JOB_SCRIPT,
+    POWER_OFF,
+    SLURM_SCRIPT,
+    UNIT,
+    kubernetes_object,
+    skypilot_task,
+    started_by,
+    unit_settings,
+    worker_pod,
+)
+from support.outputs import manifest_lines
+from support.processes import started
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+GPUS = 2
+STOP_SECONDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """How a platform starts the command, and which process it sends SIGTERM to."""
+
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    signalled: Callable[[Child], psutil.Process] = lambda child: psutil.Process(child.pid)
+
+
+def systemd(home: Path) -> Platform:
+    return Platform(command=installed(started_by(UNIT)), environment=environment_of_unit())
+
+
+def systemd_that_powers_off(home: Path) -> Platform:
+    return Platform(command=installed(started_by(POWER_OFF)), environment=environment_of_unit())
+
+
+def kubernetes(home: Path) -> Platform:
+    (worker,) = worker_pod()["containers"]
+    own = ("SHARDSIFT_DEVICE",)  # the others name places of the container
+    variables = {variable["name"]: variable["value"] for variable in worker["env"] if variable["name"] in own}
+    return Platform(command=installed(worker["command"]), environment=variables)
+
+
+def skypilot(home: Path) -> Platform:
+    (home / "shardsift-venv").symlink_to(BIN.parent)
+    task = skypilot_task()
+    return Platform(command=["bash", "-c", task["run"]], environment=task["envs"])
+
+
+def hugging_face_jobs(home: Path) -> Platform:
+    return Platform(command=[sys.executable, str(HF_JOB_SCRIPT)])
+
+
+def slurm(home: Path) -> Platform:
+    for name, does in {
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+        "scontrol": f'echo "$@" >> "{home}/scontrol"',
+    }.items():
+        write_tool(home / "bin" / name, does)
+    (home / "worker.env").write_text("SHARDSIFT_LEASE_SECONDS=3\n")
+    variables = {
+        "SHARDSIFT_ENV": str(home / "worker.env"),
+        "SHARDSIFT_VENV": str(BIN.parent),
+        "SLURM_CPUS_PER_TASK": "2",
+        "SLURM_JOB_ID": "42",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+    }
+    # --signal without B: reaches the step, and not the shell of the script.
+    step = lambda child: psutil.Process(child.pid).children()[0]  # noqa: E731
+    return Platform(command=["bash", str(SLURM_SCRIPT)], environment=variables, signalled=step)
+
+
+PLATFORMS = (systemd, systemd_that_powers_off, kubernetes, skypilot, hugging_face_jobs, slurm)
+
+
+def environment_of_unit() -> dict[str, str]:
+    words = [word for value in unit_settings(UNIT)["Environment"] for word in value.split()]
+    return {name: value for name, _, value in (word.partition("=") for word in words) if not value.startswith("/")}
+
+
+def installed(command: list[str]) -> list[str]:
+    """The command with the programs of this environment."""
+    return [str(BIN / Path(command[0]).name), *command[1:]]
+
+
+def write_tool(path: Path, does: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{does}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def machine_fleet(fleet: Fleet, faults: InjectedFaults, home: Path) -> Iterator[Fleet]:
+    """A fleet whose machines have two GPUs."""
+    faults.use_stand_in(rows_a_batch=2, seconds_a_batch=0.1)
+    faults.set_device("cuda")  # each template asks for it, so that no machine scores on its CPU
+    lines = "\n".join(f"echo 'GPU {number}: A stand-in (UUID: GPU-{number})'" for number in range(GPUS))
+    write_tool(home / "bin/nvidia-smi", lines)
+    fleet.environment |= faults.environment | {
+        "PATH": os.pathsep.join((str(home / "bin"), str(BIN), os.environ["PATH"])),
+        "HOME": str(home),
+        "LOKY_MAX_CPU_COUNT": "2",
+    }
+    return fleet
+
+
+@contextmanager
+def machine_of(platform: Platform, fleet: Fleet) -> Iterator[Child]:
+    environment = {**fleet.environment, **platform.environment}
+    with running(platform.command, log=fleet.log("machine"), stop_seconds=0, environment=environment) as machine:
+        yield machine
+
+
+def enqueued(fleet: Fleet, shards: Path, folder: Path, *options: str) -> str:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"id2label": {"0": "model"}}))
+    arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", folder / "out", *options)
+    done = fleet.call_producer("enqueue", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("way", PLATFORMS, ids=lambda way: str(way.__name__))
+def test_the_command_of_each_template_publishes_a_run_and_stops_in_time(
+    way: Callable[[Path], Platform], machine_fleet: Fleet, home: Path, shards: Path, tmp_path: Path
+) -> None:
+    fleet, platform = machine_fleet, way(home)
+    run_id = enqueued(fleet, shards, tmp_path)
+
+    with fleet.finalizer(), machine_of(platform, fleet) as machine:
+        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=60)
+        names = {worker.name.split("@")[0] for worker in list_workers(fleet.ledger.redis)}
+
+        told = time.monotonic()
+        platform.signalled(machine).send_signal(signal.SIGTERM)
+        machine.wait(timeout=STOP_SECONDS)
+        seconds = time.monotonic() - told
+
+    assert names == {"gpu0", "gpu1"}
+    assert len(manifest_lines(tmp_path / "out")) == 8
+    assert machine.returncode == 0, fleet.log("machine").read_text()
+    assert seconds < STOP_SECONDS
+    assert list_workers(fleet.ledger.redis) == []
+    if way is slurm:
+        assert (home / "scontrol").read_text() == "requeue 42\n"
+
+
+def test_a_slurm_job_that_ends_idle_does_not_come_back(machine_fleet: Fleet, home: Path) -> None:
+    platform = slurm(home)
+    script = home / "worker.sh"
+    script.write_text(SLURM_SCRIPT.read_text().replace("--exit-when-idle 10m", "--exit-when-idle 1s"))
+
+    with machine_of(Platform(command=["bash", str(script)], environment=platform.environment), machine_fleet) as job:
+        job.wait(timeout=60)
+
+    assert job.returncode == 0, machine_fleet.log("machine").read_text()
+    assert not (home / "scontrol").exists()
+
+
+def test_a_slurm_job_with_a_wrong_setting_fails_and_does_not_come_back(machine_fleet: Fleet, home: Path) -> None:
+    platform = slurm(home)
+    (home / "worker.env").write_text("SHARDSIFT_LEASE_SECONDS=soon\n")
+
+    with machine_of(platform, machine_fleet) as job:
+        job.wait(timeout=60)
+
+    assert job.returncode == 2
+    assert not (home / "scontrol").exists()
+
+
+def test_the_manifests_service_serves_the_number_that_keda_reads(
+    machine_fleet: Fleet, home: Path, shards: Path, tmp_path: Path
+) -> None:
+    import urllib.request
+
+    (container,) = kubernetes_object("Deployment", "shardsift-demand")["spec"]["template"]["spec"]["containers"]
+    (trigger,) = kubernetes_object("ScaledJob", "shardsift-worker")["spec"]["triggers"]
+    command = shlex.join(container["command"]).replace("0.0.0.0", "127.0.0.1")
+    port = int(container["ports"][0]["containerPort"])
+    enqueued(machine_fleet, shards, tmp_path)
+
+    log = machine_fleet.log("demand")
+    with started(*shlex.split(command), environment=machine_fleet.environment, log=log) as service:
+        wait_until(lambda: "served at" in log.read_text(), description="the service listens")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            wanted = json.load(answer)[trigger["metadata"]["valueLocation"]]
+        service.terminate()
+        service.wait(timeout=5)
+
+    assert wanted == 2  # eight shards, four for each worker
+    assert service.returncode == 0
