@@ -55,8 +55,7 @@ def runs(as_json: AsJson = False) -> None:
 
 @commands.command(
     rich_help_panel="Runs",
-    epilog="Examples: producer demand --json, "
-    "REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4",
+    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4",
 )
 def demand(
     shards_per_worker: Annotated[
