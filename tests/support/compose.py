@@ -1,6 +1,6 @@
 """The deployment files, read by the tools that users run.
 
-There is no Docker engine in the tests. They check what the files say, not that an image builds.
+These tests have no Docker engine: they check what the files say. `make test-containers` runs them on one.
 """
 
 import json
@@ -14,14 +14,18 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 COMPOSE = ROOT / "docker-compose.yml"
-PRIVATE_NETWORK = ROOT / "ops/compose.private-network.yml"
+PARTS = ROOT / "ops/compose"
+PRIVATE_NETWORK = PARTS / "private-network.yml"
+JOIN = PARTS / "join.yml"
+INIT = PARTS / "init.sh"
 DOCKERFILE = ROOT / "ops/images/Dockerfile"
 UNIT = ROOT / "ops/systemd/shardsift-worker.service"
 
 PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
-OURS = ("finalizer", "flower", "worker", "worker-gpu")
-SERVICES = ("redis", *OURS)
-WORKERS = ("worker", "worker-gpu")
+WORKERS = ("worker-cpu", "worker-gpu")
+SERVING = ("redis", "finalizer", "flower", *WORKERS)
+OURS = ("finalizer", "flower", "producer", *WORKERS)
+SERVICES = ("init", "redis", *OURS)
 
 
 def compose(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

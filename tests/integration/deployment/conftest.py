@@ -1,21 +1,20 @@
 """The compose file, as Compose understands it in a user's folder."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.compose import COMPOSE, PASSWORD, services_of
+from support.compose import COMPOSE, PARTS, services_of
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as a user has it after following secrets/README.md."""
+    """A folder as a user has it after a clone."""
     folder = tmp_path_factory.mktemp("project")
-    (folder / "docker-compose.yml").write_text(COMPOSE.read_text())
-    (folder / "secrets").mkdir()
-    for name in ("redis_password", "hf_token", "flower_auth"):
-        (folder / "secrets" / name).write_text(f"{PASSWORD} of {name}\n")
+    shutil.copy(COMPOSE, folder)
+    shutil.copytree(PARTS, folder / "ops/compose")
     return folder
 
 

@@ -1,20 +1,22 @@
-"""Compose accepts the file. No port is open to the outside, and every service does what it should."""
+"""Compose accepts the file in a fresh clone. No port is open to the outside, and every service does what it should."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from producer.cli import cli as producer_cli
 from support.compose import (
     COMPOSE,
     OURS,
+    PARTS,
     PASSWORD,
-    PRIVATE_NETWORK,
+    ROOT,
     SERVICES,
+    SERVING,
     WORKERS,
     compose,
     seconds_of,
@@ -22,12 +24,35 @@ from support.compose import (
 )
 from worker.cli import cli as worker_cli
 
+CONTROL = {"init", "redis", "finalizer", "flower"}
+SECRETS = yaml.safe_load((PARTS / "secrets.yml").read_text())["secrets"]
+VARIABLES = sorted(secret["environment"] for secret in SECRETS.values())
+REDIS_URL = "redis://10.0.0.5:6379/0"
 
-@pytest.mark.parametrize("profile", [[], ["--profile", "gpu"]], ids=["default", "gpu"])
-def test_compose_accepts_the_file_in_every_profile(project: Path, profile: list[str]) -> None:
-    answer = compose(project, *profile, "config", "--quiet")
+
+@pytest.mark.parametrize(
+    ("profiles", "workers"), [("", set()), ("cpu", {"worker-cpu"}), ("gpu", {"worker-gpu"}), ("tools", {"producer"})]
+)
+def test_a_fresh_clone_starts_these_services(project: Path, profiles: str, workers: set[str]) -> None:
+    answer = compose(project, "config", "--services", COMPOSE_PROFILES=profiles)
 
     assert (answer.returncode, answer.stderr) == (0, "")
+    assert set(answer.stdout.split()) == CONTROL | workers
+
+
+def test_a_machine_that_joins_runs_workers_alone(project: Path) -> None:
+    answer = compose(
+        project, "config", "--services", COMPOSE_FILE=_files("join.yml"), COMPOSE_PROFILES="gpu", REDIS_URL=REDIS_URL
+    )
+
+    assert set(answer.stdout.split()) == {"init", "worker-gpu"}
+
+
+def test_a_machine_that_joins_says_which_redis(project: Path) -> None:
+    answer = compose(project, "config", "--quiet", COMPOSE_FILE=_files("join.yml"))
+
+    assert answer.returncode != 0
+    assert "REDIS_URL is missing a value: is the address of the fleet's Redis" in answer.stderr
 
 
 def test_a_misspelt_key_is_refused(project: Path, tmp_path: Path) -> None:
@@ -40,10 +65,15 @@ def test_a_misspelt_key_is_refused(project: Path, tmp_path: Path) -> None:
     assert "stop_grace_perod" in answer.stderr
 
 
-def test_only_the_gpu_worker_needs_a_profile(project: Path) -> None:
-    answer = compose(project, "config", "--services")
+@pytest.mark.parametrize("role", [0, 1, 2], ids=["workers here", "has Redis", "joins"])
+def test_each_part_of_env_example_is_accepted(project: Path, role: int) -> None:
+    parts = (ROOT / ".env.example").read_text().split("\n# ---- ")
+    variables = dict(re.findall(r"^#([A-Z_]+)=(.+)$", parts[role], re.MULTILINE))
 
-    assert sorted(answer.stdout.split()) == ["finalizer", "flower", "redis", "worker"]
+    answer = compose(project, "config", "--services", **variables)
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert ("redis" in answer.stdout) == ("REDIS_URL" not in variables)
 
 
 # ---- Nothing is open to the outside --------------------------------------------------------------------------------
@@ -58,46 +88,81 @@ def test_only_flower_has_a_port_and_only_on_this_machine(services: dict[str, dic
 
 
 def test_redis_is_published_on_the_address_that_was_named(project: Path) -> None:
-    files = ("-f", str(COMPOSE), "-f", str(PRIVATE_NETWORK))
+    environment = {"COMPOSE_FILE": _files("private-network.yml"), "REDIS_BIND_ADDRESS": "10.0.0.5"}
 
-    ports = services_of(project, *files, REDIS_BIND_ADDRESS="10.0.0.5")["redis"]["ports"]
+    ports = services_of(project, **environment)["redis"]["ports"]
 
     assert [(port["host_ip"], port["published"]) for port in ports] == [("10.0.0.5", "6379")]
 
 
 @pytest.mark.parametrize("environment", [{}, {"REDIS_BIND_ADDRESS": ""}], ids=["unset", "empty"])
 def test_redis_is_not_published_without_an_address(project: Path, environment: dict[str, str]) -> None:
-    files = ("-f", str(COMPOSE), "-f", str(PRIVATE_NETWORK))
-
-    answer = compose(project, *files, "config", "--quiet", **environment)
+    answer = compose(project, "config", "--quiet", COMPOSE_FILE=_files("private-network.yml"), **environment)
 
     assert answer.returncode != 0
     assert "REDIS_BIND_ADDRESS" in answer.stderr
 
 
-def test_no_secret_shows_in_what_docker_inspect_prints(services: dict[str, dict[str, Any]]) -> None:
-    assert PASSWORD not in str(services)
-    assert json.dumps(PASSWORD)[1:-1] not in json.dumps(services)
-    for service in services.values():
-        for name, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|TOKEN_PATH|AUTH", name):
-                assert value.startswith("/run/secrets/"), name
+def test_no_secret_of_the_shell_shows_in_the_configuration(project: Path) -> None:
+    secrets = {name: f"{PASSWORD} of {name}" for name in VARIABLES}
+
+    answer = compose(project, "--profile", "*", "config", **secrets)
+
+    assert answer.returncode == 0
+    assert [name for name in VARIABLES if f" of {name}" in answer.stdout] == []
 
 
-def test_flower_cannot_read_the_hub_token(services: dict[str, dict[str, Any]]) -> None:
-    assert {secret["source"] for secret in services["flower"]["secrets"]} == {"redis_password", "flower_auth"}
+def test_each_secret_has_a_value_for_a_variable_that_is_not_set() -> None:
+    """Compose refuses to start otherwise. init.sh takes the value for none."""
+    lines = [line for line in (PARTS / "secrets.env").read_text().splitlines() if not line.startswith("#")]
+
+    assert sorted(lines) == [f"{name}=unset" for name in VARIABLES]
+
+
+def test_init_alone_gets_the_secrets_and_the_others_the_files_that_they_need(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    given = {name for name, service in services.items() if "secrets" in service}
+    mounts = {name: _secret_folders(service) for name, service in services.items()}
+
+    assert given == {"init"}
+    assert {secret["source"] for secret in services["init"]["secrets"]} == set(SECRETS)
+    assert mounts == {
+        "init": {},
+        "redis": {"redis-password": "redis"},
+        "flower": {"redis-password": "redis", "flower-login": "flower"},
+        **{
+            name: {"redis-password": "redis", "tokens": "tokens"}
+            for name in ("finalizer", "producer", "worker-cpu", "worker-gpu")
+        },
+    }
+
+
+def test_every_path_of_a_secret_in_the_environment_is_one_that_init_writes(services: dict[str, dict[str, Any]]) -> None:
+    written = set(re.findall(r"store /volumes/(\S+)", (PARTS / "init.sh").read_text()))
+
+    read = {
+        value.removeprefix("/run/secrets/")
+        for service in services.values()
+        for value in service.get("environment", {}).values()
+        if (value or "").startswith("/run/secrets/")
+    }
+
+    assert read == written
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_locked_down_and_comes_back(services: dict[str, dict[str, Any]], name: str) -> None:
+def test_every_container_is_locked_down(services: dict[str, dict[str, Any]], name: str) -> None:
     service = services[name]
 
-    assert service["restart"] == "unless-stopped"
-    assert service["healthcheck"]["test"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert service["read_only"] is True
-    assert service["user"] == "1000:1000"
+    if name == "init":  # it is root, changes owners, and reaches no network
+        assert service["cap_add"] == ["CHOWN", "DAC_OVERRIDE", "FOWNER"]
+        assert service["network_mode"] == "none"
+    else:
+        assert service["read_only"] is True
+        assert service["user"] == ("999:1000" if name == "redis" else "1000:1000")
 
 
 # ---- Services do what they should ----------------------------------------------------------------------------------
@@ -107,16 +172,24 @@ def test_every_service_is_there(services: dict[str, dict[str, Any]]) -> None:
     assert set(services) == set(SERVICES)
 
 
+@pytest.mark.parametrize("name", SERVING)
+def test_a_service_that_serves_comes_back_and_is_watched(services: dict[str, dict[str, Any]], name: str) -> None:
+    assert services[name]["restart"] == "unless-stopped"
+    assert services[name]["healthcheck"]["test"]
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_a_service_waits_for_redis_and_runs_a_command_that_exists(
     services: dict[str, dict[str, Any]], name: str
 ) -> None:
-    program, subcommand, *arguments = services[name]["command"]
-    commands = get_command({"producer": producer_cli, "worker": worker_cli}[program]).commands
+    program, *arguments = [*(services[name]["entrypoint"] or []), *services[name]["command"]]
+    group = get_command({"producer": producer_cli, "worker": worker_cli}[program])
+    command = group if arguments[0].startswith("--") else group.commands[arguments[0]]
 
-    options = {option for parameter in commands[subcommand].params for option in parameter.opts}
+    options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
 
     assert {argument for argument in arguments if argument.startswith("--")} <= options
+    assert services[name]["depends_on"]["init"]["condition"] == "service_completed_successfully"
     assert services[name]["depends_on"]["redis"]["condition"] == "service_healthy"
 
 
@@ -129,29 +202,29 @@ def test_a_worker_is_asked_to_stop_and_given_the_time_for_it(services: dict[str,
     assert seconds_of(service["stop_grace_period"]) >= 20  # twice the longest time that a worker needs
 
 
-@pytest.mark.parametrize(("environment", "device"), [({}, "0"), ({"GPU_ID": "3"}, "3")])
-def test_a_gpu_worker_owns_one_gpu(project: Path, environment: dict[str, str], device: str) -> None:
-    services = services_of(project, **environment)
-
-    assert _gpus(services) == {"worker-gpu": [device]}
-
-
-def test_the_second_gpu_is_four_lines_away(project: Path, tmp_path: Path) -> None:
-    block = re.search(r"^  # worker-gpu-1:\n(?:  #   .*\n)+", COMPOSE.read_text(), re.MULTILINE)
-    assert block is not None
-    uncommented = tmp_path / "docker-compose.yml"
-    uncommented.write_text(COMPOSE.read_text().replace(block[0], block[0].replace("  # ", "  ")))
-
-    services = services_of(project, "-f", str(uncommented))
-
-    assert _gpus(services) == {"worker-gpu": ["0"], "worker-gpu-1": ["1"]}
-    assert services["worker-gpu-1"]["command"] == services["worker-gpu"]["command"]
-
-
-def _gpus(services: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """The device ids that each service reserves."""
-    return {
-        name: [device_id for device in devices for device_id in device["device_ids"]]
+def test_the_gpu_worker_has_all_gpus_and_the_cpu_worker_none(services: dict[str, dict[str, Any]]) -> None:
+    gpus = {
+        name: [device["count"] for device in devices]
         for name, service in services.items()
         if (devices := service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices"))
     }
+
+    assert gpus == {"worker-gpu": [-1]}  # all
+    assert services["worker-gpu"]["command"] == services["worker-cpu"]["command"] == ["worker", "start"]
+
+
+def test_what_was_tuned_outlives_the_container(services: dict[str, dict[str, Any]]) -> None:
+    for name in WORKERS:
+        volumes = {volume["target"]: volume["type"] for volume in services[name]["volumes"]}
+        assert volumes[services[name]["environment"]["SHARDSIFT_STATE_DIR"]] == "volume"
+
+
+def _files(part: str) -> str:
+    return f"docker-compose.yml:ops/compose/{part}"
+
+
+def _secret_folders(service: dict[str, Any]) -> dict[str, str]:
+    """The volumes below /run/secrets. They are read-only."""
+    mounts = [volume for volume in service["volumes"] if volume["target"].startswith("/run/secrets/")]
+    assert all(volume["read_only"] for volume in mounts)
+    return {volume["source"]: volume["target"].removeprefix("/run/secrets/") for volume in mounts}
