@@ -15,7 +15,7 @@ LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedd
   $(addprefix tests/integration/test_,dispatch.py filter.py status.py workers.py) \
   $(addprefix tests/unit/test_,demo_data.py destination.py mark.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
-.PHONY: install demo test test-light test-faults test-slow test-lowest release-check coverage faults power-loss parity ledger-model \
+.PHONY: install demo test test-light test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
   check format docs bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
@@ -33,6 +33,9 @@ test-faults: install          ## the faults that `make test` leaves out: each of
 
 test-slow: install            ## what is too long for every day: the demo, the tutorial, memory, the benchmarks, each family of models (2,000 texts, labels, passages), a compiled model, waves by xet
 	$(BIN)/python -m pytest -m slow --timeout 1200
+
+test-containers: install      ## images and docker-compose.yml on a real Docker engine of its own; needs root: make test-containers CONTAINERS='--keep FOLDER'
+	PYTHONPATH=tests:. $(BIN)/python -m containers $(CONTAINERS)
 
 release-check: check test test-slow test-faults  ## all tests, before a release: about an hour
 
@@ -67,7 +70,7 @@ check: install                ## form, types, layers, generated docs, deployment
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/docker-compose --profile gpu config --quiet
+	$(BIN)/docker-compose --profile '*' config --quiet
 	$(BIN)/hadolint ops/images/Dockerfile
 
 bench: install                ## the scorer against what it replaces, on this machine's CPU: minutes

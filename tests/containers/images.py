@@ -1,0 +1,75 @@
+"""Build the project's images with the Dockerfile as it is, and look at what is in them."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from containers import base_images
+from containers.engine import BRIDGE, Engine
+from containers.report import Report, say
+
+BUILT = ("light", "cpu")  # gpu differs from cpu in torch's wheel, which brings gigabytes of CUDA
+_PORT = "8000"
+_OF_AN_OLDER_PYTHON = {"async-timeout"}  # redis needs it before 3.11.3, which Debian's Python is
+
+
+def make_images(engine: Engine, folder: Path, source: Path, report: Report) -> None:
+    """Stand-ins that the engine already has are not made again."""
+    for name, make in ((base_images.PYTHON, base_images.make_python), (base_images.VALKEY, base_images.make_valkey)):
+        if not engine.has_image(name):
+            with report.step(f"a stand-in for {name}"):
+                make(engine, folder / "base")
+                shutil.rmtree(folder / "base")
+    for target in BUILT:
+        with report.step(f"build the image {target}"), _torch_index(engine, folder / "index", source) as arguments:
+            _build(engine, source, target, *arguments)
+    for line in engine.docker(
+        "image", "ls", "--filter", "dangling=false", "--format", "{{.Repository}}:{{.Tag}}  {{.Size}}"
+    ).splitlines():
+        say(f"    {line}")
+
+
+def check_versions(engine: Engine, source: Path) -> None:
+    """All packages of the images are pinned by constraints.txt."""
+    pinned = {line.lower() for line in (source / "constraints.txt").read_text().splitlines()}
+    for target in BUILT:
+        installed = engine.docker("run", "--rm", f"shardsift:{target}", "pip", "freeze").lower().splitlines()
+        allowed = pinned | {line for line in installed if line.partition("==")[0] in _OF_AN_OLDER_PYTHON}
+        others = [
+            line for line in installed if not line.startswith("shardsift") and line.partition("+")[0] not in allowed
+        ]
+        assert not others, f"shardsift:{target} has packages that constraints.txt does not pin: {others}"
+
+
+@contextmanager
+def _torch_index(engine: Engine, folder: Path, source: Path) -> Iterator[list[str]]:
+    """The arguments of a build that takes torch from this machine, if its pip finds a build for the CPU."""
+    if not base_images.fill_torch_index(folder, source):
+        yield []
+        return
+    command = [sys.executable, "-m", "http.server", _PORT, "--bind", BRIDGE, "--directory", str(folder)]
+    server = subprocess.Popen(engine.in_network(*command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield ["--build-arg", f"TORCH_CPU_INDEX_URL=http://{BRIDGE}:{_PORT}/"]
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def _build(engine: Engine, source: Path, target: str, *arguments: str) -> None:
+    command = ["docker", "build", "--progress", "plain", "--file", "ops/images/Dockerfile", "--target", target]
+    log = engine.folder / f"build-{target}.log"
+    with log.open("w") as output:
+        built = subprocess.run(
+            [*command, "--tag", f"shardsift:{target}", *arguments, "."],
+            cwd=source,
+            env=engine.environment,
+            stdout=output,
+            stderr=output,
+            check=False,
+        )
+    tail = "\n".join(log.read_text().splitlines()[-20:])
+    assert built.returncode == 0, f"The image {target} does not build:\n{tail}"
