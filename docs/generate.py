@@ -106,6 +106,7 @@ def cli_reference() -> str:
     parts = ["# Commands", commands_wanted()]
     for name, cli in (("producer", producer), ("worker", worker)):
         command = typer.main.get_command(cli)
+        command.commands = {name: found for name, found in command.commands.items() if not found.hidden}  # type: ignore[attr-defined]
         context = typer.Context(command, info_name=name)
         reference = get_docs_for_click(obj=command, ctx=context, name=name).strip()
         parts.append(re.sub(r"^#", "##", reference, flags=re.MULTILINE))

@@ -1,11 +1,11 @@
-"""Durations as users write them: `90`, `90s`, `10m`, `2h`."""
+"""Durations as users write them: `90s`, `10m`, `2h`."""
 
 import re
 
 from fleet.errors import UsageError
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh]?)", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])", re.ASCII)
 
 
 def parse_duration(text: str) -> float:

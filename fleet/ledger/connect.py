@@ -34,9 +34,12 @@ def connect(settings: Settings) -> redis.Redis:
         client.ping()
         _check_version(client, address)
     except redis.AuthenticationError as error:
-        raise UsageError(f"Redis at {address} refuses the password ({error}). Check REDIS_URL.") from error
+        raise UsageError(
+            f"Redis at {address} refuses the password ({error}). "
+            "Check the user and the password in REDIS_URL, or REDIS_PASSWORD_FILE."
+        ) from error
     except redis.RedisError as error:
-        raise UsageError(f"No Redis answers at {address} ({error}). Start it, or set REDIS_URL.") from error
+        raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.") from error
     return client
 
 

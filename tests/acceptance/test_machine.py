@@ -142,6 +142,7 @@ def test_a_machine_that_has_nothing_to_do_ends_and_runs_a_command(machine_fleet:
     assert machine.returncode == 0
     assert (tmp_path / "powered off").exists()
     assert " starts with " not in log_of(machine_fleet)  # no run needs a worker, and none is named
+    assert "No open run needs more workers here: waiting" in log_of(machine_fleet)
 
 
 @pytest.mark.faults
@@ -196,15 +197,17 @@ def test_workers_end_with_a_killed_supervisor(machine_fleet: Fleet, enqueue: Cal
 
 
 @pytest.mark.faults
-def test_a_worker_that_cannot_serve_is_told_with_its_reason(
+def test_a_machine_that_cannot_serve_says_why_and_does_not_end_as_if_idle(
     machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
 ) -> None:
     enqueue("model")
     (tmp_path / "model/config.json").unlink()
 
-    with machine_fleet.machine("--gpus", "1"):
-        wait_until(lambda: "cannot serve" in log_of(machine_fleet), description="it gives up", seconds=60)
+    with machine_fleet.machine("--gpus", "1", "--exit-when-idle", "1s") as machine:
+        machine.wait(timeout=120)
 
+    assert machine.returncode == 2
+    assert "8 shards wait, and no worker here can serve them: stopping" in log_of(machine_fleet)
     (line,) = [line for line in log_of(machine_fleet).splitlines() if "cannot serve" in line]
     assert str(tmp_path / "model") in line.partition("cannot serve")[2].partition(": ")[2]
 

@@ -72,9 +72,11 @@ def test_a_check_that_takes_too_long_is_wrong_and_the_next_one_runs() -> None:
     ("error", "says", "mend"),
     [
         (
-            UsageError("No Redis answers at x:1 (Error 111 connecting to x:1. Refused.). Start it, or set REDIS_URL."),
+            UsageError(
+                "No Redis answers at x:1 (Error 111 connecting to x:1. Refused.). Start it, or correct REDIS_URL."
+            ),
             "No Redis answers at x:1 (Error 111 connecting to x:1. Refused.).",
-            "Start it, or set REDIS_URL.",
+            "Start it, or correct REDIS_URL.",
         ),
         (UsageError("It does not fit in an L4."), "It does not fit in an L4.", "Do this."),
         (redis.ConnectionError("gone\nnow"), "ConnectionError: gone now", "Do this."),

@@ -6,12 +6,12 @@ from fleet.durations import parse_duration, shown_duration
 from fleet.errors import UsageError
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120)])
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120)])
 def test_a_duration_is_a_number_with_a_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "m", "10 minutes", "-5s", "1e3", "٣s"])
+@pytest.mark.parametrize("text", ["", "m", "90", "10 minutes", "-5s", "1e3", "٣s"])
 def test_anything_else_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="such as 90s, 10m or 2h"):
         parse_duration(text)

@@ -38,7 +38,8 @@ def start(
     gpus: Annotated[
         str,
         typer.Option(
-            metavar="all|N|0,2", help="GPUs to use: all, the first N, or those with these numbers. 0: the CPU."
+            metavar="all|N|0,2",
+            help="GPUs to use: all, the first N, or a list of numbers, such as 0,2 or 1, for one. 0: the CPU.",
         ),
     ] = "all",
     workers: Annotated[

@@ -34,6 +34,10 @@ def find_places(
     `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
     `gpu0`, `gpu1`, … and `worker`. Raises UsageError if a GPU that is asked for is not there.
     """
+    if name is not None and "@" in name:
+        raise UsageError(f"--name {name}: a name cannot have an @, which comes before the host's name.")
+    if gpus not in (ALL, "0") and device not in ("auto", "cuda"):
+        raise UsageError(f"--gpus {gpus} and --device {device} contradict each other. Leave one out.")
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
     count = workers or len(devices) or 1
     names = _names(name, devices, count)

@@ -93,7 +93,10 @@ class Seat:
             return
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** max(self._starts - 1, 0), _MAX_PAUSE_SECONDS)
         self._pause_ends = time.monotonic() + pause
-        logger.warning("%s has ended: %s. It starts again in %.0f s", self.place.name, self.reason(), pause)
+        logger.warning(
+            "%s has ended: %s. It starts again in %.0f s. If it had a shard, a worker resumes that when its lease expires",
+            *(self.place.name, self.reason(), pause),
+        )
 
     def reason(self) -> str:
         """Why the last process ended."""

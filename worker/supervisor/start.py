@@ -49,7 +49,7 @@ def start(settings: Settings, options: StartOptions) -> int:
     )
     code = supervisor.run()
     if options.on_idle and supervisor.ended_idle:
-        _run_on_idle(options.on_idle)
+        code = _run_on_idle(options.on_idle) or code
     return code
 
 
@@ -65,11 +65,12 @@ def _wanted(settings: Settings) -> Wanted:
     return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
 
 
-def _run_on_idle(command: str) -> None:
+def _run_on_idle(command: str) -> int:
     logger.info("Running: %s", command)
     code = subprocess.run(command, shell=True, check=False).returncode
     if code:
         logger.error("The command of --on-idle ended with exit code %d", code)
+    return code
 
 
 def _log_to_stderr(level: str) -> None:

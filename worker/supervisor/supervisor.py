@@ -9,6 +9,7 @@ from pathlib import Path
 
 import redis
 
+from fleet.counted import counted
 from fleet.demand import Demand, open_demands
 from fleet.durations import shown_duration
 from fleet.ledger import Ledger
@@ -50,6 +51,7 @@ class Supervisor:
         self._look_seconds = look_seconds
         self._next_look = 0.0
         self._idle_since: float | None = None  # None: there was something to do at the last look
+        self._unserved = 0  # shards that wait, and that no worker here can serve
         self._redis_is_there = True
         self._signals = 0
 
@@ -58,6 +60,7 @@ class Supervisor:
 
         Returns the exit code. Call it in the main thread, because it handles SIGTERM and SIGINT.
         """
+        logger.info("Connected to Redis. Places for workers: %s", ", ".join(seat.place.name for seat in self._seats))
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             while not self._signals and not self._is_idle_for_long and not self._is_hopeless:
@@ -88,14 +91,18 @@ class Supervisor:
                 logger.warning("Redis does not answer (%s). No worker is started until it does", error)
             self._redis_is_there = False
             return
+        if not self._redis_is_there:
+            logger.info("Redis answers again")
         self._redis_is_there = True
         own = {state.name: state for state in fleet if state.name in {seat.owner for seat in self._seats}}
         self._note_loaded(own)
         self._assign(demands, fleet, own)
+        self._unserved = sum(demand.queued for demand in demands if self._avoids(demand))
         if self._has_work(demands, own):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = time.monotonic()
+            logger.info("No open run needs more workers here: waiting")
 
     def _note_loaded(self, own: dict[str, WorkerState]) -> None:
         for seat in self._seats:
@@ -123,10 +130,12 @@ class Supervisor:
                 seat.serve(load)
 
     def _has_work(self, demands: list[Demand], own: dict[str, WorkerState]) -> bool:
-        is_needed = any(
-            demand.queued and not all(seat.avoids(demand.load) for seat in self._seats) for demand in demands
-        )
-        return is_needed or any(map(_is_busy, own.values()))
+        is_needed = any(demand.queued and not self._avoids(demand) for demand in demands)
+        is_starting = any(not seat.has_ended and not seat.has_loaded for seat in self._seats)
+        return is_needed or is_starting or any(map(_is_busy, own.values()))
+
+    def _avoids(self, demand: Demand) -> bool:
+        return all(seat.avoids(demand.load) for seat in self._seats)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -150,13 +159,7 @@ class Supervisor:
 
     def _stop(self) -> int:
         """Stop all workers together. Each gives its shard back. A further signal makes them stop at once."""
-        code = 0
-        if self._is_hopeless:
-            code = self._seats[0].last_code
-        elif self.ended_idle:
-            logger.info(
-                "The fleet has had nothing to do here for %s: stopping", shown_duration(self._idle_seconds or 0)
-            )
+        code = self._exit_code()
         passed_on = 0
         deadline = time.monotonic() + self._stop_seconds + _LATE_SECONDS
         while not all(seat.has_ended for seat in self._seats):
@@ -168,7 +171,23 @@ class Supervisor:
                 for seat in self._seats:
                     seat.kill()
             time.sleep(_TICK_SECONDS)
+        logger.info("All workers have ended")
         return code
+
+    def _exit_code(self) -> int:
+        """The exit code, after saying why it ends."""
+        if self._is_hopeless:
+            return self._seats[0].last_code
+        if self.ended_idle and self._unserved:
+            logger.error("%s wait, and no worker here can serve them: stopping", counted(self._unserved, "shard"))
+            return max(seat.last_code for seat in self._seats) or 1
+        if self.ended_idle:
+            logger.info(
+                "The fleet has had nothing to do here for %s: stopping", shown_duration(self._idle_seconds or 0)
+            )
+        else:
+            logger.info("Told to stop: the workers stop at their next batch, and give their shards back")
+        return 0
 
 
 def _is_busy(state: WorkerState | None) -> bool:
