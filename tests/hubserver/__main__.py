@@ -7,6 +7,7 @@ import argparse
 import json
 import re
 import signal
+import threading
 from pathlib import Path
 
 from hubserver.server import HubServer
@@ -14,14 +15,15 @@ from hubserver.server import HubServer
 
 def main() -> None:
     options = parser().parse_args()
-    # Block the signals before the server starts its threads, which inherit the mask, so that sigwait receives them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    stopped = threading.Event()  # not sigwait: a thread of a library may receive the signal, whose mask is its own
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopped.set())
     with HubServer(xet=options.xet, redirect_downloads=options.redirect, port=options.port) as hub:
         for repo_type, repo_id, folder in options.load:
             hub.create_repo(repo_id, repo_type=repo_type)
             hub.add_folder(repo_id, folder, repo_type=repo_type)
         print(json.dumps({"endpoint": hub.endpoint, "token": hub.token("main")}), flush=True)  # noqa: T201
-        signal.sigwait({signal.SIGTERM, signal.SIGINT})
+        stopped.wait()
 
 
 def parser() -> argparse.ArgumentParser:
