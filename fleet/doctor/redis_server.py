@@ -14,6 +14,7 @@ import redis
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.ledger.connect import address_of, connect
 from fleet.ledger.keys import PREFIX
+from fleet.ledger.rights import WORKER, Role, check_rights, user_of
 from fleet.settings import Settings
 
 _FIREWALL = (
@@ -27,7 +28,9 @@ _WRITE = "redis.call('SET', KEYS[1], 1, 'PX', 10000) return redis.call('DEL', KE
 _MIB = 1 << 20
 
 
-def redis_checks(settings: Settings, *, seconds: float = 15.0, clock: Callable[[], float] = time.time) -> list[Check]:
+def redis_checks(
+    settings: Settings, role: Role = WORKER, *, seconds: float = 15.0, clock: Callable[[], float] = time.time
+) -> list[Check]:
     """The checks of the server that REDIS_URL names. All but the first are left out if it cannot be reached."""
     server = _Server(settings, clock)
 
@@ -36,6 +39,7 @@ def redis_checks(settings: Settings, *, seconds: float = 15.0, clock: Callable[[
 
     return [
         check("redis", server.reached, needs=()),
+        check("redis rights", lambda: server.permits(role)),
         check("redis network", lambda: network_verdict(settings.redis_url or "")),
         check("redis eviction", lambda: eviction_verdict(server.info)),
         check("redis aof", lambda: aof_verdict(server.info)),
@@ -85,6 +89,11 @@ class _Server:
         if "valkey_version" in self.info:
             return f"Valkey {self.info['valkey_version']}"
         return f"Redis {self.info.get('redis_version', 'of unknown version')}"
+
+    def permits(self, role: Role) -> Verdict:
+        """Ask for the rights of the user in REDIS_URL without running a command."""
+        check_rights(self._redis, role)
+        return ok(f"The user {user_of(self._redis)!r} may run all commands that {role.name} needs.")
 
     def has_this_time(self) -> Verdict:
         before = self._clock()

@@ -1,5 +1,7 @@
 """Connect to the fleet's Redis, with errors that say what to do."""
 
+import logging
+import time
 from urllib.parse import urlsplit
 
 import redis
@@ -8,10 +10,16 @@ from fleet.errors import UsageError
 from fleet.settings import Settings
 
 OLDEST_REDIS = (6, 2)
+_PAUSE_SECONDS = 0.5
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"  # OpenSSL's word, which redis-py passes on in a ConnectionError
+logger = logging.getLogger(__name__)
 
 
-def connect(settings: Settings) -> redis.Redis:
-    """A client with a working connection. Raises UsageError if Redis is missing, refuses the connection or is too old."""
+def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
+    """A client with a working connection. Raises UsageError if Redis is missing, refuses the connection or is too old.
+
+    A server that does not answer, or still loads its data, is waited for. A wrong password or certificate is not.
+    """
     if settings.ledger_url is None:
         raise UsageError(
             "No Redis is named. Set REDIS_URL, for example redis://:password@host:6379/0; "
@@ -31,16 +39,39 @@ def connect(settings: Settings) -> redis.Redis:
         ) from None
     address = address_of(settings.ledger_url)
     try:
-        client.ping()
-        _check_version(client, address)
+        _wait_for_answer(client, address, wait_seconds)
     except redis.AuthenticationError as error:
         raise UsageError(
             f"Redis at {address} refuses the password ({error}). "
             "Check the user and the password in REDIS_URL, or REDIS_PASSWORD_FILE."
         ) from error
+    except redis.exceptions.NoPermissionError as error:
+        raise UsageError(
+            f"Redis at {address} refuses the user in REDIS_URL ({error}). "
+            "Name another user, or give it the rights of one in ops/redis/users.acl, which are for database 0."
+        ) from error
     except redis.RedisError as error:
         raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.") from error
     return client
+
+
+def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    has_told = False
+    while True:
+        try:
+            client.ping()
+            _check_version(client, address)
+            return
+        except redis.AuthenticationError:
+            raise
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            if time.monotonic() >= deadline or _UNTRUSTED in str(error):
+                raise
+            if not has_told:
+                logger.warning("No Redis answers at %s (%s). Waiting for it", address, error)
+                has_told = True
+            time.sleep(_PAUSE_SECONDS)
 
 
 def address_of(url: str) -> str:

@@ -15,7 +15,18 @@ from support.redis_servers import redis_server
 from support.server_of_version import server_of_version
 from support.waiting import wait_until
 
-LINES = ["redis", "redis network", "redis eviction", "redis aof", "redis memory", "redis clock", "redis write"]
+LINES = [
+    *(
+        "redis",
+        "redis rights",
+        "redis network",
+        "redis eviction",
+        "redis aof",
+        "redis memory",
+        "redis clock",
+        "redis write",
+    ),
+]
 PASSWORD = "pass-w0rd-of-redis"
 
 

@@ -1,0 +1,123 @@
+"""A Redis without Docker, as ops/redis/README.md sets it up: both doctors are content with it."""
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from fleet.doctor.redis_server import redis_checks
+from fleet.ledger.rights import PRODUCER, WORKER, Role
+from fleet.processes import running
+from fleet.settings import Settings
+from producer.local.redis_server import find_redis_server
+from support.diagnoses import diagnosed, not_ok
+from support.machine_files import FINALIZER_UNIT, OPS, shell_blocks, unit_settings
+from support.ports import unused_port
+from support.waiting import wait_until
+
+GUIDE, CONF, USERS = OPS / "redis/README.md", OPS / "redis/shardsift.conf", OPS / "redis/users.acl"
+SUDO = '#!/bin/sh\nexec "$@"\n'
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`etc` is its /etc, with the files that the guide makes."""
+
+    etc: Path
+    port: int
+
+    def settings(self, name: str) -> Settings:
+        """Those of a process that uses the user `shardsift` (operator) or `shardsift-worker` (worker)."""
+        user = {"operator": "shardsift", "worker": "shardsift-worker"}[name]
+        return Settings(
+            redis_url=f"redis://{user}@127.0.0.1:{self.port}/0",
+            redis_password_file=self.etc / f"shardsift/redis_password_{name}",
+        )
+
+
+def shell_block(having: str) -> str:
+    (block,) = [block for block in shell_blocks(GUIDE) if having in block]
+    return block
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """The guide's own lines make the passwords, and the server reads the configuration as the guide includes it."""
+    folder = tmp_path_factory.mktemp("machine")
+    etc = folder / "etc"
+    (etc / "redis").mkdir(parents=True)
+    (folder / "sudo").write_text(SUDO)
+    (folder / "sudo").chmod(0o755)
+    for file in (CONF, USERS):
+        (etc / "redis" / file.name).write_text(file.read_text().replace("/etc/", f"{etc}/"))
+    subprocess.run(
+        ["sh", "-eu", "-c", shell_block("openssl").replace("/etc/", f"{etc}/")],
+        env={"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},
+        check=True,
+        timeout=30,
+    )
+    port = unused_port()
+    main = etc / "redis/redis.conf"  # a distribution's settings, which the included ones replace
+    main.write_text(
+        f"dir {folder}\nbind 0.0.0.0\nsave 3600 1\nappendonly no\nmaxmemory-policy allkeys-lru\n"
+        f"include {etc}/redis/shardsift.conf\nport {port}\n"
+    )
+    with running([find_redis_server(), str(main)], log=folder / "log", stop_seconds=10):
+        wait_until(lambda: is_up(port), description="Redis listens")
+        yield Machine(etc, port)
+
+
+def is_up(port: int) -> bool:
+    with redis.Redis(port=port) as client:
+        try:
+            return bool(client.ping())
+        except redis.AuthenticationError:
+            return True
+        except redis.ConnectionError:
+            return False
+
+
+@pytest.mark.parametrize(("user", "role"), [("operator", PRODUCER), ("operator", WORKER), ("worker", WORKER)])
+def test_the_doctors_have_no_warning_about_it(machine: Machine, user: str, role: Role) -> None:
+    found = diagnosed(redis_checks(machine.settings(user), role))
+
+    assert not_ok(found) == {}
+    assert "AOF is on" in found["redis aof"].says
+
+
+def test_it_has_no_snapshots_and_listens_on_the_named_address(machine: Machine) -> None:
+    settings = machine.settings("operator")
+    with redis.Redis.from_url(settings.ledger_url or "", decode_responses=True) as client:
+        found = client.config_get("save", "bind", "appendfsync")
+
+    assert found == {"save": "", "bind": "127.0.0.1", "appendfsync": "everysec"}
+
+
+def test_only_the_two_users_enter_and_the_server_has_no_password_in_clear(machine: Machine) -> None:
+    with redis.Redis(port=machine.port) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+
+    for name in ("operator", "worker"):
+        password = machine.etc / f"shardsift/redis_password_{name}"
+        assert stat.S_IMODE(password.stat().st_mode) == 0o600
+        assert len(password.read_text()) == 48
+        assert password.read_text() not in (machine.etc / "redis/users.acl").read_text()
+    assert "replace-me" not in (machine.etc / "redis/users.acl").read_text()
+
+
+def test_the_guide_names_the_files_and_users_that_there_are() -> None:
+    guide = GUIDE.read_text()
+    (environment,) = unit_settings(FINALIZER_UNIT)["EnvironmentFile"]
+
+    assert f"sudo tee {environment}" in guide
+    assert set(re.findall(r"redis://([\w-]+)@", guide)) == set(
+        re.findall(r"^user (shardsift\S*)", USERS.read_text(), re.M)
+    )
+    assert "include /etc/redis/shardsift.conf" in guide
+    assert (OPS / "systemd" / FINALIZER_UNIT.name).is_file()
