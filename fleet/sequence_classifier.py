@@ -34,13 +34,13 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     if folder.is_dir():
         return _from_folder(folder.resolve(), revision)
     if folder.is_file():
-        raise UsageError(_file_told(folder))
+        raise UsageError(_file_told(name))
     if name.startswith((".", "/", "~")):  # never a repository
-        raise UsageError(f"There is no model folder {folder}.")
+        raise UsageError(f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.")
     return _from_hub(name, revision)
 
 
-def _file_told(file: Path) -> str:
+def _file_told(file: str) -> str:
     installed = f"Installed: {', '.join(kinds)}." if (kinds := added_kinds()) else "None is installed."
     return (
         f"The model {file} is a file. --model takes a name on the Hub or a folder. For a file, also name the kind of scorer "

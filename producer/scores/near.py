@@ -1,0 +1,175 @@
+"""Random rows whose score is near a threshold, with their texts, so that a person can judge where to cut."""
+
+import heapq
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fleet.columns import ROW
+from fleet.errors import UsageError
+from fleet.receipt import Receipt
+from fleet.scoring import Scoring
+from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.errors import translated
+from fleet.storage.inputs.input_file import InputFile
+from fleet.storage.inputs.opening import open_input
+from fleet.storage.opening import open_parquet
+from fleet.storage.published import Published
+from producer.scores.target import ScoredRun
+from producer.verify.source import source_shards
+
+_BATCH_ROWS = 1 << 16
+_SHOWN_CHARACTERS = 300
+_URL = "url"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearRow:
+    """A row of the input. `text` None: it was not kept, and the input was not named."""
+
+    shard: str
+    row: int
+    score: float
+    url: str | None = None
+    text: str | None = None
+
+
+def rows_near(
+    published: Published,
+    scoring: Scoring,
+    *,
+    near: float,
+    within: float,
+    count: int,
+    seed: int,
+    source: Mapping[str, Shard],
+) -> list[NearRow]:
+    """Up to `count` rows with a score between `near - within` and `near + within`, the lowest first.
+
+    Each such row has the same chance, and the same seed finds the same rows. `source` are the shards of the input, by name;
+    without them only kept rows have a text. Raises ShardError for a damaged file, TransientError for the network.
+    """
+    chances = random.Random(seed)
+    found = heapq.nsmallest(
+        count,
+        ((chances.random(), row) for row in _candidates(published, scoring, near, within)),
+        key=lambda pair: pair[0],
+    )
+    by_shard: defaultdict[str, list[NearRow]] = defaultdict(list)
+    for _, row in found:
+        by_shard[row.shard].append(row)
+    receipts = {receipt.shard: receipt for receipt in published.receipts}
+    rows = [
+        row
+        for shard, wanted in by_shard.items()
+        for row in _with_texts(published, scoring, receipts[shard], wanted, source)
+    ]
+    return sorted(rows, key=lambda row: (row.score, row.shard, row.row))
+
+
+def rows_of_run_near(
+    run: ScoredRun, column: str | None, *, near: float, within: float, count: int, seed: int, source: tuple[str, ...]
+) -> list[NearRow]:
+    """`rows_near` of a run, with its input as the ledger or `source` names it.
+
+    Raises UsageError for a run that is not published, and for a source that is not its input.
+    """
+    if run.published is None:
+        raise UsageError(f"{run.name} is not published yet, so its rows cannot be shown: producer status {run.name}")
+    uris = source or run.input_uris
+    return rows_near(
+        run.published,
+        run.scoring(column),
+        near=near,
+        within=within,
+        count=count,
+        seed=seed,
+        source=source_shards(uris, run.published) if uris else {},
+    )
+
+
+def near_lines(rows: Sequence[NearRow], *, near: float, within: float) -> Iterator[str]:
+    """Rows for people: score, place, URL, and the beginning of the text."""
+    if not rows:
+        yield f"No row has a score within {within:g} of {near:g}. Widen it with --within."
+    for row in rows:
+        yield f"{row.score:.3f}  {row.shard} row {row.row:,}{f'  {row.url}' if row.url else ''}"
+        text = (
+            "(not kept; name the input with --source to see its text)"
+            if row.text is None
+            else " ".join(row.text.split())
+        )
+        yield f"       {text[:_SHOWN_CHARACTERS]}{'…' if len(text) > _SHOWN_CHARACTERS else ''}"
+
+
+def _candidates(published: Published, scoring: Scoring, near: float, within: float) -> Iterator[NearRow]:
+    for receipt in published.receipts:
+        with open_parquet(f"{published.uri}/{receipt.scores.path}") as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[ROW.name, scoring.score_column], use_threads=False):
+                scores = batch[scoring.score_column].to_numpy(zero_copy_only=False)
+                for place in np.flatnonzero(np.abs(scores - near) <= within):
+                    yield NearRow(
+                        shard=receipt.shard, row=batch[ROW.name][int(place)].as_py(), score=float(scores[place])
+                    )
+
+
+def _with_texts(
+    published: Published, scoring: Scoring, receipt: Receipt, wanted: Sequence[NearRow], source: Mapping[str, Shard]
+) -> Iterator[NearRow]:
+    """The same rows with URL and text, if they can be found."""
+    spec = published.spec
+    columns = [name for name in (*scoring.text_columns, _URL) if name in dict(spec.columns)]
+    if receipt.shard in source:
+        with open_input(source[receipt.shard].uri, spec.columns, only=spec.only_columns) as file:
+            texts = _from_input(file, sorted({row.row for row in wanted}), list(dict.fromkeys(columns)))
+    else:
+        texts = _from_kept(published, receipt, spec, {row.row for row in wanted}, list(dict.fromkeys(columns)))
+    for row in wanted:
+        values = texts.get(row.row)
+        yield row if values is None else _filled(row, values, scoring)
+
+
+def _filled(row: NearRow, values: dict[str, object], scoring: Scoring) -> NearRow:
+    parts = [str(values[name]) for name in scoring.text_columns if values.get(name)]
+    url = values.get(_URL)
+    return NearRow(
+        shard=row.shard, row=row.row, score=row.score, url=None if url is None else str(url), text="\n\n".join(parts)
+    )
+
+
+def _from_input(file: InputFile, rows: Sequence[int], columns: list[str]) -> dict[int, dict[str, object]]:
+    found: dict[int, dict[str, object]] = {}
+    first = 0
+    with translated("Reading the input"):
+        for batch in file.batches(columns, use_threads=False):
+            for row in rows:
+                if first <= row < first + len(batch):
+                    found[row] = _values(batch, row - first)
+            first += len(batch)
+            if len(found) == len(rows):
+                break
+    return found
+
+
+def _from_kept(
+    published: Published, receipt: Receipt, spec: RunSpec, rows: set[int], columns: list[str]
+) -> dict[int, dict[str, object]]:
+    if spec.row_columns is None:
+        return {}
+    _, row_column = spec.row_columns
+    found: dict[int, dict[str, object]] = {}
+    with open_parquet(f"{published.uri}/{receipt.data.path}") as file:
+        for batch in file.iter_batches(columns=[row_column, *columns], use_threads=False):
+            for place, row in enumerate(batch[row_column].to_pylist()):
+                if row in rows:
+                    found[row] = _values(batch, place)
+    return found
+
+
+def _values(batch: pa.RecordBatch, place: int) -> dict[str, object]:
+    return dict(batch.slice(place, 1).to_pylist()[0])

@@ -1,0 +1,217 @@
+"""`producer scores` counts what the score files hold, and shows rows around a threshold with their texts."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.settings import Settings
+from fleet.spec import RunSpec
+from fleet.stored_scores import published_run
+from producer.demo.shards import write_shards
+from producer.options import RunOptions
+from producer.plan import plan_run
+from producer.scores.near import rows_near, rows_of_run_near
+from producer.scores.read import published_distributions
+from producer.scores.target import report_of, scored_run
+from producer.verify.source import source_shards
+from support.models import tiny_classifier
+from support.processes import call_command
+from support.small_run import publish, score
+from worker.scoring import SequenceClassifier, load_scorer
+
+SHARDS, ROWS = 3, 40
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A published run of fineweb-edu's kind."""
+
+    redis_url: str
+    ledger: Ledger
+    scorer: SequenceClassifier
+    options: RunOptions
+    spec: RunSpec
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        return self.spec.output_uri
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All lines of the score files."""
+        files = sorted(Path(self.output, "scores").rglob("*.parquet"))
+        return pd.concat(map(pd.read_parquet, files), ignore_index=True)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(redis_url=self.redis_url)
+
+    def scores(self, *arguments: object) -> list[str]:
+        """What the command prints."""
+        done = call_command("producer", "scores", *map(str, arguments), environment={"REDIS_URL": self.redis_url})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scored]:
+    folder = tmp_path_factory.mktemp("scores")
+    write_shards(folder / "source", shards=SHARDS, rows=ROWS, seed=2)
+    first = folder / "source/000_00000.parquet"
+    table = pq.read_table(first)
+    texts = pa.array([None, *table["text"].to_pylist()[1:]])
+    pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", texts), first)
+    options = RunOptions(
+        input_uris=(str(folder / "source"),),
+        models=(str(tiny_model),),
+        dtype="float32",
+        where="score >= 2.5",
+        int_score=True,
+        output_uri=str(folder / "out"),
+    )
+    scorer = load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
+    with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
+        ledger = Ledger(client)
+        spec = publish(ledger, scorer, options, scratch=folder / "scratch")
+        yield Scored(shared_redis_url, ledger, scorer, options, spec, folder)
+
+
+def test_the_distribution_is_that_of_the_score_files(scored: Scored) -> None:
+    (found,) = published_distributions(published_run(scored.output))
+    scores = scored.rows["score"].dropna()
+
+    assert found.rows == len(scores) == SHARDS * ROWS - 1
+    assert found.rows_by_step == {
+        int(step): int(rows) for step, rows in (scores.astype(float) * 1000 // 1).value_counts().sort_index().items()
+    }
+    assert found.int_scores == scored.rows["int_score"].dropna().astype(int).value_counts().sort_index().to_dict()
+    for threshold in (2.0, 2.5, 3.0):
+        assert found.at_least(threshold) == (scores >= threshold).sum()
+
+
+def test_the_command_shows_what_a_threshold_keeps_and_where_the_rounded_score_differs(scored: Scored) -> None:
+    lines = scored.scores(scored.output)
+    frame = scored.rows
+    kept, errored = (frame["score"] >= 2.5).sum(), frame["error"].notna().sum()
+
+    assert f"shards   {SHARDS} of {SHARDS}" in lines
+    assert f"rows     {SHARDS * ROWS} in, {errored} null text (errored)" in lines
+    assert f"kept     {kept} ({kept / (SHARDS * ROWS):.2%}) by score >= 2.5" in lines
+    assert any(line.split() == [">=", "2.5", str(kept), f"{kept / (SHARDS * ROWS - 1):.2%}"] for line in lines)
+    (three,) = [line for line in lines if line.split()[:2] == [">=", "3"]]
+    raw, rounded = (frame["score"] >= 3).sum(), (frame["int_score"] >= 3).sum()
+    assert raw < rounded
+    assert three.split()[2] == str(raw)
+    assert f"int_score >= 3 keeps {rounded}: it is the score rounded, half to even" in three
+
+
+def test_json_and_png_have_the_same_numbers(scored: Scored, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = json.loads("\n".join(scored.scores(scored.spec.run_id, "--json", "--png", tmp_path / "scores.png")))
+    (column,) = found["distributions"]
+
+    assert found["name"] == scored.spec.run_id
+    assert column["quantiles"]["0.5"] == pytest.approx(scored.rows["score"].median(), abs=0.01)
+    assert all(0 <= one["share"] <= 1 for one in column["keep_rates"])
+    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_labels_are_counted(scored: Scored, tmp_path: Path) -> None:
+    model = tiny_classifier(tmp_path / "model", labels=3)
+    options = RunOptions(
+        input_uris=scored.options.input_uris,
+        models=(str(model),),
+        dtype="float32",
+        keep_all=True,
+        output_uri=str(tmp_path / "out"),
+    )
+    spec = publish(
+        scored.ledger, load_scorer(str(model), "float32", parity_rows=0, threads=1), options, scratch=tmp_path / "s"
+    )
+
+    (found,) = published_distributions(published_run(spec.output_uri))
+    labels = pd.concat(map(pd.read_parquet, Path(spec.output_uri, "scores").rglob("*.parquet")))["label"]
+
+    assert found.labels == labels.value_counts().to_dict()
+    label, rows = next(iter(found.labels.items()))
+    assert any(line.split()[:2] == [label, str(rows)] for line in scored.scores(spec.output_uri))
+
+
+def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: Path) -> None:
+    plan = plan_run(RunOptions(**{**vars(scored.options), "output_uri": str(tmp_path / "out")}))
+    scored.ledger.create_run(plan.spec, plan.shards, now=1.0)
+    with pytest.raises(UsageError, match="No shard of .* is done yet"):
+        scored_run(plan.spec.run_id, scored.settings)
+    score(scored.ledger, scored.scorer, plan.spec, plan.shards[1:2], scratch=tmp_path / "scratch")
+
+    found = report_of(scored_run(plan.spec.run_id, scored.settings))
+    of_shard = scored.rows[scored.rows["shard"] == plan.shards[1].name]["score"]
+
+    assert (found.shards_done, found.shards, found.rows) == (1, SHARDS, ROWS)
+    for threshold in (2.0, 2.25, 2.5):
+        assert found.distributions[0].at_least(threshold) == (of_shard >= threshold).sum()
+    with pytest.raises(UsageError, match="not published yet"):
+        rows_of_run_near(
+            scored_run(plan.spec.run_id, scored.settings), None, near=2.5, within=1, count=1, seed=0, source=()
+        )
+
+
+def test_rows_near_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
+    published = published_run(scored.output)
+    shards = source_shards(scored.options.input_uris, published)
+    near = {"near": 2.5, "within": 0.2, "source": shards}
+
+    found = rows_near(published, scored.spec.scorings[0], count=1000, seed=0, **near)
+    some = rows_near(published, scored.spec.scorings[0], count=5, seed=1, **near)
+
+    frame = scored.rows
+    expected = frame[(frame["score"] - 2.5).abs() <= 0.2]
+    assert {(row.shard, row.row) for row in found} == set(zip(expected["shard"], expected["row"], strict=True))
+    for row in found:
+        source = pq.read_table(shards[row.shard].uri).slice(row.row, 1).to_pylist()[0]
+        assert (row.url, row.text) == (source["url"], source["text"])
+    assert len(some) == 5
+    assert {(row.shard, row.row) for row in some} < {(row.shard, row.row) for row in found}
+    assert some == rows_near(published, scored.spec.scorings[0], count=5, seed=1, **near)
+
+
+def test_without_the_input_only_kept_rows_have_a_text(scored: Scored) -> None:
+    lines = scored.scores(scored.output, "--near", 2.5, "--within", 0.2, "--sample", 1000)
+    by_ledger = scored.scores(scored.spec.run_id, "--near", 2.5, "--within", 0.2, "--sample", 1000)
+
+    frame = scored.rows
+    dropped = ((frame["score"] - 2.5).abs() <= 0.2) & (frame["score"] < 2.5)
+    hint = "       (not kept; name the input with --source to see its text)"
+    assert lines.count(hint) == dropped.sum() > 0
+    assert hint not in by_ledger
+    assert lines[0].startswith("2.3") or lines[0].startswith("2.4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--near", "3", "--column", "edu"), "The run has no score column 'edu'. There are: score."),
+        (("--png", "/nowhere/scores.png"), "Cannot write the chart to /nowhere/scores.png."),
+    ],
+)
+def test_what_cannot_be_shown_is_said(scored: Scored, arguments: tuple[str, ...], says: str) -> None:
+    done = call_command("producer", "scores", scored.output, *arguments, environment={"REDIS_URL": scored.redis_url})
+
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_a_score_that_no_row_has_says_how_to_find_some(scored: Scored) -> None:
+    assert scored.scores(scored.output, "--near", 99) == [
+        "No row has a score within 0.1 of 99. Widen it with --within."
+    ]
