@@ -1,0 +1,178 @@
+"""The metrics that a finalizer serves are what the ledger holds, in Prometheus' own format."""
+
+import socket
+import time
+import urllib.request
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fleet.demand import Wanted
+from fleet.errors import UsageError
+from fleet.ledger import Claim, Ledger, Publication
+from fleet.machines import MachineState, announce_machine
+from fleet.workers import WorkerState, announce
+from producer.metrics.collect import FleetCollector
+from producer.metrics.serve import serve_metrics
+from support.fleet import Fleet
+from support.ports import unused_port
+from support.records import a_receipt, a_shard, a_spec
+from support.redis_servers import redis_server
+from support.waiting import wait_until
+
+SPEC = a_spec()
+RUN = SPEC.run_id
+MODEL = SPEC.scorings[0].model
+BUSY = WorkerState(
+    name="w1@host/7",
+    queue=SPEC.queue,
+    model=MODEL.name,
+    revision=MODEL.revision,
+    dtype=SPEC.scorings[0].dtype,
+    activity="busy",
+    activity_seconds=5.0,
+    device="cuda",
+    run_id=RUN,
+)
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples_of(text: str) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def scraped(ledger: Ledger) -> Samples:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(FleetCollector(ledger))
+    return samples_of(generate_latest(registry).decode())
+
+
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((name, frozenset(labels.items())))
+
+
+def claimed(ledger: Ledger, shard: str) -> Claim:
+    claim = ledger.claim(RUN, shard, "w1@host/7")
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def test_a_run_in_progress_is_told_by_shards_rows_and_time(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a"), a_shard("b"), a_shard("c")], now=0)
+    first = claimed(ledger, "a")
+    counts = {"rows_in": 100, "rows_kept": 60, "rows_dropped": 39, "rows_errored": 1}
+    ledger.complete(first, a_receipt(RUN, first.shard, **counts))
+    ledger.renew(claimed(ledger, "b"), rows=50)
+    announce(ledger.redis, BUSY)
+    announce_machine(ledger.redis, MachineState(name="box/12", devices=("0",), free=0, wanted=Wanted()))
+
+    found = scraped(ledger)
+
+    assert {
+        state: value(found, "shardsift_shards", run=RUN, state=state) for state in ("queued", "running", "done")
+    } == {
+        "queued": 1,
+        "running": 1,
+        "done": 1,
+    }
+    fates = ("kept", "dropped", "errored")
+    assert [value(found, "shardsift_rows_total", run=RUN, fate=fate) for fate in fates] == [60, 39, 1]
+    assert value(found, "shardsift_rows_scored_total", run=RUN) == 150
+    assert value(found, "shardsift_run_workers", run=RUN) == 1
+    assert value(found, "shardsift_run_published", run=RUN) == 0
+    assert value(found, "shardsift_run_remaining_seconds", run=RUN) is not None
+    assert value(found, "shardsift_run_idle_seconds", run=RUN) == pytest.approx(0, abs=5)
+    assert value(found, "shardsift_queue_shards", queue=SPEC.queue, state="queued") == 1
+    assert value(found, "shardsift_workers", activity="busy", device="cuda") == 1
+    assert (value(found, "shardsift_machines"), value(found, "shardsift_free_machines")) == (1, 0)
+    assert (value(found, "shardsift_redis_memory_bytes") or 0) > 1 << 20
+    assert value(found, "shardsift_up") == 1
+
+
+def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledger) -> None:
+    ids = []
+    for number in range(25):
+        spec = replace(SPEC, input_revision=str(number))
+        ids.append(spec.run_id)
+        ledger.create_run(spec, [a_shard("a")], now=float(number))
+        if number:  # the oldest goes on
+            claim = ledger.claim(spec.run_id, "a", "w1@host/7")
+            assert isinstance(claim, Claim)
+            ledger.complete(claim, a_receipt(spec.run_id, claim.shard))
+            ledger.record_publication(spec.run_id, Publication(uri="memory://out", commit="", shards=1))
+
+    found = scraped(ledger)
+
+    shown = {dict(labels)["run"] for name, labels in found if name == "shardsift_run_published"}
+    assert shown == {ids[0], *ids[-20:]}
+    assert value(found, "shardsift_run_published", run=ids[-1]) == 1
+    assert value(found, "shardsift_run_published", run=ids[0]) == 0
+
+
+def test_a_failed_publication_and_refused_messages_are_told(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a")], now=0)
+    claim = claimed(ledger, "a")
+    ledger.complete(claim, a_receipt(RUN, claim.shard))
+    ledger.record_publish_error(RUN, "the Hub is away", is_permanent=False)
+    ledger.count_refused("messages that are not ours")
+
+    found = scraped(ledger)
+
+    assert value(found, "shardsift_run_publish_error", run=RUN) == 1
+    assert value(found, "shardsift_refused_total", what="messages that are not ours") == 1
+
+
+def test_without_redis_the_metrics_say_so(tmp_path: Path) -> None:
+    with redis_server(tmp_path) as server:
+        ledger = Ledger(server.client)
+        server.kill()
+
+        assert scraped(ledger) == {("shardsift_up", frozenset()): 0.0}
+
+
+def test_a_port_that_is_taken_is_named(ledger: Ledger) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"Cannot serve metrics on 127.0.0.1:{port}: .*SHARDSIFT_METRICS_PORT"):
+            serve_metrics(ledger, address="127.0.0.1", port=port)
+
+
+def test_a_finalizer_serves_them_on_loopback(fleet: Fleet) -> None:
+    port = unused_port()
+    fleet.ledger.create_run(SPEC, [a_shard("a")], now=0)
+
+    with fleet.finalizer(environment={"SHARDSIFT_METRICS_PORT": str(port)}):
+        text = wait_until(lambda: fetched(port), description="it answers", seconds=60)
+
+    assert value(samples_of(text), "shardsift_shards", run=RUN, state="queued") == 1
+
+
+def fetched(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+@pytest.mark.slow
+def test_a_scrape_of_a_thousand_workers_and_a_hundred_thousand_shards_takes_less_than_a_second(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, (a_shard(f"{number:06}") for number in range(100_000)), now=0)
+    for number in range(1000):
+        claimed(ledger, f"{number:06}")
+        announce(ledger.redis, replace(BUSY, name=f"w{number}@host/{number}"))
+
+    began = time.monotonic()
+    found = scraped(ledger)
+
+    assert time.monotonic() - began < 1
+    assert value(found, "shardsift_shards", run=RUN, state="running") == 1000
