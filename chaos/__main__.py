@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="inject faults for at most this long")
     parser.add_argument("--seed", type=int, default=1, help="determines the faults and their times")
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=3, help="beside a machine that has two")
     parser.add_argument(
         "--only", type=_kinds, default=list(Kind), metavar="KIND,…", help=f"only these kinds, of: {', '.join(Kind)}"
     )

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from chaos.fleet import FleetPlan
-from chaos.kinds import NOTICES, Kind
+from chaos.kinds import KILLS_OF_WORKERS, NOTICES, Kind
 from chaos.promises import Broken, Promise
 from chaos.recovery import Recovery
 
 _CHILD_SECONDS = 5.0  # besides loading the model: the parent waits a second for a dead child's last message
 _BUSY_SECONDS = 1.0  # for three processes in a row that wait for a core
-_KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP)
-_VANISHED = (Kind.PARENT, Kind.GROUP, Kind.FREEZE)
+_VANISHED = (Kind.PARENT, Kind.GROUP, Kind.SUPERVISED, Kind.FREEZE)
+_STOPS = (*NOTICES, Kind.SUPERVISOR)  # its workers stop when it is gone
 
 
 def broken_bounds(lost: Sequence[tuple[Recovery, int]], plan: FleetPlan, *, load_seconds: float) -> Iterator[Broken]:
@@ -32,10 +32,10 @@ def longest_wait(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> fl
 
 
 def most_rows(kind: Kind, plan: FleetPlan) -> int | None:
-    """Most rows that may be scored again: one window for a kill, one batch for a notice."""
-    if kind in _KILLS_OF_WORKERS:
+    """Most rows that may be scored again: one window for a kill, one batch for a stop."""
+    if kind in KILLS_OF_WORKERS:
         return plan.window_rows
-    return plan.rows_a_batch if kind in NOTICES else None
+    return plan.rows_a_batch if kind in _STOPS else None
 
 
 def _too_slow(recovery: Recovery, plan: FleetPlan, load_seconds: float) -> Iterator[str]:

@@ -15,7 +15,7 @@ from support.line_files import write_as_lines
 _ROWS = 48
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
-_NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.CUT)
+_NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.SUPERVISOR, Kind.FREEZE_SUPERVISOR, Kind.CUT)
 _REAL_PAUSE_SECONDS = 8.0  # a window takes some tenths of a second, the first one of a process longer
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 8
 _LABELS = ("--task", "zero-shot", "--labels", "climate change,food,code")
@@ -31,7 +31,7 @@ _OF_REAL_WORKERS = (
 class CampaignPlan:
     seed: int
     seconds: float
-    workers: int = 4
+    workers: int = 3
     kinds: Collection[Kind] = tuple(Kind)
     min_faults: int = 0
     poison_runs: int = 1
@@ -91,7 +91,7 @@ def _real_storm(plan: CampaignPlan, folder: Path, hub: HubServer, say: Callable[
     lines = write_as_lines(shards, few.folder / "lines", ".jsonl.zst")
     variants = (labels, replace(labels, name="passages", shards=lines, options=_PASSAGES))
     real = replace(few, models=models, variants=variants, poisoned=())
-    fleet = FleetPlan(workers=2, finalizers=1, lease_seconds=5.0, window_rows=2, stand_in=False)
+    fleet = FleetPlan(workers=2, machines=0, finalizers=1, lease_seconds=5.0, window_rows=2, stand_in=False)
     say("A run of the real model without faults")
     digests = undisturbed(real, fleet, hub)
     kinds = [kind for kind in plan.kinds if kind in _OF_REAL_WORKERS]

@@ -1,4 +1,4 @@
-"""The fleet of a storm: a Redis that may be killed, workers with one proxy each, and finalizers."""
+"""The fleet of a storm: a Redis that may be killed, workers and machines with one proxy each, and finalizers."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from chaos.events import Event
-from chaos.kinds import Fault
+from chaos.kinds import Fault, Planned
 from chaos.place import Variant
 from chaos.power import Disk
 from chaos.promises import Broken, Promise
@@ -30,15 +30,20 @@ from support.processes import BIN
 from support.proxy import Network
 from support.redis_servers import RedisServer, redis_server
 
+_WORKERS_A_MACHINE = 2
 _COPY_SECONDS = 2.0  # between two copies of Redis' data
 _MARK = "SHARDSIFT_CHAOS"  # environment variable of all processes of a storm, which their children inherit
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """Settings of the fleet. Leases are short, and many crashes are allowed, because a limit of three would fail every shard."""
+    """Settings of the fleet. Leases are short, and many crashes are allowed, because a limit of three would fail every shard.
 
-    workers: int = 4
+    A worker is a `worker serve`; a machine is a `worker start` without a model, with two workers.
+    """
+
+    workers: int = 3
+    machines: int = 1
     finalizers: int = 2
     lease_seconds: float = 2.0
     sweep_seconds: float = 0.5
@@ -79,6 +84,7 @@ class ChaosFleet:
         disk = Disk(server, folder / "redis" / "copies", copy_seconds=_COPY_SECONDS)
         self.redis = RedisVictim(server, disk, schedule.of_redis(), schedule.is_rough, schedule.rng_of_power())
         self.workers: list[Worker] = []
+        self.machines: list[Worker] = []
         self.finalizers: list[Finalizer] = []
         self._operators: dict[int, Service] = {}  # number of a run → its `producer finalize` or `producer retry`
 
@@ -98,14 +104,16 @@ class ChaosFleet:
                 fleet._start_finalizer(f"finalizer-{number}", schedule, stack)
             for number in range(1, plan.workers + 1):
                 fleet._start_worker(f"w{number}", network, schedule, stack)
+            for number in range(1, plan.machines + 1):
+                fleet._start_machine(f"m{number}", network, schedule, stack)
             yield fleet
 
     def see(self, event: Event) -> None:
-        for victim in (*self.workers, *self.finalizers, self.redis):
+        for victim in (*self._data_side, *self.finalizers, self.redis):
             victim.see(event)
 
     def tick(self, now: float) -> Iterator[Fault]:
-        for victim in (self.redis, *self.finalizers, *self.workers):
+        for victim in (self.redis, *self.finalizers, *self._data_side):
             yield from victim.tick(now)
 
     def run_ends(self, now: float) -> None:
@@ -113,7 +121,7 @@ class ChaosFleet:
             finalizer.victim.run_ends(now)
 
     def calm_down(self) -> None:
-        for victim in (*self.workers, *self.finalizers, self.redis):
+        for victim in (*self._data_side, *self.finalizers, self.redis):
             victim.victim.calm_down()
 
     @property
@@ -123,17 +131,24 @@ class ChaosFleet:
     @property
     def unasked_ends(self) -> Counter[str]:
         """Counts of unexpected process exits, by command and exit code."""
-        workers = [f"worker with {code}" for worker in self.workers for _, code in worker.unasked_ends]
+        victims = {"worker": self.workers, "machine": self.machines, "finalizer": self.finalizers}
         return Counter(
-            [*workers, *(f"finalizer with {code}" for one in self.finalizers for _, code in one.unasked_ends)]
+            f"{command} with {code}"
+            for command, ones in victims.items()
+            for one in ones
+            for _, code in one.unasked_ends
         )
 
     def problems(self) -> list[Broken]:
-        """The problems of workers since the last call."""
-        found = [Broken(Promise.LEFT_BEHIND, problem) for worker in self.workers for problem in worker.problems]
-        for worker in self.workers:
+        """The problems of workers and machines since the last call."""
+        found = [Broken(Promise.LEFT_BEHIND, problem) for worker in self._data_side for problem in worker.problems]
+        for worker in self._data_side:
             worker.problems.clear()
         return found
+
+    @property
+    def _data_side(self) -> list[Worker]:
+        return [*self.workers, *self.machines]
 
     def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
         """The enqueue command of a run, not started yet."""
@@ -187,19 +202,33 @@ class ChaosFleet:
             return False
 
     def _start_worker(self, name: str, network: Network, schedule: Schedule, stack: ExitStack) -> None:
-        proxy = network.proxy_to(self._server.socket)
-        command = [str(BIN / "worker"), "serve", "--name", name]
-        environment = self._environment(f"redis://127.0.0.1:{proxy.port}/0", name) | self.faults.environment
-        environment |= {
-            "SHARDSIFT_MODEL": json.dumps([str(model) for model in self._models.values()]),
-            "SHARDSIFT_THREADS": "1",
-        }
-        worker = Worker(
-            name, self._service(command, environment, name), proxy, schedule.of_worker(name), self._redis_is_up
+        command = ["serve", "--name", name]
+        environment = {"SHARDSIFT_MODEL": json.dumps([str(model) for model in self._models.values()])}
+        self.workers.append(
+            self._start_behind_proxy(name, command, environment, schedule.of_worker(name), network, stack)
         )
-        self.workers.append(worker)
+
+    def _start_machine(self, name: str, network: Network, schedule: Schedule, stack: ExitStack) -> None:
+        command = ["start", "--workers", str(_WORKERS_A_MACHINE), "--name", name]
+        self.machines.append(self._start_behind_proxy(name, command, {}, schedule.of_machine(name), network, stack))
+
+    def _start_behind_proxy(
+        self,
+        name: str,
+        command: list[str],
+        environment: dict[str, str],
+        plans: Iterator[Planned],
+        network: Network,
+        stack: ExitStack,
+    ) -> Worker:
+        proxy = network.proxy_to(self._server.socket)
+        settings = self._environment(f"redis://127.0.0.1:{proxy.port}/0", name) | self.faults.environment
+        settings |= {"SHARDSIFT_THREADS": "1", **environment}
+        service = self._service([str(BIN / "worker"), *command], settings, name)
+        worker = Worker(name, service, proxy, plans, self._redis_is_up)
         stack.callback(worker.stop)
         worker.service.start()
+        return worker
 
     def _start_finalizer(self, name: str, schedule: Schedule, stack: ExitStack) -> None:
         command = [str(BIN / "producer"), "finalizer"]

@@ -21,6 +21,10 @@ class Kind(StrEnum):
     CUT = "cut"  # all connections of a worker to Redis are reset
     HALF_OPEN = "half-open"  # for a while they drop everything that is sent; then they are reset
     DELAY = "delay"  # for a while everything arrives late
+    SUPERVISOR = "supervisor"  # SIGKILL of a machine's `worker start`; the kernel sends its workers SIGTERM
+    SUPERVISED = "supervised"  # SIGKILL of one of a machine's workers, which the supervisor starts again
+    NOTICE_SUPERVISOR = "notice-supervisor"  # SIGTERM of `worker start`, which passes it on to its workers
+    FREEZE_SUPERVISOR = "freeze-supervisor"  # SIGSTOP of `worker start` for a while; its workers go on
     STAGED = "staged"  # a staged file is changed, truncated, emptied or deleted
     INPUT = "input"  # an input file is replaced by one with other rows, and restored after a while
     OUTPUT = (
@@ -28,13 +32,10 @@ class Kind(StrEnum):
     )
 
 
-KILLS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.FINALIZER, Kind.REDIS)
-NOTICES = (Kind.NOTICE_PARENT, Kind.NOTICE_GROUP)
-OF_WORKERS = (
-    *(Kind.CHILD, Kind.PARENT, Kind.GROUP, *NOTICES),
-    *(Kind.FREEZE, Kind.CUT, Kind.HALF_OPEN, Kind.DELAY),
-)
-OF_REDIS = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)
+KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.SUPERVISED)
+KILLS = (*KILLS_OF_WORKERS, Kind.SUPERVISOR, Kind.FINALIZER, Kind.REDIS)
+NOTICES = (Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.NOTICE_SUPERVISOR)
+OF_MACHINES = (Kind.SUPERVISOR, Kind.SUPERVISED, Kind.NOTICE_SUPERVISOR, Kind.FREEZE_SUPERVISOR)
 OF_FILES = frozenset({Kind.STAGED, Kind.INPUT, Kind.OUTPUT})
 
 
@@ -54,6 +55,6 @@ class Fault:
 
     kind: Kind
     at: float
-    victim: str  # a worker's name, "finalizer-1", "redis", or the number of a run
-    pid: int = 0  # of the parent, where the victim is a worker; part of who owns a claim
+    victim: str  # a worker's or machine's name, "finalizer-1", "redis", or the number of a run
+    owners: tuple[str, ...] = ()  # of the claims of the workers that it hits: <worker>@<host>/<pid of the parent>
     over_at: float | None = field(default=None)  # what lasts: when it ended; what ends a process: when that was gone

@@ -2,14 +2,14 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from chaos.events import Event
-from chaos.kinds import Fault, Kind
+from chaos.kinds import KILLS_OF_WORKERS, NOTICES, Fault, Kind
 
-_HOLDERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.NOTICE_PARENT, Kind.NOTICE_GROUP, Kind.FREEZE)
+_HOLDERS = (*KILLS_OF_WORKERS, Kind.SUPERVISOR, *NOTICES, Kind.FREEZE)
 _OUTAGES = (Kind.REDIS, Kind.POWER, Kind.FREEZE_REDIS)
 _AFTER_OUTAGE_SECONDS = 3.0  # clients may wait this long before they connect again
 _REWOUND_SECONDS = 90.0  # claims in this time before a power loss may be forgotten and made again
@@ -19,8 +19,9 @@ _REWOUND_SECONDS = 90.0  # claims in this time before a power loss may be forgot
 class Recovery:
     """The time from a fault until the fleet had recovered from it.
 
-    For a worker that held a shard: until that shard is claimed again. For Redis: from its first answer until any shard is
-    claimed. For a finalizer: until a finalizer next looks at the ledger.
+    For a worker that held a shard: until that shard is claimed again. A fault of a machine has one for each of its workers
+    that held a shard. For Redis: from its first answer until any shard is claimed. For a finalizer: until a finalizer next
+    looks at the ledger.
 
     `due_seconds` is the time until a sweep or the parent sent the shard again; the rest is the wait for a free worker.
     `ended_seconds` is the time until the last process of the victim was gone. `is_calm` says that no fault of Redis or of
@@ -43,7 +44,7 @@ class History:
 
     def __init__(self, events: Sequence[Event], finalizer_pids: set[int]) -> None:
         self.claims: dict[tuple[str, str], list[Event]] = defaultdict(list)  # by run and shard
-        self.by_owner: dict[tuple[str, int], list[Event]] = defaultdict(list)  # worker and pid of its parent → claims
+        self.by_owner: dict[str, list[Event]] = defaultdict(list)
         self.ends: dict[str, Event] = {}  # token → the end of that claim
         self.dues: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.looks: list[float] = []  # of finalizers
@@ -55,8 +56,7 @@ class History:
     def _add(self, event: Event, finalizer_pids: set[int]) -> None:
         if event.what == "claim":
             self.claims[event.run, event.shard].append(event)
-            worker, _, rest = event.owner.partition("@")
-            self.by_owner[worker, int(rest.rpartition("/")[2])].append(event)
+            self.by_owner[event.owner].append(event)
         elif event.ends_claim:
             self.ends.setdefault(event.token, event)
         elif event.what == "due":
@@ -65,9 +65,9 @@ class History:
             if event.pid in finalizer_pids:
                 self.looks.append(event.at)
 
-    def held(self, worker: str, parent_pid: int, at: float) -> Event | None:
+    def held(self, owner: str, at: float) -> Event | None:
         """The claim that this worker held at that time."""
-        claims = self.by_owner[worker, parent_pid]
+        claims = self.by_owner[owner]
         before = claims[: bisect_right([claim.at for claim in claims], at)]
         if not before or (before[-1].token in self.ends and self.ends[before[-1].token].at <= at):
             return None
@@ -91,8 +91,7 @@ def recoveries(
         if fault.kind in _OUTAGES
     )
     calm = _Calm(unrest=unrest, damaged=damaged, looks=history.looks, sweep_seconds=sweep_seconds)
-    found = (_recovery(fault, history, calm) for fault in faults)
-    return [recovery for recovery in found if recovery]
+    return [recovery for fault in faults for recovery in _recoveries(fault, history, calm)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,18 +115,20 @@ class _Calm:
         return all(after - before <= 2 * self.sweep_seconds for before, after in pairwise(within))
 
 
-def _recovery(fault: Fault, history: History, calm: _Calm) -> Recovery | None:
+def _recoveries(fault: Fault, history: History, calm: _Calm) -> Iterator[Recovery]:
     if fault.kind in _HOLDERS:
-        return _of_holder(fault, history, calm)
-    if fault.kind in _OUTAGES and fault.over_at:
-        return _simple(fault, fault.over_at, history.claimed_at)
-    if fault.kind == Kind.FINALIZER:
-        return _simple(fault, fault.at, history.looks)
-    return None
+        found = [_of_holder(fault, owner, history, calm) for owner in fault.owners]
+    elif fault.kind in _OUTAGES and fault.over_at:
+        found = [_simple(fault, fault.over_at, history.claimed_at)]
+    elif fault.kind == Kind.FINALIZER:
+        found = [_simple(fault, fault.at, history.looks)]
+    else:
+        found = []
+    yield from filter(None, found)
 
 
-def _of_holder(fault: Fault, history: History, calm: _Calm) -> Recovery | None:
-    held = history.held(fault.victim, fault.pid, fault.at)
+def _of_holder(fault: Fault, owner: str, history: History, calm: _Calm) -> Recovery | None:
+    held = history.held(owner, fault.at)
     if held is None:
         return None
     again = _first_after(fault.at, [claim.at for claim in history.claims[held.run, held.shard]])

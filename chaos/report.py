@@ -19,6 +19,7 @@ from chaos.promises import Promise
 from chaos.recovery import History, Recovery, recoveries
 from chaos.redone import work
 from chaos.storm import Outcome
+from fleet.counted import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Spread:
 class KindFigures:
     """Figures of one kind of fault.
 
-    `recovery` covers all faults with something to recover, `calm` those that no fault of Redis or of a finalizer disturbed.
+    `recovery` covers everything that faults left to recover, `calm` those that no fault of Redis or of a finalizer disturbed.
     `until_sent` is the part of `calm` until the shard was sent again. `lost_rows` are rows that were scored again.
     """
 
@@ -53,6 +54,7 @@ class StormFigures:
     name: str
     seed: int
     workers: int
+    machines: int
     finalizers: int
     lease_seconds: float
     sweep_seconds: float
@@ -124,6 +126,7 @@ def figures_of(outcome: Outcome) -> StormFigures:
         name=plan.name,
         seed=plan.seed,
         workers=plan.fleet.workers,
+        machines=plan.fleet.machines,
         finalizers=plan.fleet.finalizers,
         lease_seconds=plan.fleet.lease_seconds,
         sweep_seconds=plan.fleet.sweep_seconds,
@@ -222,7 +225,8 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _storm_lines(storm: StormFigures) -> Iterator[str]:
     yield (
-        f"{storm.name}: seed {storm.seed}, {storm.seconds:.0f} s, {storm.workers} workers, {storm.finalizers} finalizers, "
+        f"{storm.name}: seed {storm.seed}, {storm.seconds:.0f} s, {counted(storm.workers, 'worker')}, "
+        f"{counted(storm.machines, 'machine')}, {counted(storm.finalizers, 'finalizer')}, "
         f"lease {storm.lease_seconds:g} s, sweep {storm.sweep_seconds:g} s"
     )
     work = f"{storm.rows:,} rows; {storm.redone_share:.1%} of all scored rows were scored more than once"

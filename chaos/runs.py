@@ -81,7 +81,7 @@ class Run:
             if self.kill and now - self._began_at >= self.kill.after_seconds:
                 self.kill = None
                 self.service.signal_group(signal.SIGKILL)
-                yield Fault(kind=Kind.PRODUCER, at=now, victim=f"run {self.number}", pid=self.service.pid)
+                yield Fault(kind=Kind.PRODUCER, at=now, victim=f"run {self.number}")
             return
         if self.service.process.returncode == 0:
             if self.is_enqueued_again:  # while the run is in progress, which must change nothing

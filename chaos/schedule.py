@@ -20,6 +20,13 @@ _WORKER_DECK = {
     Kind.HALF_OPEN: 1,
     Kind.DELAY: 1,
 }
+_MACHINE_DECK = {
+    Kind.SUPERVISOR: 2,
+    Kind.SUPERVISED: 2,
+    Kind.NOTICE_SUPERVISOR: 1,
+    Kind.FREEZE_SUPERVISOR: 1,
+    Kind.CUT: 1,
+}
 _REDIS_DECK = {Kind.REDIS: 5, Kind.POWER: 2, Kind.FREEZE_REDIS: 1}
 _FINALIZER_DECK = {Kind.FINALIZER: 1}
 _PRODUCER_DECK = {Kind.PRODUCER: 1}
@@ -61,8 +68,14 @@ class Schedule:
         return seconds % _ROUND_SECONDS < _ROUGH_SECONDS
 
     def of_worker(self, name: str) -> Iterator[Planned]:
+        return self._of_deck(name, _WORKER_DECK)
+
+    def of_machine(self, name: str) -> Iterator[Planned]:
+        return self._of_deck(name, _MACHINE_DECK)
+
+    def _of_deck(self, name: str, deck: dict[Kind, int]) -> Iterator[Planned]:
         rng = self._rng(name)
-        for kind in self._kinds(_WORKER_DECK, rng):
+        for kind in self._kinds(deck, rng):
             yield Planned(
                 kind=kind,
                 after_seconds=rng.uniform(0, self._worker_pause_seconds),
@@ -121,7 +134,7 @@ class Schedule:
                     yield kind
 
     def _lasts(self, kind: Kind, rng: random.Random) -> float:
-        if kind == Kind.FREEZE:
+        if kind in (Kind.FREEZE, Kind.FREEZE_SUPERVISOR):
             return self._lease_seconds * rng.uniform(1.3, 2.5)
         if kind in (Kind.HALF_OPEN, Kind.DELAY):
             return self._lease_seconds * rng.uniform(0.3, 2.0)

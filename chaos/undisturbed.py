@@ -22,7 +22,7 @@ _SECONDS = 300.0  # limit for each run to be published
 
 def undisturbed(place: Place, plan: FleetPlan, hub: HubServer) -> Digests:
     """The files of each variant. A poisoned variant is published without its poison, so it equals the clean variant."""
-    calm = replace(plan, workers=1, finalizers=1, seconds_a_batch=0.0)
+    calm = replace(plan, workers=1, machines=0, finalizers=1, seconds_a_batch=0.0)
     schedule = Schedule(0, lease_seconds=calm.lease_seconds, only=())
     digests = {}
     with ChaosFleet.started(place.folder / "undisturbed", calm, place.models, hub, schedule) as fleet:

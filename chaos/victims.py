@@ -8,7 +8,6 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import psutil
 
@@ -19,7 +18,7 @@ from chaos.service import Service
 from support.proxy import Proxy
 from support.redis_servers import RedisServer
 
-_LEAVE_SECONDS = 15.0  # for a worker to exit: SHARDSIFT_STOP_SECONDS plus a margin for a busy machine
+_LEAVE_SECONDS = 15.0  # for a worker or machine to exit: SHARDSIFT_STOP_SECONDS plus a margin for a busy machine
 _IDLE_SECONDS = 1.0  # for a loaded child to claim a shard
 _RUN_SECONDS = 10.0  # duration of a run; most power losses restore a state that is not older
 _WAIT_FOR_END_SECONDS = 8.0  # wait this long for a run to end, then kill the finalizer anyway
@@ -66,7 +65,10 @@ class Victim:
 
 
 class Worker:
-    """A worker with its proxy. `may_start` says whether Redis is up; without Redis a new worker would exit at once."""
+    """A worker, or a machine: a supervisor with its workers. It has a proxy of its own.
+
+    `may_start` says whether Redis is up; without Redis a new worker would exit at once.
+    """
 
     def __init__(
         self, name: str, service: Service, proxy: Proxy, plans: Iterator[Planned], may_start: Callable[[], bool]
@@ -78,30 +80,36 @@ class Worker:
         self.unasked_ends: list[tuple[float, int]] = []
         self.problems: list[str] = []
         self._proxy = proxy
-        self._child_pid = 0
+        self._child_pid = 0  # of a machine: the parent of the worker that was last seen
+        self._owners: dict[int, str] = {}  # by the pid of their parent
         self._lasting: tuple[Fault, float] | None = None  # with its end
         self._ending: Fault | None = None
-        self._orphans: list[tuple[Fault, int]] = []  # the kill of a parent, and the process id of its child
+        self._leaving: list[tuple[Fault, list[psutil.Process]]] = []  # processes that must end, and why
 
     def see(self, event: Event) -> None:
         """A child that has loaded its model is hit soon, even if it is still waiting for a shard."""
-        if event.parent == self.service.pid and event.what in ("loaded", "claim"):
+        if event.what not in ("loaded", "claim"):
+            return
+        if event.parent == self.service.pid:
             self._child_pid = event.pid
-            if not self._lasting and not self._ending:
-                self.victim.at_work(event.at, idle_seconds=0.0 if event.what == "claim" else _IDLE_SECONDS)
+        elif _child(event.parent, of=self.service.pid):
+            self._child_pid = event.parent
+        else:
+            return
+        if event.what == "claim":
+            self._owners[event.parent] = event.owner
+        if not self._lasting and not self._ending:
+            self.victim.at_work(event.at, idle_seconds=0.0 if event.what == "claim" else _IDLE_SECONDS)
 
     def tick(self, now: float) -> Iterator[Fault]:
-        self._look_after_orphans(now)
+        self._look_after_leaving(now)
         if self._lasting and now >= self._lasting[1]:
             self._end_lasting(now)
         if not self.service.is_running:
             if self._may_start():
                 self._start_again(now)
-        elif self._ending and now - self._ending.at > _LEAVE_SECONDS:
-            self.problems.append(f"{self.name} did not exit within {_LEAVE_SECONDS:.0f} s after {self._ending.kind}")
-            self.service.signal_group(signal.SIGKILL)
         elif not self._ending and not self._lasting and (planned := self.victim.due(now)):
-            fault = Fault(kind=planned.kind, at=now, victim=self.name, pid=self.service.pid)
+            fault = Fault(kind=planned.kind, at=now, victim=self.name, owners=self._owners_hit_by(planned.kind))
             if self._put_in(fault, planned):
                 yield fault
 
@@ -110,24 +118,31 @@ class Worker:
             self._end_lasting(self._lasting[1])
         self.service.stop()
 
+    def _owners_hit_by(self, kind: Kind) -> tuple[str, ...]:
+        """Whose claims this fault takes away."""
+        if kind == Kind.SUPERVISED:
+            owner = self._owners.get(self._child_pid)
+            return (owner,) if owner else ()
+        return tuple(owner for pid, owner in self._owners.items() if psutil.pid_exists(pid))
+
     def _put_in(self, fault: Fault, planned: Planned) -> bool:
-        """Inject a fault. Returns False if its target does not exist."""
+        """Inject a fault. Returns False if its target does not exist. A supervisor is alone in its process group."""
         match fault.kind:
-            case Kind.CHILD:
-                return self._kill_child()
-            case Kind.PARENT:
+            case Kind.CHILD | Kind.SUPERVISED:
+                return self._kill_child(fault)
+            case Kind.PARENT | Kind.SUPERVISOR:
+                self._end_by(fault)
                 self.service.process.kill()
-                self._ending = fault
             case Kind.GROUP:
+                self._end_by(fault)
                 self.service.signal_group(signal.SIGKILL)
-                self._ending = fault
-            case Kind.NOTICE_PARENT:
+            case Kind.NOTICE_PARENT | Kind.NOTICE_SUPERVISOR:
+                self._end_by(fault)
                 self.service.process.terminate()
-                self._ending = fault
             case Kind.NOTICE_GROUP:
+                self._end_by(fault)
                 self.service.signal_group(signal.SIGTERM)
-                self._ending = fault
-            case Kind.FREEZE:
+            case Kind.FREEZE | Kind.FREEZE_SUPERVISOR:
                 self.service.signal_group(signal.SIGSTOP)
             case Kind.CUT:
                 self._proxy.cut()
@@ -141,46 +156,54 @@ class Worker:
             self._lasting = fault, fault.at + planned.lasts_seconds
         return True
 
-    def _kill_child(self) -> bool:
-        with suppress(psutil.NoSuchProcess):
-            child = psutil.Process(self._child_pid)
-            if child.ppid() == self.service.pid:
-                child.kill()
-                return True
-        return False
+    def _kill_child(self, fault: Fault) -> bool:
+        child = _child(self._child_pid, of=self.service.pid)
+        if child is None:
+            return False
+        if fault.kind == Kind.SUPERVISED:
+            self._leaving.append((fault, _with_descendants(child.pid)))
+            self._owners.pop(child.pid, None)
+        child.kill()
+        return True
+
+    def _end_by(self, fault: Fault) -> None:
+        self._ending = fault
+        self._leaving.append((fault, _with_descendants(self.service.pid)))
 
     def _end_lasting(self, now: float) -> None:
         assert self._lasting
         fault, self._lasting = self._lasting[0], None
         fault.over_at = now
-        if fault.kind == Kind.FREEZE:
+        if fault.kind in (Kind.FREEZE, Kind.FREEZE_SUPERVISOR):
             self.service.signal_group(signal.SIGCONT)
         else:
             self._proxy.heal()
 
     def _start_again(self, now: float) -> None:
-        """Start the worker again, even if the child of a killed parent is still alive for a moment."""
+        """Start it again, even if processes below a killed one are still alive for a moment."""
         if self._ending is None:
             self.unasked_ends.append((now, self.service.process.returncode))
-        elif self._ending.kind == Kind.PARENT:
-            self._orphans.append((self._ending, self._child_pid))
-        else:
-            self._ending.over_at = now
         if self._lasting:
             self._end_lasting(now)
         self._ending, self._child_pid = None, 0
+        self._owners.clear()
         self.victim.not_at_work()
         self.service.start_again()
 
-    def _look_after_orphans(self, now: float) -> None:
-        """Check that a child ends by itself after its parent was killed."""
-        for fault, pid in list(self._orphans):
-            if not pid or not psutil.pid_exists(pid):
+    def _look_after_leaving(self, now: float) -> None:
+        """Check that all processes of a stopped worker end in time, and those below a killed one."""
+        for fault, processes in list(self._leaving):
+            left = [process for process in processes if _is_alive(process)]
+            if left and now - fault.at <= _LEAVE_SECONDS:
+                continue
+            if left:
+                pids = ", ".join(str(process.pid) for process in left)
+                self.problems.append(f"{self.name}, {_LEAVE_SECONDS:.0f} s after {fault.kind}: still running: {pids}")
+            else:
                 fault.over_at = now
-                self._orphans.remove((fault, pid))
-            elif now - fault.at > _LEAVE_SECONDS:
-                self.problems.append(f"The child {pid} of {self.name} still runs without its parent")
-                self._orphans.remove((fault, pid))
+            for process in left:
+                process.kill()
+            self._leaving.remove((fault, processes))
 
 
 class Finalizer:
@@ -203,7 +226,7 @@ class Finalizer:
             if self._may_start():
                 self._start_again(now)
         elif planned := self.victim.due(now):
-            self._ending = Fault(kind=planned.kind, at=now, victim=self.name, pid=self.service.pid)
+            self._ending = Fault(kind=planned.kind, at=now, victim=self.name)
             self.service.signal_group(signal.SIGKILL)
             yield self._ending
 
@@ -254,7 +277,7 @@ class RedisVictim:
             self._coming_back.over_at = now
             self._coming_back = None
         elif self.is_up and (planned := self.victim.due(now)):
-            fault = Fault(kind=planned.kind, at=now, victim=self.name, pid=self.server.process.pid)
+            fault = Fault(kind=planned.kind, at=now, victim=self.name)
             self._put_in(fault)
             self._down = fault, now + planned.lasts_seconds
             yield fault
@@ -275,6 +298,31 @@ class RedisVictim:
         fault, self._down = self._down[0], None
         self.server.thaw() if fault.kind == Kind.FREEZE_REDIS else self.server.launch()
         self._coming_back = fault
+
+
+def _child(pid: int, *, of: int) -> psutil.Process | None:
+    """The process with this id, if it lives and is a child of the other."""
+    try:
+        process = psutil.Process(pid)
+        return process if process.ppid() == of and _is_alive(process) else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _with_descendants(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """A zombie is dead."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _first(planned: Planned, others: Iterator[Planned]) -> Iterator[Planned]:

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from chaos.campaign import CampaignPlan, campaign
-from chaos.kinds import KILLS, Kind
+from chaos.kinds import KILLS, OF_MACHINES, Kind
 from chaos.report import figures_of
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.fleet import Fleet
@@ -18,17 +18,21 @@ from support.redis_servers import redis_server
 from support.waiting import wait_until
 
 SEED, MOST_SECONDS = 7, 120
+# The kills of a machine come one after another, which takes time. tests/acceptance/test_machine.py has the other one.
+EVERYDAY_KILLS = tuple(kind for kind in KILLS if kind != Kind.SUPERVISED)
 
 
 @pytest.mark.timeout(600)  # the storm itself reports a stuck run, with the reason
-@pytest.mark.parametrize("kills_of_each_kind", [1, pytest.param(3, marks=pytest.mark.faults)])
-def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills_of_each_kind: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "times"), [(EVERYDAY_KILLS, 1), pytest.param(KILLS, 3, marks=pytest.mark.faults)], ids=["short", "long"]
+)
+def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills: tuple[Kind, ...], times: int) -> None:
     plan = CampaignPlan(
         seed=SEED,
         seconds=MOST_SECONDS,
-        workers=3,
-        kinds=(*KILLS, Kind.STAGED),
-        min_faults=kills_of_each_kind,
+        workers=2,
+        kinds=(*kills, Kind.STAGED),
+        min_faults=times,
         poison_runs=0,
         shards=6,
     )
@@ -39,7 +43,19 @@ def test_runs_in_a_storm_of_faults_are_published_whole(tmp_path: Path, kills_of_
     kinds = Counter(fault.kind for fault in outcome.faults)
     assert figures.broken == []
     assert figures.runs >= 1
-    assert all(kinds[kind] >= kills_of_each_kind for kind in KILLS), kinds
+    assert all(kinds[kind] >= times for kind in kills), kinds
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_a_machine_alone_in_a_storm_does_all_runs(tmp_path: Path) -> None:
+    plan = CampaignPlan(seed=SEED, seconds=80, workers=0, kinds=OF_MACHINES, poison_runs=0, shards=6)
+
+    (outcome,) = campaign(plan, tmp_path / "chaos", say=print)
+
+    kinds = Counter(fault.kind for fault in outcome.faults)
+    assert figures_of(outcome).broken == []
+    assert all(kinds[kind] >= 1 for kind in OF_MACHINES), kinds
 
 
 @pytest.mark.faults

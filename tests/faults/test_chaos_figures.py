@@ -10,11 +10,12 @@ from chaos.redone import work
 from chaos.schedule import Schedule
 
 RUN, SHARD = "a-run", "000_00000"
+KILL = Fault(kind=Kind.GROUP, at=10.0, victim="w1", owners=("w1@host/10",))
 
 
-def claim(at: float, token: str, *, worker: str, parent: int, pid: int) -> Event:
+def claim(at: float, token: str, *, worker: str, parent: int, pid: int, shard: str = SHARD) -> Event:
     owner = f"{worker}@host/{parent}"
-    return Event(at=at, what="claim", pid=pid, parent=parent, run=RUN, shard=SHARD, token=token, owner=owner)
+    return Event(at=at, what="claim", pid=pid, parent=parent, run=RUN, shard=shard, token=token, owner=owner)
 
 
 def complete(at: float, token: str, pid: int) -> Event:
@@ -42,9 +43,7 @@ def test_a_killed_worker_has_recovered_when_its_shard_is_claimed_again() -> None
         due,
     ]
 
-    (found,) = recoveries(
-        [Fault(kind=Kind.GROUP, at=10.0, victim="w1", pid=10)], History(events, {99}), sweep_seconds=0.5
-    )
+    (found,) = recoveries([KILL], History(events, {99}), sweep_seconds=0.5)
 
     assert (found.shard, found.seconds, found.is_calm) == (SHARD, 3.0, True)
     assert found.due_seconds is not None
@@ -54,19 +53,32 @@ def test_a_killed_worker_has_recovered_when_its_shard_is_claimed_again() -> None
 def test_a_worker_between_two_shards_has_nothing_to_recover() -> None:
     events = [claim(9.0, "1-a", worker="w1", parent=10, pid=11), complete(9.5, "1-a", 11)]
 
-    assert (
-        recoveries([Fault(kind=Kind.GROUP, at=10, victim="w1", pid=10)], History(events, set()), sweep_seconds=1) == []
+    assert recoveries([KILL], History(events, set()), sweep_seconds=1) == []
+
+
+def test_a_killed_supervisor_has_a_recovery_for_each_shard_of_its_workers() -> None:
+    owners = ("m1-0@host/10", "m1-1@host/20")
+    events = [
+        claim(9.0, "1-a", worker="m1-0", parent=10, pid=11),
+        claim(9.5, "2-b", worker="m1-1", parent=20, pid=21, shard="000_00001"),
+        claim(12.0, "3-c", worker="w1", parent=30, pid=31),
+        claim(13.0, "4-d", worker="w1", parent=30, pid=31, shard="000_00001"),
+    ]
+
+    found = recoveries(
+        [Fault(kind=Kind.SUPERVISOR, at=10.0, victim="m1", owners=owners)], History(events, {99}), sweep_seconds=5
     )
+
+    assert {(recovery.shard, recovery.seconds) for recovery in found} == {(SHARD, 2.0), ("000_00001", 3.0)}
 
 
 def test_no_recovery_is_calm_while_redis_is_away_or_no_finalizer_sweeps() -> None:
     events = [claim(9.0, "1-a", worker="w1", parent=10, pid=11), claim(13.0, "2-b", worker="w2", parent=20, pid=21)]
-    kill = Fault(kind=Kind.GROUP, at=10, victim="w1", pid=10)
     outage = Fault(kind=Kind.REDIS, at=11, victim="redis", over_at=12)
     swept = looks(10.3, 10.8, 11.3, 11.8, 12.3, 12.8)
 
-    (unswept,) = recoveries([kill], History(events, {99}), sweep_seconds=0.5)
-    (away, _) = recoveries([kill, outage], History([*events, *swept], {99}), sweep_seconds=0.5)
+    (unswept,) = recoveries([KILL], History(events, {99}), sweep_seconds=0.5)
+    (away, _) = recoveries([KILL, outage], History([*events, *swept], {99}), sweep_seconds=0.5)
 
     assert not unswept.is_calm
     assert not away.is_calm
@@ -75,12 +87,11 @@ def test_no_recovery_is_calm_while_redis_is_away_or_no_finalizer_sweeps() -> Non
 def test_no_recovery_is_calm_whose_shard_was_damaged_or_taken_back_by_a_power_loss() -> None:
     events = [claim(9.0, "1-a", worker="w1", parent=10, pid=11), claim(13.0, "2-b", worker="w2", parent=20, pid=21)]
     history = History([*events, *looks(10.3, 10.8, 11.3, 11.8, 12.3, 12.8)], {99})
-    kill = Fault(kind=Kind.GROUP, at=10, victim="w1", pid=10)
     power_loss = Fault(kind=Kind.POWER, at=60, victim="redis", over_at=61)
 
-    (calm,) = recoveries([kill], history, sweep_seconds=0.5)
-    (damaged,) = recoveries([kill], history, sweep_seconds=0.5, damaged={(RUN, SHARD)})
-    (taken_back, *_) = recoveries([kill, power_loss], history, sweep_seconds=0.5)
+    (calm,) = recoveries([KILL], history, sweep_seconds=0.5)
+    (damaged,) = recoveries([KILL], history, sweep_seconds=0.5, damaged={(RUN, SHARD)})
+    (taken_back, *_) = recoveries([KILL, power_loss], history, sweep_seconds=0.5)
 
     assert calm.is_calm
     assert not damaged.is_calm
