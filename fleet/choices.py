@@ -10,6 +10,7 @@ Task = Literal["classification", "zero-shot"]
 Backend = Literal["auto", "padded", "packed"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat = Literal["text", "json"]
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
 PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
 

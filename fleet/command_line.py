@@ -6,15 +6,17 @@ Imports almost nothing, so that help appears at once.
 import json
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fleet.errors import ShardsiftError
 
 USAGE = 2  # exit code for a user's mistake or an unreachable Redis
 # Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
+_OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
 _WIDE = 240  # characters per line if stdout is not a terminal
 
 
@@ -22,6 +24,7 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
     """Create a command with subcommands, `-h`, `--version` and shell completion."""
     cli = typer.Typer(
         name=name,
+        cls=_Group,
         help=help,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -71,6 +74,17 @@ def print_table(table: object) -> None:
     if not console.is_terminal:
         console.width = _WIDE
     console.print(table)
+
+
+class _Group(TyperGroup):
+    """The commands of one program."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_OF_PYDANTIC)
+            raise
 
 
 def _print_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ Counted in the ledger. The length of a queue would be misleading: a running shar
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fleet.choices import Dtype
@@ -40,6 +41,37 @@ class Load:
     def __str__(self) -> str:
         names = " and ".join(model.name for model in self.models)
         return names if self.dtype == "auto" else f"{names} in {self.dtype}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the user lets a machine serve: a kind of scorer, these models together, a precision. The defaults allow anything.
+
+    With `any_revision`, a run may have pinned another commit of a model on the Hub.
+    """
+
+    scorer: str | None = None
+    models: tuple[Model, ...] = ()
+    any_revision: bool = False
+    dtype: Dtype | None = None
+
+    def admits(self, load: Load) -> bool:
+        if self.dtype is not None and load.dtype != self.dtype:
+            return False
+        if self.scorer is not None and any(model.scorer != self.scorer for model in load.models):
+            return False
+        return not self.models or self._keys(load.models) == self._keys(self.models)
+
+    @property
+    def preload(self) -> Load | None:
+        """What to load while no run needs anything. None if the user named no model."""
+        return Load(models=self.models, dtype=self.dtype or "auto") if self.models else None
+
+    def _keys(self, models: Iterable[Model]) -> set[tuple[str, str, str]]:
+        return {
+            (model.scorer, model.name, "" if self.any_revision and not model.is_folder else model.revision)
+            for model in models
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

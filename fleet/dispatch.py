@@ -5,16 +5,22 @@ the finalizer's sweep. A process that dies between ledger and broker loses a mes
 the shard again.
 """
 
+import logging
+from collections.abc import Sequence
 from uuid import uuid4
 
 from celery import Celery
 from kombu.messaging import Producer
 
+from fleet.counted import first_of
 from fleet.ledger import Ledger
+from fleet.ledger.records import LostLease
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD, FinalizeRun, ScoreShard
 from fleet.queues import FIRST, LATER, queue_length, shards_in_queue
 
 _MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis
+_NAMED = 5  # shards in a line of the log
+logger = logging.getLogger(__name__)
 
 
 def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
@@ -27,10 +33,13 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     while True:
         room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
         due = ledger.take_due(run_id, room=room)
+        _log_lost(run_id, due.lost)
         with app.producer_or_acquire() as producer:
             for priority, names in ((FIRST, due.again), (LATER, due.fresh)):
                 for name in names:
                     _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, priority)
+        if due.again:
+            logger.info("Run %s: sent again: %s", run_id, first_of(due.again, _NAMED), extra={"run_id": run_id})
         total += len(due)
         if not due.more:  # do not wait until no shard is due: in a busy fleet that may never happen
             return total
@@ -46,7 +55,11 @@ def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> 
     if not overdue:
         return 0
     waiting = set(shards_in_queue(ledger.redis, ledger.spec(run_id).queue, run_id))
-    return ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
+    lost = ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
+    if lost:
+        text = "Run %s: no worker has taken these shards within %g s, and their messages are gone: %s"
+        logger.info(text, run_id, resend_seconds, first_of(lost, _NAMED), extra={"run_id": run_id})
+    return len(lost)
 
 
 def send_finalize(app: Celery, run_id: str) -> None:
@@ -57,6 +70,16 @@ def send_finalize(app: Celery, run_id: str) -> None:
         task_id=f"{run_id}:finalize:{uuid4().hex[:8]}",
         queue=FINALIZE_QUEUE,
     )
+
+
+def _log_lost(run_id: str, leases: Sequence[LostLease]) -> None:
+    """Name the shards and the workers that lost them: a machine that vanishes says nothing itself."""
+    for is_failed, what in ((False, "expired"), (True, "expired once too often, so the shards are failed")):
+        named = [
+            f"{lease.shard} (worker {lease.worker or 'unknown'})" for lease in leases if lease.is_failed is is_failed
+        ]
+        if named:
+            logger.warning("Run %s: leases %s: %s", run_id, what, first_of(named, _NAMED), extra={"run_id": run_id})
 
 
 def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, priority: int) -> None:

@@ -17,8 +17,11 @@ def parse_duration(text: str) -> float:
 
 
 def shown_duration(seconds: float) -> str:
-    """For example `45 s`, `10 min`, `3 h`."""
+    """For example `45 s`, `10 min`, `2 h 10 min`, `30 h`."""
     minutes = round(seconds / 60)
     if seconds < 100:
         return f"{seconds:,.0f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes / 60:,.0f} h"
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes and hours < 10 else f"{round(seconds / 3600):,} h"

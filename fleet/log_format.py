@@ -2,16 +2,26 @@
 
     … INFO Shard 00042 of 5b1c…: 900 rows in, 104 kept, 2 errored [run_id=5b1c… shard=00042 attempt=1 rows=900 seconds=8.3]
 
-Pass fields as `extra=` of a log call.
+Or, with SHARDSIFT_LOG_FORMAT=json, the same as one JSON object a line. Pass fields as `extra=` of a log call.
 """
 
 import copy
+import json
 import logging
+import os
+from datetime import UTC, datetime
 
-from fleet.redact import redacted
+from fleet.redact import all_redacted, redacted
 
 LINE = "%(asctime)s %(levelname)s %(message)s"
 FIELDS = ("run_id", "shard", "attempt", "rows", "seconds")
+WORKER_NAME = "SHARDSIFT_WORKER_NAME"  # variable with the name of a worker among those of its supervisor
+LOG_FORMAT = "SHARDSIFT_LOG_FORMAT"
+
+
+def is_json() -> bool:
+    """Whether the logs of this process are JSON. Read from the environment, because logs begin before settings are read."""
+    return os.environ.get(LOG_FORMAT) == "json"
 
 
 class FleetFormatter(logging.Formatter):
@@ -22,7 +32,18 @@ class FleetFormatter(logging.Formatter):
         self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        return redacted(self._inner.format(_with_fields(record)))
+        return self._as_json(record) if is_json() else redacted(self._inner.format(_with_fields(record)))
+
+    def _as_json(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "message": record.getMessage(),
+            "worker": os.environ.get(WORKER_NAME),
+            **{name: getattr(record, name, None) for name in FIELDS},
+            "traceback": self._inner.formatException(record.exc_info) if record.exc_info else None,
+        }
+        return json.dumps(all_redacted({name: value for name, value in line.items() if value is not None}), default=str)
 
 
 def _with_fields(record: logging.LogRecord) -> logging.LogRecord:

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from fleet.choices import DEVICES, Backend, Dtype, SpotCloud, is_device
+from fleet.choices import DEVICES, Backend, Dtype, LogFormat, SpotCloud, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.model import SEQUENCE_CLASSIFIER, Model, model_names, with_revision
@@ -45,22 +45,30 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
         description="File with the Redis password, if REDIS_URL contains none.",
     )
+    redis_wait_seconds: Annotated[float, Process.SEVERAL] = Field(
+        60.0,
+        ge=0,
+        description="Time that `worker start`, `producer finalizer` and Flower wait at their start for a Redis that does not "
+        "answer. Later they wait as long as it takes.",
+    )
     redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
     scorer: Annotated[str, Process.WORKER] = Field(
-        SEQUENCE_CLASSIFIER, description="The kind of scorer that a worker loads."
+        SEQUENCE_CLASSIFIER,
+        description="The kind of scorer. Unset: of SHARDSIFT_MODEL sequence-classifier, otherwise that of each run.",
     )
     model: Annotated[str, Process.WORKER] = Field(
         DEFAULT_MODEL,
         description="The only model that workers serve: a Hub name or a folder. For a run with several models all of them, with "
-        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: what open runs need.",
+        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: what open runs need; for "
+        f"`worker tune` {DEFAULT_MODEL}.",
     )
     model_revision: Annotated[str | None, Process.WORKER] = Field(
         None, description="Branch, tag or commit of the model. Unset: that of each run."
     )
     dtype: Annotated[Dtype, Process.WORKER] = Field(
         "auto",
-        description="Precision of the model: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the device is "
-        "fast at it, else float32. Unset: that of each run.",
+        description="The only precision that workers serve: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the "
+        "device is fast at it, else float32. Unset: that of each run; for `worker tune` auto.",
     )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
@@ -117,6 +125,18 @@ class Settings(BaseSettings):
         le=43_200,
         description="Time after which the finalizer saves finished shards even if they are fewer than a full wave. "
         "The Hub drops uncommitted files after about a day.",
+    )
+    log_format: Annotated[LogFormat, Process.SEVERAL] = Field(
+        "text", description="Log lines of workers and finalizers: text, or json with a field for each fact."
+    )
+    metrics_port: Annotated[int | None, Process.FINALIZER] = Field(
+        None,
+        gt=0,
+        le=65535,
+        description="Port on which a finalizer serves Prometheus' metrics of the fleet. Unset: none.",
+    )
+    metrics_address: Annotated[str, Process.FINALIZER] = Field(
+        "127.0.0.1", description="Address for the metrics. There is no password: run ids and names of queues are shown."
     )
     max_attempts: Annotated[int, Process.SEVERAL] = Field(
         3, gt=0, description="Crashes after which a shard is marked failed."

@@ -12,6 +12,7 @@ from fleet.broker import make_app
 from fleet.errors import TransientError, UsageError
 from fleet.keywords import keywords_told
 from fleet.ledger import Ledger
+from fleet.ledger.rights import PRODUCER
 from fleet.settings import read_settings
 from producer.enqueue import Enqueued
 from producer.enqueue import enqueue as enqueue_plan
@@ -72,7 +73,7 @@ def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Un
     """
     with _errors_told():
         settings = read_settings(redis_url=redis_url)
-        ledger = Ledger.connect(settings)
+        ledger = Ledger.connect(settings, role=PRODUCER)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
             return enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)

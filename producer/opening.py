@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.rights import PRODUCER, Role
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.local.run import machine_redis
@@ -12,10 +13,13 @@ from producer.target import is_place, no_folder_told, refuse_place
 
 
 @contextmanager
-def open_ledger(settings: Settings) -> Iterator[tuple[Settings, Ledger]]:
-    """Open the fleet's ledger, or the one of this machine's own runs, during the block."""
+def open_ledger(settings: Settings, *, role: Role = PRODUCER) -> Iterator[tuple[Settings, Ledger]]:
+    """Open the fleet's ledger, or the one of this machine's own runs, during the block.
+
+    Raises UsageError if the user in REDIS_URL lacks rights that the role needs.
+    """
     with machine_redis(settings, create=False) as found:
-        ledger = Ledger.connect(found)
+        ledger = Ledger.connect(found, role=role)
         try:
             yield found, ledger
         finally:

@@ -1,10 +1,12 @@
-"""Watch a run until it ends, with a progress bar on stderr, or occasional lines if stderr is not a terminal."""
+"""Watch a run until it ends: with a progress bar, with its whole status, or with occasional lines without a terminal."""
 
 import time
 from collections.abc import Callable
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from fleet.counted import counted
 from fleet.ledger import Ledger
@@ -12,6 +14,7 @@ from producer.status import RunStatus, run_status
 from producer.status_report import loading_line
 
 _LOOK_SECONDS = 0.5
+_REDRAW_SECONDS = 2.0
 _LINE_SECONDS = 10.0
 
 
@@ -47,6 +50,27 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None], progress:
                 next_line = time.monotonic() + _LINE_SECONDS
             on_look()
             time.sleep(_LOOK_SECONDS)
+
+
+def redraw(
+    ledger: Ledger, run_id: str, *, is_of_this_machine: bool, price_per_gpu_hour: float | None = None
+) -> RunStatus:
+    """Show the status on stdout, redrawn every two seconds, until nothing more will happen by itself.
+
+    If stdout is not a terminal, print occasional lines on stderr instead.
+    """
+    console = Console()
+    if not console.is_terminal:
+        return watch(ledger, run_id, on_look=lambda: None)
+    with Live(console=console, auto_refresh=False, transient=True) as screen:
+        while True:
+            status = run_status(
+                ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour
+            )
+            if status.is_over:
+                return status
+            screen.update(Text(str(status)), refresh=True)
+            time.sleep(_REDRAW_SECONDS)
 
 
 def progress_line(status: RunStatus) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from fleet.counted import first_of
 from fleet.errors import NewerVersion, UsageError
 from fleet.ledger import Ledger
 from fleet.shard import Shard
@@ -60,9 +61,4 @@ def files_differ(there: Mapping[str, str], here: Mapping[str, str]) -> str:
         "added": [name for name in here if name not in there],
         "removed": [name for name in there if name not in here],
     }
-    return "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items() if names)
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return "; ".join(f"{kind}: {first_of(names, _NAMED)}" for kind, names in kinds.items() if names)

@@ -1,18 +1,25 @@
 """The status of a run: what the ledger and the workers say of it, as JSON for programs and an exit code for scripts."""
 
+import html
 import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import Self
+
+import redis
 
 from fleet.counted import counted
-from fleet.ledger import Counts, Failure, Ledger, Pace, Publication
+from fleet.demand import Load
+from fleet.ledger import Counts, Failure, Ledger, Pace, Publication, RunningShard
+from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import output_class
 from fleet.workers import WorkerState, list_workers
 from producer.finalizer.publish import inspect_published
+from producer.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
 
@@ -35,6 +42,27 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """The workers and the machines that have announced themselves lately."""
+
+    workers: tuple[WorkerState, ...] = ()
+    machines: tuple[MachineState, ...] = ()
+
+    @classmethod
+    def read(cls, client: redis.Redis) -> Self:
+        return cls(workers=tuple(list_workers(client)), machines=tuple(list_machines(client)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """In the currency of the price. It covers the time in which workers held shards, not their starts, waits and idle time."""
+
+    so_far: float
+    to_come: float | None
+    per_million_rows: float | None
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunStatus:
     """The current state of a run, from the ledger and its workers. As text it is what `producer status` prints."""
@@ -52,7 +80,10 @@ class RunStatus:
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
+    running: tuple[RunningShard, ...] = ()
+    machines: tuple[MachineState, ...] = ()  # those that start workers for it
     worker_command: str = "worker start"
+    price_per_gpu_hour: float | None = None  # each worker has one GPU
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
     findings: tuple[Finding, ...] = ()  # what is wrong with the published output, if it was checked
     checked: Checked | None = None  # None if the output was not checked
@@ -71,6 +102,10 @@ class RunStatus:
         from producer.status_report import status_lines, what_next  # it builds on this module
 
         return "\n".join([*status_lines(self), *what_next(self)])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def is_published(self) -> bool:
@@ -103,13 +138,32 @@ class RunStatus:
             return "running"
         if not self.workers:
             has_begun = self.counts.seconds > 0 or self.counts.done
-            return "queued" if not has_begun else "stopped" if self.is_of_this_machine else "stalled"
+            if not has_begun or self.machines:
+                return "queued"
+            return "stopped" if self.is_of_this_machine else "stalled"
         if not self.serving:
             return "loading"
         if all(worker.run_id not in (None, self.run_id) for worker in self.serving):
             return "queued"
         lately = min(worker.activity_seconds for worker in self.serving) < STALL_SECONDS
         return "running" if self.advances or lately else "stalled"
+
+    @property
+    def remaining(self) -> Remaining | None:
+        """How long it still takes, while it runs."""
+        return remaining(self.counts, self.pace, self.running) if self.word == "running" else None
+
+    @property
+    def cost(self) -> Cost | None:
+        """What the workers cost, if a price is known."""
+        if self.price_per_gpu_hour is None:
+            return None
+        price, counts = self.price_per_gpu_hour / 3600, self.counts
+        return Cost(
+            so_far=counts.worker_seconds * price,
+            to_come=self.remaining.worker_seconds * price if self.remaining else None,
+            per_million_rows=counts.worker_seconds * price / counts.rows_scored * 1e6 if counts.rows_scored else None,
+        )
 
     @property
     def advances(self) -> bool:
@@ -141,18 +195,29 @@ class RunStatus:
         return self.cancelled or (not self.counts.open and (has_ended_badly or self.is_published))
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self) | {"state": self.word, "rows_per_second": round(self.rows_per_second, 1)}
+        return asdict(self) | {
+            "state": self.word,
+            "rows_per_second": round(self.rows_per_second, 1),
+            "remaining_seconds": asdict(self.remaining) if self.remaining else None,
+            "cost": asdict(self.cost) if self.cost else None,
+        }
 
 
 def run_status(
-    ledger: Ledger, run_id: str, *, workers: list[WorkerState] | None = None, is_of_this_machine: bool = False
+    ledger: Ledger,
+    run_id: str,
+    *,
+    present: Present | None = None,
+    is_of_this_machine: bool = False,
+    price_per_gpu_hour: float | None = None,
 ) -> RunStatus:
     """Read the status of a run. Raises UsageError for an unknown run.
 
-    Pass the fleet's `workers` to ask for the status of many runs.
+    To ask for the status of many runs, read who is `present` once.
     """
     spec = ledger.spec(run_id)
-    fleet = list_workers(ledger.redis) if workers is None else workers
+    load = Load.of(spec)
+    present = present or Present.read(ledger.redis)
     return RunStatus(
         run_id=run_id,
         output_uri=spec.output_uri,
@@ -166,8 +231,11 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
-        workers=tuple(worker for worker in fleet if worker.queue == spec.queue and worker.activity != "stopping"),
+        workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
+        running=tuple(ledger.running_shards(run_id)),
+        machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
         worker_command=_worker_command(spec),
+        price_per_gpu_hour=price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,
     )
 

@@ -6,9 +6,11 @@ from rich.table import Table
 
 from fleet.counted import counted
 from fleet.durations import shown_duration
+from fleet.machines import machine_names, machines_line
 from fleet.storage.inspection import lines_of
-from producer.status import Checked, RunStatus
+from producer.status import Checked, Present, RunStatus
 
+_NAMED_WORKERS = 16
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
     Checked.SHA256: "Checked just now: every file is there and has its sha256.",
@@ -33,6 +35,12 @@ def status_table(statuses: list[RunStatus]) -> Table:
     return table
 
 
+def present_line(present: Present) -> str:
+    """For example `2 workers on 3 machines, 1 of them free: gpu-box/4711`."""
+    workers = counted(len(present.workers), "worker")
+    return f"{workers} on {machines_line(present.machines)}" if present.machines else workers
+
+
 def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
@@ -41,10 +49,12 @@ def status_lines(status: RunStatus) -> list[str]:
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
-        f"{counts.rows_errored:,} errored",
+        f"{counts.rows_errored:,} errored{_unfinished(status)}",
         *_errored(status),
         f"speed    {_speed(status)}",
+        *_spent(status),
         f"workers  {_workers(status)}",
+        *_at_work(status),
         f"output   {status.output_uri}",
     ]
 
@@ -54,11 +64,45 @@ def _errored(status: RunStatus) -> Iterator[str]:
         yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
 
 
+def _unfinished(status: RunStatus) -> str:
+    """Rows count as in, kept or dropped when their shard is done."""
+    rows = status.counts.rows_running
+    return f"; {rows:,} scored in shards that are not done" if rows else ""
+
+
 def _speed(status: RunStatus) -> str:
     pace = status.pace
     if status.word == "running":
-        return f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
+        lately = f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
+        return f"{lately}{_remaining(status)}"
     return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
+
+
+def _remaining(status: RunStatus) -> str:
+    left = status.remaining
+    return f"; {shown_duration(left.low)} to {shown_duration(left.high)} left" if left else ""
+
+
+def _spent(status: RunStatus) -> Iterator[str]:
+    """The time that workers have held shards, or what that costs."""
+    left, cost, seconds = status.remaining, status.cost, status.counts.worker_seconds
+    if cost:
+        coming = f", about {cost.to_come:,.2f} to come" if cost.to_come is not None else ""
+        rate = f"; {cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
+        yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}"
+    elif seconds:
+        coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
+        yield f"work     {shown_duration(seconds)} of all workers together{coming}"
+
+
+def _at_work(status: RunStatus) -> Iterator[str]:
+    """A line for each worker that has a shard of the run."""
+    devices = {worker.name: worker.device for worker in status.workers}
+    for shard in status.running[:_NAMED_WORKERS]:
+        device = devices.get(shard.worker) or "silent"
+        yield f"         {shard.worker} ({device}): {counted(shard.rows, 'row')} of {shard.name}"
+    if len(status.running) > _NAMED_WORKERS:
+        yield f"         and {len(status.running) - _NAMED_WORKERS:,} more"
 
 
 def _workers(status: RunStatus) -> str:
@@ -66,6 +110,8 @@ def _workers(status: RunStatus) -> str:
     told = ", ".join(
         f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
     )
+    if not told and status.machines and status.counts.open:
+        return f"none yet; {machines_line(status.machines)}"
     return told or "none"
 
 
@@ -139,12 +185,21 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."
+        case "queued" if not status.workers and status.machines:
+            yield _on_machines(status)
         case "queued" if not status.workers and status.is_of_this_machine:
             yield "No worker has served this run yet. The same `producer run` command starts it."
         case "stalled" | "queued" if not status.workers:
             yield f"No worker serves this run. Start one: {status.worker_command}"
         case "queued":
             yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+
+
+def _on_machines(status: RunStatus) -> str:
+    free = [machine.name for machine in status.machines if machine.free]
+    if free:
+        return f"{free[0]} starts a worker for this run within seconds."
+    return f"The workers of {machine_names(status.machines)} are at other runs. One comes to this run when it is free."
 
 
 def _idle(status: RunStatus) -> str:

@@ -6,6 +6,6 @@
 
 from fleet.ledger.ledger import Ledger, new_nonce
 from fleet.ledger.pace import Pace
-from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal
+from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal, RunningShard
 
-__all__ = ["Claim", "Counts", "Failure", "Ledger", "Pace", "Publication", "Refusal", "new_nonce"]
+__all__ = ["Claim", "Counts", "Failure", "Ledger", "Pace", "Publication", "Refusal", "RunningShard", "new_nonce"]

@@ -18,7 +18,19 @@ from fleet.errors import LeaseLost, NewerVersion, RunUnknown, UsageError
 from fleet.ledger.connect import connect
 from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.pace import Pace, read_pace
-from fleet.ledger.records import Claim, Counts, Due, Failure, OpenRun, Outcome, Publication, Refusal
+from fleet.ledger.records import (
+    Claim,
+    Counts,
+    Due,
+    Failure,
+    LostLease,
+    OpenRun,
+    Outcome,
+    Publication,
+    Refusal,
+    RunningShard,
+)
+from fleet.ledger.rights import Role, check_rights
 from fleet.receipt import Receipt
 from fleet.redact import redacted
 from fleet.settings import Settings
@@ -66,10 +78,16 @@ class Ledger:
         self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
 
     @classmethod
-    def connect(cls, settings: Settings) -> "Ledger":
-        """Connect to the fleet's Redis. Raises UsageError if it is missing or refuses the connection."""
+    def connect(cls, settings: Settings, *, wait_seconds: float = 0.0, role: Role | None = None) -> "Ledger":
+        """Connect to the fleet's Redis. Raises UsageError if it is missing for this long, or refuses the connection.
+
+        Also raises UsageError if its user lacks rights that the `role` needs, before anything is written.
+        """
+        client = connect(settings, wait_seconds=wait_seconds)
+        if role:
+            check_rights(client, role)
         return cls(
-            connect(settings),
+            client,
             lease_seconds=settings.lease_seconds,
             sweep_seconds=settings.sweep_seconds,
             max_attempts=settings.max_attempts,
@@ -179,9 +197,22 @@ class Ledger:
             done=done,
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
+            worker_seconds=int(run.get("worker_ms", 0)) / 1000,
             seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
             **{field: int(run.get(field, 0)) for field in _ROWS},
         )
+
+    def running_shards(self, run_id: str) -> list[RunningShard]:
+        """The shards that workers hold now, in the order in which their leases end."""
+        keys = Keys(run_id)
+        names = [str(name) for name in self.redis.zrange(keys.running, 0, -1)]
+        pipeline = self.redis.pipeline()
+        for name in names:
+            pipeline.hmget(keys.attempts(name), "owner", "rows")
+        return [
+            RunningShard(name=name, worker=owner or "", rows=int(rows or 0))
+            for name, (owner, rows) in zip(names, pipeline.execute(), strict=True)
+        ]
 
     def pace(self, run_id: str) -> Pace:
         """How fast the run is, or was."""
@@ -277,20 +308,26 @@ class Ledger:
             self._max_attempts,
             keys.attempts(""),
         ]
-        again, fresh = self._run_script("take_due", keys.of(), arguments)
-        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT)
+        again, fresh, lost = self._run_script("take_due", keys.of(), arguments)
+        leases = tuple(
+            LostLease(shard=shard, worker=worker, is_failed=fate == "failed")
+            for shard, worker, fate in zip(lost[::3], lost[1::3], lost[2::3], strict=True)
+        )
+        return Due(again=again, fresh=fresh, more=max(len(again), len(fresh)) >= _DUE_LIMIT, lost=leases)
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
         age_ms = self._now_ms() - int(seconds * 1000)
         return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
-    def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> int:
-        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns how many."""
-        arguments = [int(seconds * 1000)]
-        return sum(
-            int(self._run_script("queue_again", Keys(run_id).of(), [*arguments, *batch])) for batch in _batches(shards)
-        )
+    def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
+        """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns their names."""
+        age_ms = int(seconds * 1000)
+        return [
+            name
+            for batch in _batches(shards)
+            for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
+        ]
 
     # --- one shard --------------------------------------------------------------------------------------------------
 
@@ -441,7 +478,7 @@ class Ledger:
         names = sorted(str(name) for name in self.redis.smembers(keys.failed))
         pipeline = self.redis.pipeline()
         for name in names:
-            pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts")
+            pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
         return [
             Failure(
                 shard=name,
@@ -449,8 +486,12 @@ class Ledger:
                 traceback=traceback or "",
                 worker=worker or "",
                 attempts=int(attempts or 0),
+                crashes=int(crashes or 0),
+                errors=int(errors or 0),
             )
-            for name, (error, traceback, worker, attempts) in zip(names, pipeline.execute(), strict=True)
+            for name, (error, traceback, worker, attempts, crashes, errors) in zip(
+                names, pipeline.execute(), strict=True
+            )
         ]
 
     def publication(self, run_id: str) -> Publication | None:

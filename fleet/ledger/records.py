@@ -61,6 +61,9 @@ class Counts:
     rows_errored: int
     rows_running: int
     seconds: float  # from the first claim to the last completion, or to now
+    worker_seconds: float = (
+        0.0  # in which workers have held shards, summed over workers; of a running one up to its last renewal
+    )
 
     @property
     def open(self) -> int:
@@ -69,6 +72,15 @@ class Counts:
     @property
     def rows_scored(self) -> int:
         return self.rows_in + self.rows_running
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningShard:
+    """A shard that a worker holds, and the rows that have been scored of it, as the worker last reported."""
+
+    name: str
+    worker: str
+    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,25 +95,41 @@ class OpenRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An entry of the dead-letter list: a failed shard, its last error and the worker that reported it."""
+    """An entry of the dead-letter list: a failed shard, its last error and the worker that reported it.
+
+    `crashes` and `errors` are how many of its `attempts` ended by a crash or an error that may go away. Stops count as neither.
+    """
 
     shard: str
     error: str
     traceback: str
     worker: str
     attempts: int
+    crashes: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostLease:
+    """A lease that has expired because its worker did not renew it. A shard that lost too many is failed."""
+
+    shard: str
+    worker: str
+    is_failed: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
     """Shards that need a message. Those in `again` were started before and go first; those in `fresh` were not.
 
-    If `more` is set, other shards may be due that did not fit into this answer.
+    `lost` are leases that were found to have expired just now. Their shards need a message too, or are failed. If `more` is
+    set, other shards may be due that did not fit into this answer.
     """
 
     again: list[str]
     fresh: list[str]
     more: bool
+    lost: tuple[LostLease, ...] = ()
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)

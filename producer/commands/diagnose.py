@@ -49,8 +49,9 @@ def debug_dump(
 ) -> None:
     """Write one archive for a bug report, without passwords, tokens and signatures.
 
-    Contains versions, settings, what the doctor finds, the ledger's state of the run, the workers, and the end of this
-    machine's logs. It names paths, hosts and datasets, so look into it before you send it.
+    Contains versions, settings, what the doctor finds, the workers, the ledger's state of all runs, failed shards with their
+    errors, and the logs of `producer run`. Its README.txt says how to collect the logs of a fleet. Paths, hosts and datasets
+    are named, so look into it before you send it.
     """
     import time
 

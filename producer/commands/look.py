@@ -1,5 +1,7 @@
 """Look at runs, at the workers that they need and at what they have published. Changes nothing."""
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,15 +19,29 @@ commands = typer.Typer()
 def status(
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
     verify: Verify = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay, and show the state again and again until the run is over.")
+    ] = False,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-gpu-hour",
+            min=0,
+            envvar="SHARDSIFT_PRICE_PER_GPU_HOUR",
+            help="Show what the run costs. A worker counts as one GPU while it has a shard.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
     from fleet.settings import read_settings
     from producer.opening import open_ledger_of
+    from producer.progress import redraw
     from producer.status import looked_at, run_status
 
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
-        found = run_status(ledger, run, is_of_this_machine=settings.redis_is_embedded)
+        show = redraw if watch else run_status
+        found = show(ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=price)
         report(looked_at(ledger, found, hashes=verify), as_json=as_json)
 
 
@@ -34,23 +50,23 @@ def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from fleet.errors import NewerVersion
     from fleet.settings import read_settings
-    from fleet.workers import list_workers
     from producer.opening import open_ledger
-    from producer.status import run_status
-    from producer.status_report import status_table
+    from producer.status import Present, run_status
+    from producer.status_report import present_line, status_table
 
     with open_ledger(read_settings()) as (settings, ledger):
-        is_local, workers = settings.redis_is_embedded, list_workers(ledger.redis)
+        is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
         statuses = []
         for run_id in ledger.run_ids():
             try:
-                statuses.append(run_status(ledger, run_id, workers=workers, is_of_this_machine=is_local))
+                statuses.append(run_status(ledger, run_id, present=present, is_of_this_machine=is_local))
             except NewerVersion as newer:
                 say(str(newer))
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:
             print_table(status_table(statuses))
+            say(present_line(present))
 
 
 @commands.command(
@@ -73,12 +89,13 @@ def demand(
     Open shards are the queued and the running ones of all runs, as the ledger counts them. `wanted` is their number divided by
     --shards-per-worker, rounded up for each queue; `workers` is how many there are.
     """
+    from fleet.ledger.rights import WORKER  # so that an autoscaler may have the user of its workers
     from fleet.settings import read_settings
     from producer.demand.server import serve_demand
     from producer.demand.wanted import demand_json, demand_table, queue_demands
     from producer.opening import open_ledger
 
-    with open_ledger(read_settings()) as (_, ledger):
+    with open_ledger(read_settings(), role=WORKER) as (_, ledger):
         if serve is not None:
             serve_demand(
                 lambda: demand_json(queue_demands(ledger, shards_per_worker=shards_per_worker)),
@@ -109,6 +126,67 @@ def recipes(as_json: AsJson = False) -> None:
         print_json([recipe.as_json() for recipe in RECIPES])
     else:
         print_table(recipe_table(RECIPES))
+
+
+@commands.command(
+    rich_help_panel="Runs",
+    epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'",
+)
+def scores(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    near: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="Show random rows whose score is near this one instead.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows --near shows.")] = 10,
+    within: Annotated[float, typer.Option(min=0, help="How far from --near the score of a row may be.")] = 0.1,
+    column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The score column of --near, if there are several.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed shows other rows.")] = 0,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI",
+            help="The input, for the texts of rows that were not kept. A run in the ledger knows it. May be repeated.",
+        ),
+    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw histogram and keep rate.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the scores of a run are spread, and how many rows each threshold would keep.
+
+    Reads the score files of a published run. Of a run that goes on it shows the shards that are done, in wider steps. With
+    --near it shows rows around a threshold, with their texts, so that a person can judge where to cut.
+    """
+    from fleet.settings import read_settings
+    from producer.scores.chart import check_chart, draw_chart
+    from producer.scores.near import near_lines, rows_of_run_near
+    from producer.scores.target import report_of, scored_run
+
+    if png:
+        check_chart(png)
+    run = scored_run(target, read_settings())
+    if near is not None:
+        rows = rows_of_run_near(
+            run, column, near=near, within=within, count=sample, seed=seed, source=tuple(source or ())
+        )
+        if as_json:
+            print_json([asdict(row) for row in rows])
+        else:
+            for line in near_lines(rows, near=near, within=within):
+                typer.echo(line)
+        return
+    found = report_of(run)
+    if png:
+        draw_chart(png, found.distributions, title=f"Scores of {found.name}")
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fleet.command_line import print_json, say
-from fleet.counted import counted
+from fleet.counted import counted, first_of
 
 if TYPE_CHECKING:
     from producer.enqueue import Enqueued
@@ -45,9 +45,8 @@ def say_left_out(plan: "Plan") -> None:
     if not names:
         return
     are, ending = ("is", "its ending is not that") if len(names) == 1 else ("are", "their endings are not those")
-    more = f" and {len(names) - _NAMED_FILES:,} more" if len(names) > _NAMED_FILES else ""
-    named = ", ".join(names[:_NAMED_FILES])
-    say(f"{counted(len(names), 'file')} {are} left out, because {ending} of an input: {named}{more}.")
+    named = first_of(names, _NAMED_FILES)
+    say(f"{counted(len(names), 'file')} {are} left out, because {ending} of an input: {named}.")
 
 
 def print_enqueued(done: "Enqueued", *, as_json: bool) -> None:

@@ -153,13 +153,14 @@ def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: b
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
     from fleet.broker import make_app
     from fleet.ledger import Ledger
+    from fleet.ledger.rights import PRODUCER
     from fleet.settings import read_settings
     from producer.enqueue import enqueue
     from producer.progress import watch
     from producer.status import looked_at
 
     settings = read_settings()
-    ledger = Ledger.connect(settings)
+    ledger = Ledger.connect(settings, role=PRODUCER)
     app = make_app("producer", settings)
     done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
     say_findings(done)

@@ -35,10 +35,14 @@ def retry(
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
+        was_published = run_status(ledger, run_id).is_published
         retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
+        if was_published and not retried.queued:
+            say(f"Run {run_id} is published, and none of its shards has failed: nothing to retry.")
+            return
         say(f"{counted(retried.queued, 'shard')} queued again.")
         for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
             say(line)

@@ -1,4 +1,4 @@
-"""What `producer debug-dump` collects: versions, machine, settings, the doctor's lines, the ledger's view of a run, logs."""
+"""What `producer debug-dump` collects: versions, machine, settings, the doctor's lines, the ledger's view of runs, logs."""
 
 import os
 import platform
@@ -9,37 +9,68 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import TypeVar
 
 from fleet.cores import usable_cores
 from fleet.doctor.checks import Result, diagnose
 from fleet.errors import NewerVersion, ShardsiftError
 from fleet.ledger import Ledger
+from fleet.ledger.rights import WORKER
 from fleet.settings import Settings
 from fleet.workers import list_workers
 from producer.debug_dump.archive import Entry
 from producer.debug_dump.secrets import is_secret_variable
 from producer.doctor.checks import producer_checks
 from producer.opening import open_ledger
-from producer.status import run_status
+from producer.status import Present, run_status
 
 _LOG_BYTES = 256 << 10  # of each log, its end
 _MOST_LOGS = 30
 _NVIDIA_SMI_SECONDS = 20
+_T = TypeVar("_T")
 _PACKAGE = "shardsift"
 _LEFT_OUT = "left out"
+_FAILURES_OF_OTHER_RUNS = 20  # in runs.json, without their tracebacks
 _VARIABLE = re.compile(
     r"^(SHARDSIFT|REDIS|HF|HUGGING|CUDA|NVIDIA|OMP|MKL|TORCH|TOKENIZERS|AWS|FSSPEC|CELERY|LOKY)_|_PROXY$", re.I
 )
 _SECTIONS = ("server", "clients", "memory", "persistence", "stats", "replication", "errorstats", "keyspace")
+_README = """\
+What `producer debug-dump` found. It read this machine and the ledger.
+
+versions.json     shardsift, Python and the packages that shardsift uses
+machine.json      the operating system, cores and memory
+settings.json     settings: those that are "set" here, and those that have their "default"
+environment.json  variables that shardsift and its libraries read
+doctor.json       the lines of `producer doctor`
+workers.json      the workers of the fleet, as they announce themselves
+redis_info.json   sections of Redis' INFO
+runs.json         the state of each run, newest first, with the errors of its first failed shards
+run.json          the run that was named, by default the newest: spec, state, and each failed shard with its attempts, last
+                  error and traceback
+
+Parts that could not be read say why. Without a Redis that answers, the last five are missing.
+
+{kept}
+The finalizer and the workers of a fleet log to stderr, so this archive does not hold their logs. On their machines,
+collect them with the command for how they were started, and send them too:
+
+docker compose logs --no-color --timestamps --since 24h > shardsift.log
+journalctl --unit 'shardsift-*' --since '24 hours ago' > shardsift.log
+kubectl logs --namespace shardsift --selector app=shardsift-worker --timestamps --since 24h --tail -1 > shardsift.log
+cat shardsift-*.log > shardsift.log       # of Slurm, in the folder where sbatch was called
+"""
 
 
 def entries(settings: Settings, run_id: str | None) -> Iterator[Entry]:
     """The files of the archive. A part that fails gives its reason instead."""
+    yield Entry(name="README.txt", content=readme(settings))
     yield Entry(name="versions.json", content=_versions())
     yield Entry(name="machine.json", content=_machine())
-    yield Entry(name="settings.json", content=settings.model_dump(mode="json"))
+    yield Entry(name="settings.json", content=_settings(settings))
     yield Entry(name="environment.json", content=_environment())
     if shutil.which("nvidia-smi"):
         yield Entry(name="nvidia-smi.txt", content=_nvidia_smi())
@@ -48,6 +79,24 @@ def entries(settings: Settings, run_id: str | None) -> Iterator[Entry]:
     if any(line.check == "redis" and line.result is Result.OK for line in lines):
         yield from _ledger(settings, run_id)
     yield from _logs(settings.state_dir)
+
+
+def readme(settings: Settings) -> str:
+    """What each file of the archive is, and which logs it cannot hold."""
+    folder = settings.state_dir
+    kept = (
+        f"logs/ and redis/ are the ends of the logs in {folder}." if _log_files(folder) else f"No logs lie in {folder}."
+    )
+    return _README.format(kept=kept)
+
+
+def _settings(settings: Settings) -> dict[str, dict[str, object]]:
+    """What the user has set, apart from what is only the default."""
+    every, named = settings.model_dump(mode="json"), settings.model_fields_set
+    return {
+        "set": {name: value for name, value in every.items() if name in named},
+        "default": {name: value for name, value in every.items() if name not in named},
+    }
 
 
 def _versions() -> dict[str, str]:
@@ -91,7 +140,7 @@ def _ledger(settings: Settings, run_id: str | None) -> Iterator[Entry]:
     """Raises UsageError for a run that the ledger does not have."""
     with ExitStack() as stack:
         try:
-            _, ledger = stack.enter_context(open_ledger(settings))
+            _, ledger = stack.enter_context(open_ledger(settings, role=WORKER))
         except ShardsiftError as error:
             yield Entry(name="ledger.json", content={_LEFT_OUT: str(error)})
             return
@@ -102,11 +151,11 @@ def _ledger(settings: Settings, run_id: str | None) -> Iterator[Entry]:
         yield Entry(
             name="redis_info.json", content=_part(lambda: {name: ledger.redis.info(name) for name in _SECTIONS})
         )
-        yield Entry(name="runs.json", content=_part(ledger.run_ids))
+        yield Entry(name="runs.json", content=_part(lambda: _runs(ledger)))
         yield Entry(name="run.json", content=_part(lambda: _run(ledger, run_id or ledger.run_ids()[0])))
 
 
-def _part(read: Callable[[], object]) -> object:
+def _part(read: Callable[[], _T]) -> _T | dict[str, str]:
     """What `read` returns, or why it fails: a bug report may be about that."""
     try:
         return read()
@@ -119,10 +168,28 @@ def _run(ledger: Ledger, run_id: str) -> dict[str, object]:
     return {"spec": asdict(ledger.spec(run_id)), "receipts": status.counts.done, **status.as_json()}
 
 
+def _runs(ledger: Ledger) -> list[dict[str, object]]:
+    present = Present.read(ledger.redis)
+    return [{"run_id": run_id, **_part(partial(_state, ledger, run_id, present))} for run_id in ledger.run_ids()]
+
+
+def _state(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
+    """The state of one of many runs: as in run.json, without what is long or concerns the whole fleet."""
+    status = run_status(ledger, run_id, present=present)
+    every = {name: value for name, value in status.as_json().items() if name not in ("workers", "refused", "failures")}
+    first = [asdict(failure) | {"traceback": None} for failure in status.failures[:_FAILURES_OF_OTHER_RUNS]]
+    return {**every, "failures": first}
+
+
 def _logs(state_dir: Path) -> Iterator[Entry]:
-    found = [*state_dir.glob("logs/*.log"), *state_dir.glob("redis/*.log")]
-    for log in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:_MOST_LOGS]:
+    for log in _log_files(state_dir):
         yield Entry(name=str(log.relative_to(state_dir)), content=_end_of(log))
+
+
+def _log_files(state_dir: Path) -> list[Path]:
+    """The newest logs of `producer run`. Workers and finalizers of a fleet log to stderr, not to files."""
+    found = [*state_dir.glob("logs/*.log"), *state_dir.glob("redis/*.log")]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:_MOST_LOGS]
 
 
 def _end_of(log: Path) -> str:

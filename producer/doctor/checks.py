@@ -6,6 +6,7 @@ from fleet.doctor.checks import Check, Verdict, ok
 from fleet.doctor.disks import scratch_disk_check, state_disk_check
 from fleet.doctor.hub import hub_checks
 from fleet.doctor.redis_server import redis_checks
+from fleet.ledger.rights import PRODUCER
 from fleet.settings import Settings
 from producer.doctor.fleet_state import fleet_checks
 from producer.doctor.places import input_check, output_check
@@ -37,7 +38,7 @@ def producer_checks(
 def _redis_checks(settings: Settings) -> list[Check]:
     if settings.redis_url is None:
         return [Check(name="redis", look=_own_server, mend="Install one: pip install 'shardsift[local]'.")]
-    return [*redis_checks(settings), *fleet_checks(settings)]
+    return [*redis_checks(settings, PRODUCER), *fleet_checks(settings)]
 
 
 def _own_server() -> Verdict:

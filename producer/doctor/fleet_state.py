@@ -3,32 +3,33 @@
 from functools import partial
 
 from fleet.broker import make_app
-from fleet.counted import counted
+from fleet.counted import counted, first_of
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.settings import Settings
-from fleet.workers import WorkerState, list_workers
-from producer.status import RunStatus, run_status
+from producer.status import Present, RunStatus, run_status
+from producer.status_report import present_line
 
 _ANSWER_SECONDS = 2.0
 _NAMED_RUNS = 3
+_NEEDS = ("redis", "redis rights")
 _START_FINALIZER = "Start one: producer finalizer"
 _LOOK_AT_REDIS = "Redis answers slowly; see `redis-cli --latency`."
 
 
 def fleet_checks(settings: Settings) -> list[Check]:
     return [
-        Check(name="workers", look=partial(_workers, settings), mend=_LOOK_AT_REDIS, seconds=60, needs=("redis",)),
-        Check(name="finalizer", look=partial(_finalizer, settings), mend=_START_FINALIZER, needs=("redis",)),
+        Check(name="workers", look=partial(_workers, settings), mend=_LOOK_AT_REDIS, seconds=60, needs=_NEEDS),
+        Check(name="finalizer", look=partial(_finalizer, settings), mend=_START_FINALIZER, needs=_NEEDS),
     ]
 
 
 def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
-    workers = list_workers(ledger.redis)
-    statuses, unreadable = _statuses(ledger, workers)
-    unserved = [status for status in statuses if status.complete and status.counts.open and not status.workers]
+    present = Present.read(ledger.redis)
+    statuses, unreadable = _statuses(ledger, present)
+    unserved = [status for status in statuses if status.complete and status.counts.open and not _is_served(status)]
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
         return warning(
@@ -40,7 +41,11 @@ def _workers(settings: Settings) -> Verdict:
             f"Another version of shardsift enqueued {_named(unreadable)}.",
             "Use that version for them, or update this machine.",
         )
-    return ok(f"{counted(len(workers), 'worker')}; every run that has shards to score is served.")
+    return ok(f"{present_line(present)}; every run that has shards to score is served.")
+
+
+def _is_served(status: RunStatus) -> bool:
+    return bool(status.workers or status.machines)
 
 
 def _finalizer(settings: Settings) -> Verdict:
@@ -52,17 +57,17 @@ def _finalizer(settings: Settings) -> Verdict:
     if answers:
         return ok(f"{next(iter(answers[0]))} answers.")
     says = f"No finalizer answers within {_ANSWER_SECONDS:g} s: nothing is published, and no lost shard is sent again."
-    statuses, _ = _statuses(Ledger.connect(settings), [])
+    statuses, _ = _statuses(Ledger.connect(settings), Present())
     is_needed = any(status.complete and not status.is_over for status in statuses)
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 
-def _statuses(ledger: Ledger, workers: list[WorkerState]) -> tuple[list[RunStatus], list[str]]:
+def _statuses(ledger: Ledger, present: Present) -> tuple[list[RunStatus], list[str]]:
     """Of all runs that are not cancelled, newest first. Also returns the ids of those that cannot be read."""
     statuses, unreadable = [], []
     for run_id in ledger.run_ids():
         try:
-            statuses.append(run_status(ledger, run_id, workers=workers))
+            statuses.append(run_status(ledger, run_id, present=present))
         except NewerVersion:
             unreadable.append(run_id)
     return [status for status in statuses if not status.cancelled], unreadable
@@ -73,5 +78,4 @@ def _with_shards(status: RunStatus) -> str:
 
 
 def _named(runs: list[str]) -> str:
-    more = f" and {len(runs) - _NAMED_RUNS:,} more" if len(runs) > _NAMED_RUNS else ""
-    return ", ".join(runs[:_NAMED_RUNS]) + more
+    return first_of(runs, _NAMED_RUNS)

@@ -5,18 +5,20 @@ import sys
 from typing import Any
 
 from celery import signals
-from celery.apps.worker import Worker
 
+from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.rights import PRODUCER
 from fleet.settings import read_settings
 from producer.finalizer.sweep import Sweeper
+from producer.metrics.serve import serve_metrics
 
 ONLY_RUN = "SHARDSIFT_FINALIZER_RUN"  # set by `producer run`: sweep this run and leave others alone
 
 
-class FinalizerWorker(Worker):  # type: ignore[misc]  # Celery has no types
+class FinalizerWorker(QuietWorker):
     """What `producer finalizer` runs."""
 
     sweeper: Sweeper
@@ -29,16 +31,21 @@ class FinalizerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         signals.worker_shutting_down.connect(self.sweeper.stop, weak=False)
         super().on_before_init(**options)
 
+    def emit_banner(self) -> None:
+        """Nothing: the next two lines of the log name Redis and say that this finalizer is ready."""
+
     def on_consumer_ready(self, consumer: Any) -> None:
         super().on_consumer_ready(consumer)
         self.sweeper.start()
 
 
 def _sweeper(app: Any) -> Sweeper:
-    settings = read_settings()
+    settings, only_run = read_settings(), os.environ.get(ONLY_RUN)
     try:
-        ledger = Ledger.connect(settings)
+        ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=PRODUCER)
+        if settings.metrics_port and not only_run:
+            serve_metrics(ledger, address=settings.metrics_address, port=settings.metrics_port)
     except UsageError as error:
         sys.stderr.write(f"finalizer: {error}\n")
         raise SystemExit(USAGE) from error
-    return Sweeper(app, ledger, settings, only_run=os.environ.get(ONLY_RUN))
+    return Sweeper(app, ledger, settings, only_run=only_run)

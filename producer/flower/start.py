@@ -20,7 +20,7 @@ _OFFLINE_SECONDS = 600  # a spot machine that is gone does not come back
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
     """Serve until stopped. Raises UsageError if no Redis answers or the port is taken."""
-    Ledger.connect(settings)
+    Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     _check_port(address, port)
     auth = flower_auth(settings)
     if auth is None:

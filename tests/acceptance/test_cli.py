@@ -232,7 +232,7 @@ def test_without_a_redis_every_command_says_so(command: str, shards: Path, tiny_
 def test_a_redis_that_does_not_answer_is_named_without_its_password(
     shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    environment = {"REDIS_URL": "redis://:sesame@127.0.0.1:1/0"}
+    environment = {"REDIS_URL": "redis://:sesame@127.0.0.1:1/0", "SHARDSIFT_REDIS_WAIT_SECONDS": "0"}
 
     done = run_command(
         *("producer", "enqueue", "--input", shards, "--model", tiny_model, "--output", tmp_path / "out"),

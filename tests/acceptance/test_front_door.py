@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Claim, Ledger, Publication
 from fleet.settings import Settings
 from hubserver import HubServer
 from producer.local.run import machine_redis
@@ -99,6 +99,7 @@ class TestChoices:
         assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+        assert "Value error" not in done.stderr
         assert time.monotonic() - started < 5
 
     def test_a_wrong_one_in_the_environment_is_refused_too(self) -> None:
@@ -142,6 +143,23 @@ def test_a_retry_of_a_run_of_this_machine_names_the_command_to_repeat(tmp_path: 
     assert retried.stderr.splitlines() == [
         "1 shard queued again.",
         "No worker serves this run any more. The same `producer run` command goes on where it stopped.",
+    ]
+
+
+def test_a_retry_of_a_published_run_says_that_nothing_has_failed(fleet: Fleet) -> None:
+    spec, shard = a_spec(), a_shard("a")
+    ledger = fleet.ledger
+    ledger.create_run(spec, [shard], now=0)
+    claim = ledger.claim(spec.run_id, shard.name, "w1@host/7")
+    assert isinstance(claim, Claim)
+    ledger.complete(claim, a_receipt(spec.run_id, shard))
+    ledger.record_publication(spec.run_id, Publication(uri=spec.output_uri, commit="", shards=1))
+
+    retried = fleet.call_producer("retry", spec.run_id)
+
+    assert retried.returncode == 0
+    assert retried.stderr.splitlines() == [
+        f"Run {spec.run_id} is published, and none of its shards has failed: nothing to retry."
     ]
 
 

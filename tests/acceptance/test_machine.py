@@ -5,7 +5,9 @@ The machine has four stand-in GPUs: an `nvidia-smi` that lists them. The scorer 
 
 import json
 import os
+import re
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fleet.machines import list_machines
 from fleet.queues import queue_length
 from fleet.workers import WorkerState, list_workers
 from support.fleet import Fleet
@@ -146,6 +149,32 @@ def test_a_machine_that_has_nothing_to_do_ends_and_runs_a_command(machine_fleet:
 
 
 @pytest.mark.faults
+def test_an_idle_machine_is_seen_and_a_second_supervisor_on_its_devices_is_warned_of_it(
+    machine_fleet: Fleet, enqueue: Callable[..., str]
+) -> None:
+    with machine_fleet.machine("--gpus", "2") as machine:
+        wait_until(lambda: list_machines(machine_fleet.ledger.redis), description="it is announced")
+        idle = machine_fleet.call_producer("runs").stderr
+        run_id = enqueue("model")
+        queued = machine_fleet.call_producer("status", run_id).stdout
+        with machine_fleet.machine("--gpus", "1", name="second") as second:
+            wait_until(lambda: "same device" in machine_fleet.log("second").read_text(), description="it warns")
+            second.terminate()
+            second.wait(timeout=STOP_SECONDS)
+        machine.terminate()
+        machine.wait(timeout=STOP_SECONDS)
+
+    name = f"{socket.gethostname()}/{machine.pid}"
+    assert f"0 workers on 1 machine, 1 of them free: {name}" in idle
+    assert f"{name} starts a worker for this run within seconds." in queued
+    assert (
+        f"(process {machine.pid}) has announced workers on the same device: 0."
+        in machine_fleet.log("second").read_text()
+    )
+    assert list_machines(machine_fleet.ledger.redis) == []
+
+
+@pytest.mark.faults
 def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
     machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -183,6 +212,27 @@ def test_after_a_spot_notice_a_machine_takes_no_shard_of_any_run(
 
 
 @pytest.mark.faults
+def test_a_worker_that_dies_again_and_again_soon_after_it_was_ready_is_started_after_a_second_each_time(
+    machine_fleet: Fleet, enqueue: Callable[..., str]
+) -> None:
+    enqueue("model")
+
+    with machine_fleet.machine("--gpus", "1"):
+        for number in range(1, 7):  # one more than a worker may be started without once being ready
+            wait_until(
+                lambda times=number: log_of(machine_fleet).count(" is ready.") == times,
+                description="it is ready",
+                seconds=30,
+            )
+            os.killpg(int(re.findall(r"\(process (\d+)\)", log_of(machine_fleet))[-1]), signal.SIGKILL)
+        wait_until(lambda: log_of(machine_fleet).count("has ended") == 6, description="the last death is noted")
+        log = log_of(machine_fleet)
+
+    assert log.count("It starts again in 1 s") == 6
+    assert "cannot serve" not in log
+
+
+@pytest.mark.faults
 def test_workers_end_with_a_killed_supervisor(machine_fleet: Fleet, enqueue: Callable[..., str]) -> None:
     run_id = enqueue("model")
 
@@ -193,6 +243,7 @@ def test_workers_end_with_a_killed_supervisor(machine_fleet: Fleet, enqueue: Cal
         gone, alive = psutil.wait_procs(processes, timeout=STOP_SECONDS)
 
     assert (len(gone), alive) == (2, [])
+    assert log_of(machine_fleet).count(f"The supervisor of this worker (process {machine.pid}) has died: stopping") == 2
     assert machine_fleet.ledger.counts(run_id).running == 0
 
 
@@ -207,7 +258,7 @@ def test_a_machine_that_cannot_serve_says_why_and_does_not_end_as_if_idle(
         machine.wait(timeout=120)
 
     assert machine.returncode == 2
-    assert "8 shards wait, and no worker here can serve them: stopping" in log_of(machine_fleet)
+    assert log_of(machine_fleet).rstrip().endswith("8 shards wait, and no worker here could serve them")
     (line,) = [line for line in log_of(machine_fleet).splitlines() if "cannot serve" in line]
     assert str(tmp_path / "model") in line.partition("cannot serve")[2].partition(": ")[2]
 

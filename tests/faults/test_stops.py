@@ -15,12 +15,15 @@ import psutil
 import pytest
 
 from fleet.processes import Child
+from fleet.settings import Settings
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
+from worker.service.parent import _CHILD_LATE_SECONDS, _PARENT_LATE_SECONDS
 
 ROWS_A_BATCH = 4
 SECONDS = 10
+LESS_TIME = {"SHARDSIFT_STOP_SECONDS": "4"}  # of workers that use all of it, so that a busy machine has time too
 
 
 def terminate(worker: Child) -> None:
@@ -42,9 +45,8 @@ def gone_in_time(worker: Child, end: Callable[[Child], None]) -> float:
     began = time.monotonic()
     end(worker)
     worker.wait(timeout=2 * SECONDS)
-    seconds = time.monotonic() - began
-    wait_until(lambda: not any(is_alive(child) for child in children), description="the children are gone", seconds=1)
-    return seconds
+    wait_until(lambda: not any(is_alive(child) for child in children), description="the children are gone")
+    return time.monotonic() - began
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -92,6 +94,12 @@ def notice(*, seconds: float) -> dict[str, tuple[int, str]]:
     return {"/latest/meta-data/spot/instance-action": (200, json.dumps({"action": "terminate", "time": end}))}
 
 
+def test_a_worker_that_does_not_stop_by_itself_is_ended_within_ten_seconds() -> None:
+    stop_seconds = Settings.model_fields["stop_seconds"].default
+
+    assert stop_seconds + _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS < SECONDS
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("end", [terminate_group, terminate, interrupt_group])
 def test_a_worker_told_to_stop_loses_at_most_a_batch(
@@ -112,6 +120,24 @@ def test_a_worker_told_to_stop_loses_at_most_a_batch(
     assert faults.rows_scored() <= ALL_ROWS + ROWS_A_BATCH
     runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
     assert runs.attempts() == {1}
+
+
+@pytest.mark.faults
+def test_a_worker_whose_supervisor_is_killed_finishes_its_batch(runs: DisturbedRuns, faults: InjectedFaults) -> None:
+    """The kernel may signal the worker several times: once for each thread of the supervisor that ends after another."""
+    faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.5)
+    run_id = runs.enqueue()
+    log = runs.fleet.log("w1")
+
+    with runs.worker() as worker:
+        runs.wait_for_rows(run_id, 10)
+        terminate(worker)
+        wait_until(lambda: "Warm shutdown" in log.read_text(), description="it has noticed the first signal")
+        terminate(worker)
+        worker.wait(timeout=2 * SECONDS)
+
+    assert "in the middle of a batch" not in log.read_text()
+    assert runs.fleet.ledger.counts(run_id).running == 0
 
 
 @pytest.mark.faults
@@ -167,7 +193,7 @@ def test_a_worker_that_hangs_in_a_batch_or_an_upload_is_ended_and_its_shard_give
     tickets = faults.at(place, "before", "hang")
     run_id = runs.enqueue()
 
-    with runs.worker() as worker:
+    with runs.worker(**LESS_TIME) as worker:
         wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
     counts = runs.fleet.ledger.counts(run_id)
@@ -186,7 +212,7 @@ def test_a_worker_whose_process_cannot_handle_signals_is_killed_in_time(
     tickets = faults.at("worker.shard.window_scoring:WindowScoring.scores", "before", "hang locked")
     run_id = runs.enqueue()
 
-    with runs.worker() as worker:
+    with runs.worker(**LESS_TIME) as worker:
         wait_until(lambda: list(tickets.glob("used-*")), description="the worker hangs")
         seconds = gone_in_time(worker, terminate)
     runs.serve_until_published(run_id)

@@ -132,3 +132,42 @@ def test_a_gpu_on_a_machine_without_any_is_told(machine: Callable[..., None]) ->
 
     with pytest.raises(UsageError, match="nvidia-smi lists none"):
         find_places(gpus="1")
+
+
+@pytest.mark.parametrize(
+    ("options", "visible", "says"),
+    [
+        ({"device": "cuda"}, None, "There is no device cuda here: nvidia-smi lists none.*worker doctor.*--device cpu"),
+        ({"device": "cuda:0"}, None, "There is no device cuda:0 here"),
+        ({"device": "cuda"}, "", "There is no device cuda here: CUDA_VISIBLE_DEVICES is ''"),
+        ({"device": "cuda", "gpus": "0"}, None, "--gpus 0 is the CPU, and --device cuda a GPU"),
+    ],
+)
+def test_a_device_that_is_not_there_is_told_before_a_worker_starts(
+    options: dict[str, Any], visible: str | None, says: str, machine: Callable[..., None]
+) -> None:
+    machine(gpus=0, visible=visible)
+
+    with pytest.raises(UsageError, match=says):
+        find_places(**options)
+
+
+def test_a_device_number_beyond_the_gpus_is_told(machine: Callable[..., None]) -> None:
+    machine(gpus=2)
+
+    assert len(find_places(device="cuda:1")) == 1
+    with pytest.raises(UsageError, match="There is no device cuda:2 here: nvidia-smi lists 2"):
+        find_places(device="cuda:2")
+
+
+def test_without_nvidia_smi_a_device_file_of_the_driver_is_enough(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ("null",))  # a file of /dev that every machine has
+    assert len(find_places(device="cuda")) == 1
+
+    monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ())
+    with pytest.raises(UsageError, match="There is no device cuda here: nvidia-smi is not installed"):
+        find_places(device="cuda")

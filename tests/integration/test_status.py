@@ -1,12 +1,15 @@
 """The status of a run, for people and for programs, is true and says what to do."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from fleet.demand import Wanted
 from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger.keys import Keys
+from fleet.machines import MachineState, announce_machine
 from fleet.spec import RunSpec
 from fleet.storage.folder import FolderOutput
 from fleet.workers import WorkerState, announce
@@ -29,6 +32,7 @@ LOADING = WorkerState(
 )
 READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
 OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
+MACHINE = MachineState(name="box/12", devices=("0", "1"), free=1, wanted=Wanted())
 START = "worker start --model HuggingFaceFW/fineweb-edu-classifier"
 
 
@@ -69,6 +73,8 @@ class TestWorkers:
     def test_a_run_without_workers_is_queued_and_names_the_command(self, ledger: Ledger, run: str) -> None:
         status = run_status(ledger, run)
 
+        assert status._repr_html_() == f"<pre>{str(status).replace('<', '&lt;')}</pre>"
+        assert START in status._repr_html_()
         assert (status.word, status.exit_code) == ("queued", ExitCode.RUNNING)
         assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
 
@@ -115,6 +121,42 @@ class TestWorkers:
         assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
         assert "workers  none" in status_lines(status)
 
+    def test_a_run_that_a_free_machine_will_serve_needs_no_command(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+        announce_machine(ledger.redis, replace(MACHINE, name="full/4", free=0))
+        announce_machine(ledger.redis, MACHINE)
+
+        status = run_status(ledger, run)
+
+        assert status.word == "queued"
+        assert what_next(status) == ["box/12 starts a worker for this run within seconds."]
+        assert "workers  none yet; 2 machines, 1 of them free: box/12" in status_lines(status)
+
+    def test_a_run_whose_machines_are_at_other_runs_waits_for_them(self, ledger: Ledger, run: str) -> None:
+        announce_machine(ledger.redis, replace(MACHINE, free=0))
+
+        assert what_next(run_status(ledger, run)) == [
+            "The workers of box/12 are at other runs. One comes to this run when it is free."
+        ]
+
+    @pytest.mark.parametrize(
+        "machine",
+        [
+            replace(MACHINE, wanted=Wanted(models=(OTHER,))),
+            replace(MACHINE, wanted=Wanted(dtype="bfloat16")),
+            replace(MACHINE, avoids=(SPEC.queue,)),
+        ],
+    )
+    def test_a_machine_that_serves_other_models_or_failed_to_load_this_one_does_not_count(
+        self, machine: MachineState, ledger: Ledger, run: str
+    ) -> None:
+        announce_machine(ledger.redis, machine)
+
+        status = run_status(ledger, run)
+
+        assert status.machines == ()
+        assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
+
     def test_a_local_run_that_was_stopped_continues_with_the_same_command(self, ledger: Ledger, run: str) -> None:
         finish(ledger, run, A.name)
 
@@ -124,6 +166,56 @@ class TestWorkers:
         assert what_next(status) == [
             "No worker serves this run any more. The same `producer run` command goes on where it stopped."
         ]
+
+    def test_rows_of_a_shard_that_is_not_done_are_told(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.renew(claim, rows=1234)
+
+        (rows,) = [line for line in status_lines(run_status(ledger, claim.run_id)) if line.startswith("rows ")]
+
+        assert rows == "rows     0 in, 0 kept, 0 dropped, 0 errored; 1,234 scored in shards that are not done"
+
+    def test_each_worker_with_a_shard_has_a_line_and_the_time_that_is_left_is_a_range(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        first = claimed(ledger, run)
+        ledger.complete(
+            first, a_receipt(run, first.shard, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0)
+        )
+        second = claimed(ledger, run, B.name)
+        ledger.renew(second, rows=400)
+        announce(ledger.redis, replace(READY, activity="busy", run_id=run, shard=B.name))
+
+        status = run_status(ledger, run)
+
+        left = status.remaining
+        assert left is not None
+        assert left.low < 600 / status.rows_per_second < left.high
+        assert f"         w1@host/7 (cpu): 400 rows of {B.name}" in status_lines(status)
+        (speed,) = [line for line in status_lines(status) if line.startswith("speed")]
+        assert speed.endswith(" left")
+        assert status.as_json()["remaining_seconds"] == asdict(left)
+
+    def test_the_cost_is_the_time_of_all_workers_times_the_price(self, ledger: Ledger, run: str) -> None:
+        first, second = claimed(ledger, run), claimed(ledger, run, B.name)
+        for claim, seconds in ((first, 1800), (second, 5400)):
+            ledger.redis.hincrby(Keys(run).attempts(claim.shard.name), "noted_ms", -1000 * seconds)
+        ledger.complete(
+            first, a_receipt(run, first.shard, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0)
+        )
+        ledger.release(second)  # what is scored again later is paid for too
+
+        without = run_status(ledger, run)
+        status = run_status(ledger, run, price_per_gpu_hour=1.5)
+
+        assert status.counts.worker_seconds == pytest.approx(7200, abs=5)
+        assert status.cost is not None
+        assert status.cost.so_far == pytest.approx(3.0, rel=1e-3)
+        assert status.cost.per_million_rows == pytest.approx(3000.0, rel=1e-3)
+        (cost,) = [line for line in status_lines(status) if line.startswith("cost ")]
+        assert cost.startswith("cost     3.00 so far; 3,000.0")
+        assert cost.endswith(" per million rows")
+        assert "work     2 h of all workers together" in status_lines(without)
+        assert status.as_json()["cost"] == asdict(status.cost)
 
     def test_workers_that_score_nothing_for_minutes_stall_a_run(self, ledger: Ledger, claim: Claim) -> None:
         ledger.renew(claim, rows=5)

@@ -46,13 +46,13 @@ class Fleet:
         )
 
     def machine(
-        self, *arguments: str | Path, environment: dict[str, str] | None = None
+        self, *arguments: str | Path, name: str = "machine", environment: dict[str, str] | None = None
     ) -> AbstractContextManager[Child]:
-        """`worker start`: the supervisor of a machine with its workers. The log is that of "machine"."""
+        """`worker start`: the supervisor of a machine with its workers. The log is that of `name`."""
         return started(
             *("worker", "start", *arguments),
             environment={**self.environment, **(environment or {})},
-            log=self.log("machine"),
+            log=self.log(name),
         )
 
     def finalizer(self, *, environment: dict[str, str] | None = None) -> AbstractContextManager[Child]:

@@ -352,6 +352,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),
+        worker_ms=int(run.get("worker_ms", 0)),
         damaged={key.removeprefix("damaged:"): int(run[key]) for key in run if key.startswith("damaged:")},
         refused_outputs=int(refused.get("outputs of attempts that had lost their shard", 0)),
         refused_files=int(refused.get("stored files that were lost or damaged", 0)),
@@ -373,6 +374,7 @@ def read_attempts(fields: dict[str, str], scores: dict[str, str]) -> Attempts | 
         spilled="spilled" in fields,
         spared="spared" in fields,
         rows=int(fields.get("rows", 0)),
+        noted=int(fields["noted_ms"]) if "noted_ms" in fields else None,
         scores={int(window): blob.encode() for window, blob in scores.items()},
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
-from fleet.ledger.records import Due
+from fleet.ledger.records import Due, LostLease
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -35,6 +35,7 @@ class Attempts:
     spilled: bool = False
     spared: bool = False
     rows: int = 0
+    noted: int | None = None  # up to when the worker's time is counted
     scores: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -57,6 +58,7 @@ class RunState:
     publication: Publication | None = None
     publishing: bool = False
     receipts_version: int = 0
+    worker_ms: int = 0
     damaged: dict[str, int] = field(default_factory=dict)
     refused_outputs: int = 0
     refused_files: int = 0
@@ -153,25 +155,29 @@ class LedgerModel:
         looked, self.looked = self.looked or self.now, self.now
         if self.state.cancelled or not self.state.enqueued:
             return Due(again=[], fresh=[], more=False)
-        for _, state in self._in("running"):
-            if state.at <= self.now:
+        lost = []
+        for at, name, state in sorted((state.at, name, state) for name, state in self._in("running")):
+            if at <= self.now:
                 self._expire(state, was_away=self.now - looked > OUTAGE, looked=looked)
+                if state.place != "running":
+                    owner = self._begun(state).owner or ""
+                    lost.append(LostLease(shard=name, worker=owner, is_failed=state.place == "failed"))
         waiting = sorted((state.at, name) for name, state in self._in("waiting") if state.at <= self.now)
         again = [name for at, name in waiting if at > NEVER_TRIED]
         fresh = [name for at, name in waiting if at == NEVER_TRIED][:room]
         for name in again + fresh:
             self.state.shards[name].place, self.state.shards[name].at = "sent", self.now
-        return Due(again=again, fresh=fresh, more=False)
+        return Due(again=again, fresh=fresh, more=False, lost=tuple(lost))
 
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         sent = sorted((state.at, name) for name, state in self._in("sent"))
         return [name for at, name in sent if at <= self.now - seconds * 1000]
 
-    def queue_again(self, run_id: str, names: list[str], *, seconds: float) -> int:
+    def queue_again(self, run_id: str, names: list[str], *, seconds: float) -> list[str]:
         lost = [name for name in self.sent_before(run_id, seconds=seconds) if name in names]
         for name in lost:
             self._wait(self.state.shards[name])
-        return len(lost)
+        return lost
 
     def forget_messages(self, run_id: str) -> None:
         for _, state in self._in("running"):
@@ -206,6 +212,7 @@ class LedgerModel:
             return Refusal.FAILED
         self.fence += 1
         known.token, known.owner, known.rows, known.spared = f"{self.fence}-{nonce}", owner, 0, False
+        known.noted = self.now
         self._count(state, attempts=1, crashes=1)
         self._run(state)
         return self._claim(state)
@@ -219,6 +226,7 @@ class LedgerModel:
             known.token, known.owner = claim.token, None
             self._count(state, attempts=1, crashes=1)
         known.rows, known.spared = rows, False
+        self._note_time(known)
         self._run(state)
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
@@ -238,7 +246,9 @@ class LedgerModel:
         state = self.state.shards.get(claim.shard.name)
         if state is None or state.receipt != receipt:
             try:
-                self._done(self._writable(claim, unknown=RunUnknown), receipt)
+                writable = self._writable(claim, unknown=RunUnknown)
+                self._note_time(self._begun(writable))
+                self._done(writable, receipt)
             except LeaseLost:
                 self.state.refused_outputs += 1
                 raise
@@ -270,6 +280,7 @@ class LedgerModel:
         if state and state.attempts and state.attempts.owner == owner:
             state.attempts.error = error
             if state.place == "running":
+                self._note_time(state.attempts)
                 self._end_token(state)
                 self._fail_or_wait(state, state.attempts.crashes, MAX_CRASHES, backoff=0)
         return self._open()
@@ -330,6 +341,7 @@ class LedgerModel:
         state.attempts.error = error or state.attempts.error
         if state.place == "failed":
             return None
+        self._note_time(state.attempts)
         self._end_token(state)
         return state
 
@@ -356,11 +368,16 @@ class LedgerModel:
 
     def _crash(self, state: ShardState, error: str) -> None:
         known = self._begun(state)
-        known.error, known.rows, known.spared = error, 0, False
+        known.error, known.rows, known.spared, known.noted = error, 0, False, None
 
     def _end_token(self, state: ShardState) -> None:
         known = self._begun(state)
-        known.token, known.rows, known.spared = f"ended {known.token}", 0, False
+        known.token, known.rows, known.spared, known.noted = f"ended {known.token}", 0, False, None
+
+    def _note_time(self, known: Attempts) -> None:
+        if known.noted is not None:
+            self.state.worker_ms += self.now - known.noted
+        known.noted = self.now
 
     def _expire(self, state: ShardState, *, was_away: bool, looked: int) -> None:
         known = self._begun(state)

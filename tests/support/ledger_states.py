@@ -30,7 +30,7 @@ def fresh(ledger: Ledger, run_id: str, *, room: int = 2_000) -> list[str]:
 def resent(ledger: Ledger, run_id: str, *, resend_seconds: float = 60.0) -> list[str]:
     """The shards that are due again because their messages, sent `resend_seconds` ago, are lost."""
     lost = ledger.sent_before(run_id, seconds=resend_seconds)
-    assert ledger.queue_again(run_id, lost, seconds=resend_seconds) == len(lost)
+    assert ledger.queue_again(run_id, lost, seconds=resend_seconds) == lost
     return again(ledger, run_id)
 
 

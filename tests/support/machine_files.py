@@ -12,6 +12,7 @@ import yaml
 
 OPS = Path(__file__).parents[2] / "ops"
 UNIT = OPS / "systemd/shardsift-worker.service"
+FINALIZER_UNIT = OPS / "systemd/shardsift-finalizer.service"
 POWER_OFF = OPS / "systemd/power-off-when-idle.conf"
 USER_DATA = OPS / "cloud-init/user-data.yaml"
 SKYPILOT_TASK = OPS / "skypilot/worker.yaml"

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from fleet.demand import Demand, Load
+from fleet.demand import Demand, Load, Wanted
 from fleet.model import Model
 from fleet.workers import WorkerState
-from worker.supervisor.assignment import Wanted, free_workers, next_load
+from worker.supervisor.assignment import free_workers, next_load
 
 
 def a_model(name: str, revision: str = "1" * 40, scorer: str = "sequence-classifier") -> Model:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.counted import counted
+from fleet.counted import counted, first_of
 from fleet.errors import OutputDamaged
 
 
@@ -11,6 +11,13 @@ from fleet.errors import OutputDamaged
 )
 def test_a_number_is_told_with_its_word(number: int, told: str) -> None:
     assert counted(number, "shard") == told
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [([], ""), (["a"], "a"), (["a", "b"], "a, b"), (["a", "b", "c", "d"], "a, b and 2 more")]
+)
+def test_a_long_list_is_told_by_its_first_names(names: list[str], told: str) -> None:
+    assert first_of(names, 2) == told
 
 
 def test_an_error_about_one_shard_is_in_the_singular() -> None:

@@ -17,6 +17,8 @@ def test_anything_else_is_refused_with_examples(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(45, "45 s"), (600, "10 min"), (7200, "2 h")])
-def test_a_duration_is_shown_in_one_unit(seconds: float, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(45, "45 s"), (600, "10 min"), (7200, "2 h"), (7800, "2 h 10 min"), (108_400, "30 h")]
+)
+def test_a_duration_is_shown_as_exactly_as_a_person_needs_it(seconds: float, shown: str) -> None:
     assert shown_duration(seconds) == shown

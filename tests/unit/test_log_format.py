@@ -1,7 +1,11 @@
 """A log line is a sentence with its fields, and holds no secret."""
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
+
+import pytest
 
 from fleet.log_format import FleetFormatter
 from fleet.redact import redacted
@@ -53,3 +57,30 @@ def test_other_handlers_get_the_record_as_it_was() -> None:
     FleetFormatter(LINE).format(record)
 
     assert (record.msg, record.args) == ("Shard %s", ("a",))
+
+
+def test_json_has_a_field_for_each_fact_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDSIFT_LOG_FORMAT", "json")
+    monkeypatch.setenv("SHARDSIFT_WORKER_NAME", "gpu0")
+    try:
+        raise OSError("403 for https://bucket.example/f?Signature=s3cret")
+    except OSError:
+        record = logging.getLogger("test").makeRecord(
+            "test",
+            logging.ERROR,
+            __file__,
+            1,
+            "Shard %s\nfailed",
+            ("a",),
+            sys.exc_info(),
+            extra={"shard": "a", "rows": 7},
+        )
+
+    line = FleetFormatter(LINE).format(record)
+
+    found = json.loads(line)
+    assert "\n" not in line
+    assert found.pop("traceback").startswith("Traceback (most recent call last)")
+    assert datetime.fromisoformat(found.pop("time")).tzinfo is UTC
+    assert found == {"level": "ERROR", "message": "Shard a\nfailed", "worker": "gpu0", "shard": "a", "rows": 7}
+    assert "s3cret" not in line

@@ -150,6 +150,13 @@ class TestEnvironment:
 class TestProcess:
     """docs/settings.md groups the settings by the processes that read them, so each group must be true."""
 
+    def test_one_that_says_what_unset_means_shows_no_default(self) -> None:
+        lines = (ROOT / "docs/settings.md").read_text().splitlines()
+        rows = [line.split(" | ", 2) for line in lines if "Unset:" in line]
+
+        assert len(rows) > 8
+        assert {default for _, default, _ in rows} == {""}
+
     def test_every_setting_is_grouped_by_the_processes_that_read_it(self) -> None:
         readers = readers_of_settings()
 
@@ -174,6 +181,7 @@ def readers_of_settings() -> dict[str, set[Process]]:
             for name in re.findall(r"settings(?:\(\))?\.(\w+)", file.read_text()):
                 for setting in _THROUGH.get(name, [name]):
                     readers[setting] |= {Process.FINALIZER} if in_finalizer else processes
+    readers["log_format"] = places["fleet"]  # read from the environment, because logs begin before settings are read
     return readers
 
 

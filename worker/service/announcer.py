@@ -9,8 +9,9 @@ from typing import Any
 
 import redis
 
+from fleet.announcements import ANNOUNCE_SECONDS
 from fleet.model import Model
-from fleet.workers import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
+from fleet.workers import Activity, WorkerState, announce, withdraw
 
 logger = logging.getLogger(__name__)
 

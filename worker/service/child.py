@@ -6,17 +6,14 @@ batch" for this child. If the child dies, Celery starts another one.
 
 import faulthandler
 import logging
+import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
-import redis
-
-from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
 from fleet.model import Model
 from fleet.parent_death import end_with_parent
@@ -39,7 +36,6 @@ from worker.service.watchdog import Watchdog
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
-_PAUSE_SECONDS = 1.0  # between two attempts to connect to Redis
 logger = logging.getLogger(__name__)
 
 
@@ -180,16 +176,7 @@ def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer
 
 def _ledger(settings: Settings) -> Ledger:
     """Connect to the ledger. Waits for Redis, because the parent has already reached it, so the settings are right."""
-    while True:
-        try:
-            return Ledger.connect(settings)
-        except UsageError as error:
-            if not isinstance(error.__cause__, redis.RedisError) or isinstance(
-                error.__cause__, redis.AuthenticationError
-            ):
-                raise
-            logger.warning("Waiting for Redis: %s", error)
-            time.sleep(_PAUSE_SECONDS)
+    return Ledger.connect(settings, wait_seconds=math.inf)
 
 
 def _give_up(error: Exception) -> NoReturn:

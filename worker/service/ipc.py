@@ -7,12 +7,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fleet.log_format import WORKER_NAME
 from fleet.model import Model
 
 STOP_SIGNAL = signal.SIGUSR2  # first: stop at the next batch; second: exit immediately. Celery uses SIGTERM itself
 FOLDER = "SHARDSIFT_WORKER_FOLDER"  # variable with the folder in which children leave files for the parent
 PARENT = "SHARDSIFT_WORKER_PID"  # variable with the process id of the parent
-NAME = "SHARDSIFT_WORKER_NAME"  # variable with the name of a worker among those of its supervisor
+NAME = WORKER_NAME  # set by a supervisor
+READY = "SHARDSIFT_WORKER_READY"  # variable with the file that a worker makes when its model is loaded
 REASON = "SHARDSIFT_WORKER_REASON"  # variable with the file in which a worker tells its supervisor why it ends
 EXIT_STOPPED = 0
 EXIT_DEVICE_FAULT = 71  # sysexits.h: EX_OSERR
@@ -52,6 +54,12 @@ def found_loaded(folder: Path, child: int) -> str | None:
         return (folder / f"{_LOADED}{child}").read_text()
     except FileNotFoundError:
         return None
+
+
+def tell_supervisor_ready() -> None:
+    """Report that this worker has its model loaded, if a supervisor runs it."""
+    if file := os.environ.get(READY):
+        Path(file).touch()
 
 
 def tell_supervisor(reason: str) -> None:

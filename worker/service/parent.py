@@ -31,6 +31,7 @@ from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
     FOLDER,
+    NAME,
     PARENT,
     STOP_SIGNAL,
     found_failure,
@@ -40,6 +41,7 @@ from worker.service.ipc import (
     owner_name,
     take_crash_reports,
     tell_supervisor,
+    tell_supervisor_ready,
 )
 from worker.service.spot.notice import Notice
 from worker.service.spot.watch import start_watching
@@ -48,6 +50,7 @@ from worker.shard.scratch import scratch_folder
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
 _PARENT_LATE_SECONDS = 1.0
 _WITHDRAW_SECONDS = 0.3
+_ONE_STOP_SECONDS = 1.0  # signals within this time are one: a supervisor with threads that is killed causes several
 _MAX_STARTS = 5
 logger = logging.getLogger(__name__)
 
@@ -60,11 +63,13 @@ class Parent:
         self._settings = settings
         self._ledger = ledger
         self._owner = owner_name(hostname, os.getpid())
+        self._supervisor = os.getppid()
         self._exit = ExitStack()
         self._folder = self._exit.enter_context(scratch_folder(settings.scratch_dir))
         self._starting: set[int] = set()  # children started since a child last had its model loaded
         self._has_served = False
         self._is_stopping = False
+        self._stopping_since = 0.0
         self._time_is_up = False
         self._was_told_to_leave = False
         self._is_idling = False
@@ -91,6 +96,7 @@ class Parent:
             self._has_served = True
             if self._settings.device == "auto":
                 _hand_down({"DEVICE": device})  # a later child must use the same kind of device
+            tell_supervisor_ready()
             logger.info("%s is ready.", self._owner)
         if self._announcer:
             request = next(iter(celery_state.reserved_requests), None)
@@ -127,14 +133,24 @@ class Parent:
         self._stop_child()
 
     def _stop_child(self) -> None:
-        """The first call stops the child at the next batch; the second makes it exit immediately."""
-        self._signal_children(STOP_SIGNAL)
-        if not self._is_stopping:
+        """The first call stops the child at the next batch; the second, a second later, makes it exit immediately.
+
+        Linux sends the signal for a dead parent again if a thread of the parent ends after the one that started this process.
+        """
+        is_first = not self._is_stopping
+        if is_first:
+            self._stopping_since = time.monotonic()
             self._is_stopping = True
+        elif time.monotonic() - self._stopping_since < _ONE_STOP_SECONDS:
+            return
+        self._signal_children(STOP_SIGNAL)
+        if is_first:
             threading.Thread(target=self._end_in_time, name="end in time", daemon=True).start()
 
     def _end_in_time(self) -> None:
         """Kill a child that does not stop in time, then exit, even if Celery still waits for the child."""
+        if os.environ.get(NAME) and os.getppid() != self._supervisor:
+            logger.warning("The supervisor of this worker (process %d) has died: stopping", self._supervisor)
         time.sleep(self._stop_seconds)
         self._signal_children(STOP_SIGNAL)  # the second signal: give the shard back and exit
         time.sleep(_CHILD_LATE_SECONDS)

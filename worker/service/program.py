@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from celery import bootsteps, signals
-from celery.apps.worker import Worker
 from celery.worker.consumer.tasks import Tasks
 from kombu.entity import Queue
 
+from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
@@ -23,7 +23,7 @@ from worker.service.logs import quieten_celery
 from worker.service.parent import Parent
 
 
-class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
+class ScorerWorker(QuietWorker):
     """What `worker start` and `celery -A worker.app worker` run. Its `parent` outlives each of its child processes."""
 
     parent: Parent
@@ -79,7 +79,7 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 
 def _started_parent(hostname: str) -> Parent:
     settings = read_settings()
-    ledger = Ledger.connect(settings)
+    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
     return Parent(settings, ledger, models, hostname=hostname)
 

@@ -5,11 +5,14 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fleet.cores import Cores, usable_cores
 from fleet.errors import UsageError
 
 ALL = "all"
+_DEVICES = "CUDA_VISIBLE_DEVICES"
+_DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "nv*-gpu")  # of NVIDIA, AMD, Linux on Windows, and Jetson
 _LIST_SECONDS = 30.0  # nvidia-smi takes seconds if the driver is not loaded
 
 
@@ -19,6 +22,11 @@ class Place:
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """The number or UUID of the GPU, or `cpu`."""
+        return self.environment.get(_DEVICES, "cpu")
 
 
 def find_places(
@@ -32,20 +40,24 @@ def find_places(
     """The place of each worker. With more `workers` than GPUs they take turns; on a CPU they share the cores.
 
     `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
-    `gpu0`, `gpu1`, … and `worker`. Raises UsageError if a GPU that is asked for is not there.
+    `gpu0`, `gpu1`, … and `worker`. Raises UsageError if a GPU that is asked for is not there, in --gpus or as the device.
     """
     if name is not None and "@" in name:
         raise UsageError(f"--name {name}: a name cannot have an @, which comes before the host's name.")
     if gpus not in (ALL, "0") and device not in ("auto", "cuda"):
         raise UsageError(f"--gpus {gpus} and --device {device} contradict each other. Leave one out.")
+    if gpus == "0" and device.startswith("cuda"):
+        raise UsageError(f"--gpus 0 is the CPU, and --device {device} a GPU. Leave one out.")
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
+    if device.startswith("cuda") and not devices:
+        _check_device(device)
     count = workers or len(devices) or 1
     names = _names(name, devices, count)
     threads = _threads_of_each(count, cores or usable_cores(), on_gpu=bool(devices))
     return [
         Place(
             name=names[number],
-            environment={**threads, **({"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]} if devices else {})},
+            environment={**threads, **({_DEVICES: devices[number % len(devices)]} if devices else {})},
         )
         for number in range(count)
     ]
@@ -65,9 +77,31 @@ def _gpus(wanted: str) -> list[str]:
     return [found[number] for number in chosen]
 
 
+def _check_device(device: str) -> None:
+    """Raises UsageError for a CUDA device that this machine does not have, as far as can be seen without torch.
+
+    Without nvidia-smi, the driver's device file decides. Some containers have no nvidia-smi, and AMD's GPUs have none.
+    """
+    found, has_tool = visible_gpus(), shutil.which("nvidia-smi") is not None
+    if int(device.partition(":")[2] or 0) < len(found) or (not has_tool and _has_device_file()):
+        return
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        there = f"CUDA_VISIBLE_DEVICES is {os.environ['CUDA_VISIBLE_DEVICES']!r}."
+    else:
+        there = f"nvidia-smi lists {len(found) or 'none'}." if has_tool else "nvidia-smi is not installed."
+    raise UsageError(
+        f"There is no device {device} here: {there} Install or restart the NVIDIA driver; `worker doctor` says what it finds. "
+        "To score on the CPU, set --device cpu or SHARDSIFT_DEVICE=cpu."
+    )
+
+
+def _has_device_file() -> bool:
+    return any(path for pattern in _DEVICE_FILES for path in Path("/dev").glob(pattern))
+
+
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use, by number or UUID. CUDA_VISIBLE_DEVICES may limit them, as Slurm does."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = os.environ.get(_DEVICES)
     if visible is not None:
         return [gpu.strip() for gpu in visible.split(",") if gpu.strip() not in ("", "-1")]
     if shutil.which("nvidia-smi") is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fleet.command_line import USAGE, own_command
 from fleet.demand import Load
 from fleet.processes import Child, kill, start
-from worker.service.ipc import EXIT_NO_MODEL, NAME, REASON, owner_name
+from worker.service.ipc import EXIT_NO_MODEL, NAME, READY, REASON, owner_name
 from worker.supervisor.places import Place
 
 _FIRST_PAUSE_SECONDS = 1.0
@@ -31,6 +31,7 @@ class Seat:
         self._running: Load | None = None  # the load of `process`
         self._log_level = log_level
         self._reason = folder / f"{place.name}.reason"
+        self._ready = folder / f"{place.name}.ready"
         self.has_loaded = False  # the process has had its model loaded
         self._starts = 0  # since a worker here last had its model loaded
         self._pause_ends = 0.0
@@ -65,7 +66,8 @@ class Seat:
             self._start(self.load)
 
     def _start(self, load: Load) -> None:
-        self._reason.unlink(missing_ok=True)
+        for file in (self._reason, self._ready):
+            file.unlink(missing_ok=True)
         self._starts += 1
         self._running, self.has_loaded = load, False
         self.process = start(
@@ -75,6 +77,7 @@ class Seat:
                 **self.place.environment,
                 NAME: self.place.name,
                 REASON: str(self._reason),
+                READY: str(self._ready),
             },
         )
         logger.info("%s starts with %s (process %d)", self.place.name, load, self.process.pid)
@@ -86,6 +89,8 @@ class Seat:
             logger.info("%s has stopped serving %s", self.place.name, ended)
             return
         self.last_code = code
+        if self._ready.exists():  # also if it was ready for less than the time between two looks at the ledger
+            self.note_loaded()
         if code in _HOPELESS or self._starts >= _MAX_STARTS:
             self._avoided[ended.queue] = time.monotonic() + _AVOID_SECONDS
             self.load = None

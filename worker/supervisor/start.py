@@ -1,18 +1,22 @@
 """What `worker start` does: find the places and the models, then supervise."""
 
 import logging
+import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fleet.demand import Wanted
 from fleet.durations import parse_duration
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.rights import WORKER
 from fleet.log_format import LINE, FleetFormatter
+from fleet.machines import list_machines
 from fleet.scorers import resolve_model
 from fleet.settings import Settings
-from worker.supervisor.assignment import Wanted
-from worker.supervisor.places import ALL, find_places
+from worker.supervisor.places import ALL, Place, find_places
 from worker.supervisor.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
@@ -36,9 +40,10 @@ def start(settings: Settings, options: StartOptions) -> int:
     if options.on_idle and idle_seconds is None:
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
     places = find_places(gpus=options.gpus, workers=options.workers, device=settings.device, name=options.name)
-    ledger = Ledger.connect(settings)
-    wanted = _wanted(settings)
     _log_to_stderr(options.log_level)
+    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=WORKER)
+    wanted = _wanted(settings)
+    _warn_of_others(ledger, places)
     supervisor = Supervisor(
         places,
         ledger,
@@ -63,6 +68,18 @@ def _wanted(settings: Settings) -> Wanted:
     models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
     any_revision = not any(revision for _, revision in settings.models)
     return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
+
+
+def _warn_of_others(ledger: Ledger, places: Sequence[Place]) -> None:
+    """Two supervisors on one device share its memory and its time, which is hardly ever meant."""
+    devices = {place.device for place in places}
+    for machine in list_machines(ledger.redis):
+        if machine.host == socket.gethostname() and (shared := sorted(devices.intersection(machine.devices))):
+            logger.warning(
+                "Another `worker start` of this machine (process %d) has announced workers on the same device: %s. "
+                "Unless you want both, stop one, or divide the GPUs with --gpus",
+                *(machine.pid, ", ".join(shared)),
+            )
 
 
 def _run_on_idle(command: str) -> int:

@@ -1,20 +1,23 @@
 """Keep a worker at each place of this machine, with what the fleet needs, until there is nothing left to do."""
 
 import logging
+import os
 import signal
-import tempfile
+import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 import redis
 
 from fleet.counted import counted
-from fleet.demand import Demand, open_demands
+from fleet.demand import Demand, Wanted, open_demands
 from fleet.durations import shown_duration
 from fleet.ledger import Ledger
+from fleet.machines import MachineState, announce_machine, withdraw_machine
+from fleet.processes import vanishing_folder
 from fleet.workers import WorkerState, list_workers
-from worker.supervisor.assignment import Wanted, free_workers, next_load
+from worker.supervisor.assignment import free_workers, next_load
 from worker.supervisor.places import Place
 from worker.supervisor.seat import Seat
 
@@ -41,8 +44,10 @@ class Supervisor:
         log_level: str = "INFO",
         look_seconds: float = _LOOK_SECONDS,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="shardsift-supervisor-")
-        self._seats = [Seat(place, folder=Path(self._folder.name), log_level=log_level) for place in places]
+        self.name = f"{socket.gethostname()}/{os.getpid()}"  # of this machine, in its announcements
+        self._exit = ExitStack()
+        folder = self._exit.enter_context(vanishing_folder("shardsift-supervisor-"))
+        self._seats = [Seat(place, folder=folder, log_level=log_level) for place in places]
         self._ledger = ledger
         self._wanted = wanted
         self._preload = wanted.preload
@@ -74,7 +79,7 @@ class Supervisor:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self._folder.cleanup()
+            self._exit.close()
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signals += 1
@@ -86,6 +91,8 @@ class Supervisor:
         try:
             demands = [demand for demand in open_demands(self._ledger) if self._wanted.admits(demand.load)]
             fleet = list_workers(self._ledger.redis)
+            own = {state.name: state for state in fleet if state.name in {seat.owner for seat in self._seats}}
+            announce_machine(self._ledger.redis, self._state(demands, own))
         except redis.RedisError as error:
             if self._redis_is_there:
                 logger.warning("Redis does not answer (%s). No worker is started until it does", error)
@@ -94,7 +101,6 @@ class Supervisor:
         if not self._redis_is_there:
             logger.info("Redis answers again")
         self._redis_is_there = True
-        own = {state.name: state for state in fleet if state.name in {seat.owner for seat in self._seats}}
         self._note_loaded(own)
         self._assign(demands, fleet, own)
         self._unserved = sum(demand.queued for demand in demands if self._avoids(demand))
@@ -103,6 +109,15 @@ class Supervisor:
         elif self._idle_since is None:
             self._idle_since = time.monotonic()
             logger.info("No open run needs more workers here: waiting")
+
+    def _state(self, demands: list[Demand], own: dict[str, WorkerState]) -> MachineState:
+        return MachineState(
+            name=self.name,
+            devices=tuple(seat.place.device for seat in self._seats),
+            free=sum(_may_move(seat, own.get(seat.owner or "")) for seat in self._seats),
+            wanted=self._wanted,
+            avoids=tuple(demand.queue for demand in demands if self._avoids(demand)),
+        )
 
     def _note_loaded(self, own: dict[str, WorkerState]) -> None:
         for seat in self._seats:
@@ -159,7 +174,9 @@ class Supervisor:
 
     def _stop(self) -> int:
         """Stop all workers together. Each gives its shard back. A further signal makes them stop at once."""
-        code = self._exit_code()
+        self._say_why()
+        with suppress(redis.RedisError):  # if it fails, the record expires by itself
+            withdraw_machine(self._ledger.redis, self.name)
         passed_on = 0
         deadline = time.monotonic() + self._stop_seconds + _LATE_SECONDS
         while not all(seat.has_ended for seat in self._seats):
@@ -172,21 +189,26 @@ class Supervisor:
                     seat.kill()
             time.sleep(_TICK_SECONDS)
         logger.info("All workers have ended")
-        return code
+        return self._exit_code()
 
-    def _exit_code(self) -> int:
-        """The exit code, after saying why it ends."""
-        if self._is_hopeless:
-            return self._seats[0].last_code
-        if self.ended_idle and self._unserved:
-            logger.error("%s wait, and no worker here can serve them: stopping", counted(self._unserved, "shard"))
-            return max(seat.last_code for seat in self._seats) or 1
+    def _say_why(self) -> None:
         if self.ended_idle:
             logger.info(
                 "The fleet has had nothing to do here for %s: stopping", shown_duration(self._idle_seconds or 0)
             )
-        else:
+        elif self._signals:
             logger.info("Told to stop: the workers stop at their next batch, and give their shards back")
+
+    def _exit_code(self) -> int:
+        """The exit code. What went wrong is the last line of the log."""
+        if self._signals:
+            return 0
+        if self._is_hopeless:
+            logger.error("No worker here can serve %s: %s", self._preload, self._seats[0].reason())
+            return self._seats[0].last_code
+        if self._unserved:
+            logger.error("%s wait, and no worker here could serve them", counted(self._unserved, "shard"))
+            return max(seat.last_code for seat in self._seats) or 1
         return 0
 
 

@@ -34,7 +34,7 @@ end
 local token = redis.call('HINCRBY', run, 'fence', 1) .. '-' .. nonce
 local attempt = redis.call('HINCRBY', attempts, 'attempts', 1)
 redis.call('HINCRBY', attempts, 'crashes', 1)
-redis.call('HSET', attempts, 'token', token, 'owner', owner, 'rows', 0)
+redis.call('HSET', attempts, 'token', token, 'owner', owner, 'rows', 0, 'noted_ms', now)
 redis.call('HDEL', attempts, 'spared')
 redis.call('HSETNX', run, 'started_ms', now)
 note_pace(0)

@@ -11,6 +11,7 @@ end
 close(name)
 redis.call('HSET', receipts, name, receipt)
 note_rows(attempts, rows_in)
+note_time()
 forget_attempts(attempts, scores)
 redis.call('HINCRBY', run, 'rows_in', rows_in)
 redis.call('HINCRBY', run, 'rows_kept', kept)

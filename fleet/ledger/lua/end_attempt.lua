@@ -11,6 +11,7 @@ end
 ours = ours and redis.call('SISMEMBER', failed, name) == 0
 if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
 if not ours then return {'lost', open_shards()} end
+note_time()
 end_token(attempts)
 
 local tries, limit = 1, 1 -- of a non-retryable shard

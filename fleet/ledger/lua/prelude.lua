@@ -65,10 +65,18 @@ local function note_rows(key, rows)
   note_pace(more)
 end
 
+-- Add the time since the last note of this attempt to the time that workers have held shards of the run. A worker that
+-- vanishes is counted until its last renewal.
+local function note_time()
+  local since = redis.call('HGET', attempts, 'noted_ms')
+  if since then redis.call('HINCRBY', run, 'worker_ms', math.max(0, now - since)) end
+  redis.call('HSET', attempts, 'noted_ms', now)
+end
+
 -- Record an attempt that ended without reporting why.
 local function note_crash(key, error)
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
-  redis.call('HDEL', key, 'rows', 'spared')
+  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms')
 end
 
 -- Delete the record of a done shard's attempts, and its checkpoint.
@@ -104,7 +112,7 @@ end
 
 local function end_token(key)
   redis.call('HSET', key, 'token', ended(redis.call('HGET', key, 'token')))
-  redis.call('HDEL', key, 'rows', 'spared')
+  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms')
 end
 
 -- Whether the run has this shard. After Redis lost a run, enqueueing writes its shards again, one batch after another.

@@ -16,4 +16,5 @@ run_until(name, now + lease_ms)
 redis.call('HSET', attempts, 'token', token, 'rows', rows)
 redis.call('HDEL', attempts, 'spared')
 note_rows(attempts, rows)
+note_time()
 return 'renewed'

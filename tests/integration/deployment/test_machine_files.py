@@ -12,6 +12,7 @@ import yaml
 
 from support.compose import BIN, ROOT
 from support.machine_files import (
+    FINALIZER_UNIT,
     HF_JOB_SCRIPT,
     OPS,
     POWER_OFF,
@@ -82,6 +83,24 @@ def test_systemd_understands_the_unit_and_its_drop_in(tmp_path: Path) -> None:
 
     assert complaints(good / UNIT.name) == []
     assert "ExecStpoPost" in " ".join(complaints(bad / UNIT.name))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_understands_the_finalizers_unit(tmp_path: Path) -> None:
+    bad = tmp_path / FINALIZER_UNIT.name
+    bad.write_text(FINALIZER_UNIT.read_text().replace("Restart=always", "Restart=ever"))
+
+    assert complaints(FINALIZER_UNIT) == []
+    assert "restart specifier" in " ".join(complaints(bad))
+
+
+def test_the_finalizers_unit_starts_it_again_after_every_end_and_lets_it_write_what_the_workers_unit_does() -> None:
+    settings, of_workers = unit_settings(FINALIZER_UNIT), unit_settings(UNIT)
+
+    assert started_by(FINALIZER_UNIT) == ["/opt/shardsift/bin/producer", "finalizer"]
+    assert settings["Restart"] == ["always"]
+    for key in ("User", "ReadWritePaths", "CacheDirectory", "StateDirectory", "ProtectSystem"):
+        assert settings[key] == of_workers[key]
 
 
 def complaints(unit: Path) -> list[str]:

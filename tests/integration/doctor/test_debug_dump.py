@@ -14,7 +14,7 @@ from fleet.ledger import Claim, Ledger
 from fleet.ledger.keys import Keys
 from fleet.settings import Settings
 from fleet.workers import WorkerState, announce
-from producer.debug_dump.collect import entries
+from producer.debug_dump.collect import entries, readme
 from producer.debug_dump.secrets import Cleaner
 from support.processes import call_command
 from support.proxy import proxied
@@ -121,11 +121,13 @@ def test_the_archive_tells_what_happened_and_holds_no_secret(
     assert (done.returncode, done.stdout) == (0, f"{archive}\n")
     assert [secret for secret in (*SECRETS, SIGNATURE[:10], SIGNATURE[10:]) if secret in every_byte] == []
     found = content_of(archive)
+    assert all(f"{name}  " in found["README.txt"] for name in found if name.endswith(".json"))
     assert all(f"dump/{name} (" in done.stderr for name in found)
     assert "Look into it before you send it" in done.stderr
     assert found["versions.json"]["shardsift"]
-    assert found["settings.json"]["max_batch_tokens"] == 4096
-    assert found["settings.json"]["redis_url"].startswith("redis://***@127.0.0.1:")
+    assert found["settings.json"]["set"]["max_batch_tokens"] == 4096
+    assert found["settings.json"]["default"]["max_attempts"] == 3
+    assert found["settings.json"]["set"]["redis_url"].startswith("redis://***@127.0.0.1:")
     assert found["environment.json"]["AWS_SECRET_ACCESS_KEY"] == "***"
     assert found["environment.json"]["AWS_REGION"] == "eu-central-1"
     assert {"redis", "hub"} <= {line["check"] for line in found["doctor.json"]}
@@ -178,7 +180,44 @@ def test_a_part_that_cannot_be_read_gives_its_reason(redis_url: str, run: str, t
     found = {entry.name: entry.content for entry in entries(settings, run)}
 
     assert list(found["run.json"]) == ["left out"]
-    assert found["runs.json"] == [run]
+    assert [told["run_id"] for told in found["runs.json"]] == [run]
+    assert "left out" in found["runs.json"][0]
+
+
+def test_the_state_of_all_runs_is_told_with_the_attempts_and_errors_of_their_failed_shards(
+    redis_url: str, run: str, tmp_path: Path
+) -> None:
+    settings = Settings(redis_url=redis_url, state_dir=tmp_path)
+    ledger = Ledger.connect(settings)
+    newer = a_spec(where="score >= 1.5")
+    ledger.create_run(newer, [a_shard("c")], now=1)
+    ledger.redis.hset(Keys(run).attempts("a"), mapping={"crashes": 2, "errors": 1})
+
+    found = {entry.name: entry.content for entry in entries(settings, run)}
+
+    states = {told["run_id"]: told for told in found["runs.json"]}
+    assert list(states) == [newer.run_id, run]
+    assert (states[newer.run_id]["state"], states[newer.run_id]["counts"]["queued"]) == (
+        "running",
+        1,
+    )  # a worker is ready
+    (failure,) = states[run]["failures"]
+    assert (failure["shard"], failure["attempts"], failure["error"]) == ("a", 1, "It cannot be read.")
+    assert (failure["crashes"], failure["errors"]) == (2, 1)
+    assert states[run]["failures"][0] | {"traceback": TRACEBACK} == found["run.json"]["failures"][0]
+
+
+@pytest.mark.parametrize("has_logs", [True, False])
+def test_it_says_how_to_collect_the_logs_that_it_cannot_hold(tmp_path: Path, has_logs: bool) -> None:
+    if has_logs:
+        (tmp_path / "logs").mkdir()
+        (tmp_path / "logs/worker-0.log").write_text("INFO ready\n")
+
+    told = readme(Settings(state_dir=tmp_path))
+
+    assert ("No logs lie in" in told) is not has_logs
+    assert "docker compose logs" in told
+    assert "journalctl --unit 'shardsift-*'" in told
 
 
 @pytest.mark.parametrize(

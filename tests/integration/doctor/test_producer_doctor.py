@@ -7,11 +7,13 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from fleet.demand import Wanted
 from fleet.doctor.checks import Result
 from fleet.doctor.disks import disk_check, scratch_disk_check, state_disk_check
 from fleet.doctor.redis_server import redis_checks
 from fleet.ledger import Ledger
 from fleet.ledger.keys import Keys
+from fleet.machines import MachineState, announce_machine
 from fleet.settings import Settings
 from fleet.workers import WorkerState, announce
 from producer.doctor.checks import producer_checks
@@ -152,7 +154,8 @@ def test_without_a_server_it_says_how_to_install_one(
 
 def found_of(settings: Settings, name: str) -> tuple[Result, str, str]:
     """What one check of the fleet finds, after that of Redis."""
-    chosen = [check for check in (*redis_checks(settings), *fleet_checks(settings)) if check.name in ("redis", name)]
+    needed = ("redis", "redis rights", name)
+    chosen = [check for check in (*redis_checks(settings), *fleet_checks(settings)) if check.name in needed]
     found = diagnosed(chosen)[name]
     return found.result, found.says, found.mend
 
@@ -183,6 +186,16 @@ def test_a_run_that_no_worker_serves_is_named_with_the_command(settings: Setting
     assert f"{SPEC.run_id} (2 open shards)" in unserved[1]
     assert "worker start --model HuggingFaceFW/fineweb-edu-classifier" in unserved[2]
     assert (stopping, served) == (Result.WARNING, Result.OK)
+
+
+def test_a_run_that_a_machine_will_serve_needs_no_worker(settings: Settings, ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a")], now=0)
+    announce_machine(ledger.redis, MachineState(name="box/12", devices=("cpu",), free=1, wanted=Wanted()))
+
+    assert found_of(settings, "workers")[:2] == (
+        Result.OK,
+        "0 workers on 1 machine, 1 of them free: box/12; every run that has shards to score is served.",
+    )
 
 
 def test_runs_that_wait_for_nothing_need_no_worker(settings: Settings, ledger: Ledger) -> None:

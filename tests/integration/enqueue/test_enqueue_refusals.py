@@ -72,6 +72,9 @@ class TestRefusals:
     def test_a_model_that_does_not_exist_is_an_error(self, options: RunOptions, tmp_path: Path) -> None:
         refused(replace(options, models=(str(tmp_path / "absent"),)), r"There is no model folder .*absent\.")
 
+    def test_a_relative_path_is_told_as_it_was_given(self, options: RunOptions) -> None:
+        refused(replace(options, models=("./absent",)), r"There is no model folder \./absent\.")
+
     def test_a_folder_that_is_not_a_model_is_an_error(self, options: RunOptions, source: Path) -> None:
         refused(replace(options, models=(str(source),)), "has no config.json, so it is not a model")
 

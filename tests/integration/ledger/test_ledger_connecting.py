@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fleet.ledger import Ledger
 from fleet.processes import running
 from fleet.settings import Settings
 from producer.local.redis_server import find_redis_server
+from support.redis_servers import redis_server
 from support.waiting import wait_until
 
 
@@ -57,6 +59,18 @@ class TestConnecting:
         assert f"No Redis answers at {address}" in message
         assert "s3cret" not in message
         assert "\n" not in message
+
+    def test_a_redis_that_starts_later_is_waited_for(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with redis_server(tmp_path) as server:
+            server.kill()
+            with ThreadPoolExecutor() as pool:
+                connecting = pool.submit(Ledger.connect, Settings(redis_url=server.url), wait_seconds=60)
+                wait_until(lambda: "Waiting for it" in caplog.text, description="it waits")
+                server.launch()
+                ledger = connecting.result(timeout=30)
+
+        assert caplog.text.count("Waiting for it") == 1
+        assert ledger.lease_seconds == Settings().lease_seconds
 
     @pytest.mark.parametrize(
         "url",

@@ -74,7 +74,7 @@ class TestDue:
         again(ledger, run)
 
         assert sorted(lost) == [A.name, B.name, C.name]
-        assert ledger.queue_again(run, lost, seconds=60) == 1
+        assert ledger.queue_again(run, lost, seconds=60) == [C.name]
         assert again(ledger, run) == [C.name]
 
     def test_a_young_message_is_not_sent_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:

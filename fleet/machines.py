@@ -1,0 +1,53 @@
+"""What each machine can serve, as announced by its `worker start`. For `producer status` and `doctor`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleet.announcements import Announcements
+from fleet.counted import counted, first_of
+from fleet.demand import Load, Wanted
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineState:
+    """`name` is the host and the process id of `worker start`. `devices` has an element for each worker: a GPU, or `cpu`.
+
+    `free` is the number of workers without a shard, or not started because nothing is needed. `avoids` are the queues that no
+    worker here could serve lately.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    free: int
+    wanted: Wanted
+    avoids: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> str:
+        return self.name.rpartition("/")[0]
+
+    @property
+    def pid(self) -> int:
+        return int(self.name.rpartition("/")[2])
+
+    def may_serve(self, load: Load) -> bool:
+        """Whether a worker here takes these shards, as soon as one is free."""
+        return self.wanted.admits(load) and load.queue not in self.avoids
+
+
+_RECORDS = Announcements("machine", MachineState)
+announce_machine, withdraw_machine, list_machines = _RECORDS.announce, _RECORDS.withdraw, _RECORDS.read
+
+
+def machines_line(machines: Sequence[MachineState]) -> str:
+    """For example `3 machines, 1 of them free: gpu-box/4711`. A free machine has a worker without a shard."""
+    free = [machine for machine in machines if machine.free]
+    free_ones = f"{len(free):,} of them free: {machine_names(free)}" if free else "none of them free"
+    return f"{counted(len(machines), 'machine')}, {free_ones}"
+
+
+def machine_names(machines: Sequence[MachineState]) -> str:
+    """The first names, and how many more there are."""
+    return first_of([machine.name for machine in machines], _NAMED)

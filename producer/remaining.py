@@ -1,0 +1,49 @@
+"""How long a run still takes, from its pace and from what its workers hold now. Knows no Redis."""
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleet.ledger import Counts, Pace, RunningShard
+
+_MOST_SHARDS = 20_000  # whose ends are computed one by one; of more, the last ones hardly matter
+_LEAST_ERROR = 0.1  # of the time that is left
+_ERROR_OF_ONE_SHARD = 0.4  # shards differ in size; with n done shards this falls with the square root of n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remaining:
+    """Seconds until the last open shard is done, if as many workers as now go on as fast as lately: a range.
+
+    `worker_seconds` is the work of all workers until then, without their waits for the last one.
+    """
+
+    low: float
+    high: float
+    worker_seconds: float
+
+
+def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
+    """None until a shard is done and workers score: the rows of a shard are unknown before."""
+    rate = pace.rows_per_second_lately
+    if not counts.done or not counts.rows_in or not running or not rate or not counts.open:
+        return None
+    rows_of_a_shard = counts.rows_in / counts.done
+    rate_of_a_worker = rate / len(running)
+    left = [max(0.0, rows_of_a_shard - shard.rows) / rate_of_a_worker for shard in running]
+    seconds = _until_the_last(left, counts.queued, rows_of_a_shard / rate_of_a_worker)
+    error = min(0.5, max(_LEAST_ERROR, _ERROR_OF_ONE_SHARD / math.sqrt(counts.done)))
+    work = sum(left) + counts.queued * rows_of_a_shard / rate_of_a_worker
+    return Remaining(low=seconds * (1 - error), high=seconds * (1 + error), worker_seconds=work)
+
+
+def _until_the_last(left: Sequence[float], queued: int, seconds_of_a_shard: float) -> float:
+    """When the last worker ends, if each takes a queued shard as soon as it is free. `left` has its seconds until then."""
+    if queued > _MOST_SHARDS:
+        return sum(left) / len(left) + queued * seconds_of_a_shard / len(left)
+    ends = list(left)
+    heapq.heapify(ends)
+    for _ in range(queued):
+        heapq.heapreplace(ends, ends[0] + seconds_of_a_shard)
+    return max(ends)
