@@ -59,10 +59,14 @@ WANTED = {
         "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert "
         "--where 'edu_score >= 3 and tox_score < 0.5'",
         "keep every row, with its score": "producer run --input ./shards --output ./kept --keep-all",
+        "see what each threshold would keep": "producer scores RUN --png scores.png",
+        "read rows around a threshold": "producer scores RUN --near 3 --sample 10",
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
     },
     "Watch and repair": {
         "see how the newest run is doing": "producer status",
+        "keep watching it": "producer status --watch",
+        "see what it costs": "producer status --price-per-gpu-hour 1.20",
         "read it from a script": "producer status RUN --json",
         "see all runs": "producer runs",
         "see how many workers open runs need": "producer demand",
@@ -195,13 +199,16 @@ _SECTIONS = {
 def _setting(name: str, field: FieldInfo) -> str:
     alias = field.validation_alias
     variable = str(alias.choices[0]) if isinstance(alias, AliasChoices) else f"SHARDSIFT_{name.upper()}"
-    return f"| `{variable}` | {_default(name, field.default)} | {field.description} |"
+    return f"| `{variable}` | {_default(name, field)} | {field.description} |"
 
 
-def _default(name: str, value: object) -> str:
+def _default(name: str, field: FieldInfo) -> str:
+    """Empty if the description says what "unset" means, which may not be the field's value: that is `worker tune`'s."""
+    if field.default is None or "Unset:" in (field.description or ""):
+        return ""
     if name == "state_dir":
         return "the user's state folder"  # differs from system to system
-    return "" if value is None else f"`{value}`"
+    return f"`{field.default}`"
 
 
 def main() -> int:
