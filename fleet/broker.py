@@ -8,13 +8,16 @@ import logging
 import ssl
 from typing import Any
 
+import redis
 from celery import Celery, signals
 from celery.events import EventDispatcher
 from celery.loaders.app import AppLoader
+from kombu.exceptions import OperationalError
 
 from fleet.log_format import LINE, FleetFormatter
 from fleet.queues import FIRST, LATER
 from fleet.redact import all_redacted
+from fleet.redis_away import ABOUT_REDIS, OnceAMinute
 from fleet.settings import Settings
 
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
@@ -60,6 +63,11 @@ _CONFIGURATION: dict[str, Any] = {
 }
 
 
+def about_redis(error: Exception) -> dict[str, bool]:
+    """The `extra=` of a log call about an error that may be one of Redis, by its own client or Celery's."""
+    return ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
+
+
 class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped
     """Imports tasks without the current folder on the path, where Celery puts it: a worker.py there would shadow ours."""
 
@@ -96,6 +104,7 @@ def _set_log_format(logger: logging.Logger, **_: Any) -> None:
     for handler in logger.handlers:
         if handler.formatter and not isinstance(handler.formatter, FleetFormatter):
             handler.setFormatter(FleetFormatter(handler.formatter))
+            handler.addFilter(OnceAMinute())
 
 
 def _tls(broker_url: str | None) -> dict[str, ssl.VerifyMode] | None:

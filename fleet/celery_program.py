@@ -1,5 +1,6 @@
 """Celery's worker program without messages that a user of ours cannot act on."""
 
+import logging
 import warnings
 from typing import Any
 
@@ -19,6 +20,7 @@ class QuietWorker(Worker):  # type: ignore[misc]  # Celery has no types
 
     def setup_logging(self, colorize: bool | None = None) -> Any:
         receivers = super().setup_logging(colorize)
+        quieten_tasks()
         # It warns at each loss of a connection that the setting's default will change, also if the setting is set. Ours is
         # False and stays so: with True, Celery would end the process that scores, although its lease may be renewed.
         warnings.filterwarnings("ignore", _ABOUT_CANCELLING, CPendingDeprecationWarning)
@@ -27,3 +29,9 @@ class QuietWorker(Worker):  # type: ignore[misc]  # Celery has no types
     def install_platform_tweaks(self, worker: Any) -> None:
         super().install_platform_tweaks(worker)
         install_worker_term_handler(worker, verbose=False)  # as Celery does, without "Warm shutdown (MainProcess)"
+
+
+def quieten_tasks() -> None:
+    """Log no "Task … received" and "Task … succeeded", because each shard and each publication has a line of ours."""
+    for name in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).setLevel(logging.WARNING)

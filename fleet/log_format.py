@@ -9,9 +9,11 @@ import copy
 import json
 import logging
 import os
+import sys
 from datetime import UTC, datetime
 
 from fleet.redact import all_redacted, redacted
+from fleet.redis_away import OnceAMinute
 
 LINE = "%(asctime)s %(levelname)s %(message)s"
 FIELDS = ("run_id", "shard", "attempt", "rows", "seconds")
@@ -44,6 +46,22 @@ class FleetFormatter(logging.Formatter):
             "traceback": self._inner.formatException(record.exc_info) if record.exc_info else None,
         }
         return json.dumps(all_redacted({name: value for name, value in line.items() if value is not None}), default=str)
+
+
+def log_to_stderr(level: str = "INFO") -> None:
+    """Log as a worker or a finalizer does, in a process without Celery or before it has set up its logs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
+    handler.addFilter(OnceAMinute())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def write_last_line(program: str, reason: str) -> None:
+    """Say why a service ends: `finalizer: No Redis answers …`, or a JSON line."""
+    record = logging.makeLogRecord({"levelno": logging.ERROR, "levelname": "ERROR", "msg": "%s", "args": (reason,)})
+    sys.stderr.write(
+        (FleetFormatter(logging.Formatter()).format(record) if is_json() else f"{program}: {reason}") + "\n"
+    )
 
 
 def _with_fields(record: logging.LogRecord) -> logging.LogRecord:

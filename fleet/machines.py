@@ -1,7 +1,7 @@
 """What each machine can serve, as announced by its `worker start`. For `producer status` and `doctor`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fleet.announcements import Announcements
 from fleet.counted import counted, first_of
@@ -15,14 +15,14 @@ class MachineState:
     """`name` is the host and the process id of `worker start`. `devices` has an element for each worker: a GPU, or `cpu`.
 
     `free` is the number of workers without a shard, or not started because nothing is needed. `avoids` are the queues that no
-    worker here could serve lately.
+    worker here could serve lately, each with the reason.
     """
 
     name: str
     devices: tuple[str, ...]
     free: int
     wanted: Wanted
-    avoids: tuple[str, ...] = ()
+    avoids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def host(self) -> str:
@@ -36,16 +36,26 @@ class MachineState:
         """Whether a worker here takes these shards, as soon as one is free."""
         return self.wanted.admits(load) and load.queue not in self.avoids
 
+    def failed_to_serve(self, load: Load) -> bool:
+        """Whether no worker here could serve these shards lately. It is tried again after a while."""
+        return self.wanted.admits(load) and load.queue in self.avoids
+
 
 _RECORDS = Announcements("machine", MachineState)
 announce_machine, withdraw_machine, list_machines = _RECORDS.announce, _RECORDS.withdraw, _RECORDS.read
 
 
 def machines_line(machines: Sequence[MachineState]) -> str:
-    """For example `3 machines, 1 of them free: gpu-box/4711`. A free machine has a worker without a shard."""
+    """For example `3 machines, 1 of them free: gpu-box/4711`, or `1 machine, free: gpu-box/4711`.
+
+    A free machine has a worker without a shard.
+    """
     free = [machine for machine in machines if machine.free]
-    free_ones = f"{len(free):,} of them free: {machine_names(free)}" if free else "none of them free"
-    return f"{counted(len(machines), 'machine')}, {free_ones}"
+    if len(free) == len(machines):
+        how_many = "free" if len(free) == 1 else "all free"
+    else:
+        how_many = f"{len(free):,} of them free" if free else "none free"
+    return f"{counted(len(machines), 'machine')}, {how_many}{f': {machine_names(free)}' if free else ''}"
 
 
 def machine_names(machines: Sequence[MachineState]) -> str:

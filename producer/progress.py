@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from rich.console import Console
+import redis
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -11,7 +12,7 @@ from rich.text import Text
 from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.status import RunStatus, run_status
-from producer.status_report import loading_line
+from producer.status_report import loading_line, time_left
 
 _LOOK_SECONDS = 0.5
 _REDRAW_SECONDS = 2.0
@@ -38,7 +39,9 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None], progress:
         bar = shown.add_task(run_id, total=None, rows="")
         next_line = 0.0
         while True:
-            status = run_status(ledger, run_id)
+            status = _looked(
+                lambda: run_status(ledger, run_id), on_error=lambda line: console.print(line, highlight=False)
+            )
             shown.update(bar, total=status.counts.shards, completed=status.counts.done, rows=progress_line(status))
             if status.is_over:
                 return status
@@ -62,14 +65,32 @@ def redraw(
     console = Console()
     if not console.is_terminal:
         return watch(ledger, run_id, on_look=lambda: None)
+
+    def look() -> RunStatus:
+        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
+
+    def below(line: str) -> None:
+        screen.update(Group(screen.get_renderable(), Text(f"\n{line}")), refresh=True)
+
     with Live(console=console, auto_refresh=False, transient=True) as screen:
         while True:
-            status = run_status(
-                ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour
-            )
+            status = _looked(look, on_error=below)
             if status.is_over:
                 return status
             screen.update(Text(str(status)), refresh=True)
+            time.sleep(_REDRAW_SECONDS)
+
+
+def _looked(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
+    """What `look` finds, as soon as Redis answers. `on_error` is told once if it does not."""
+    is_told = False
+    while True:
+        try:
+            return look()
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            if not is_told:
+                on_error(f"Redis does not answer ({' '.join(str(error).split())}). Waiting for it.")
+            is_told = True
             time.sleep(_REDRAW_SECONDS)
 
 
@@ -88,4 +109,6 @@ def progress_line(status: RunStatus) -> str:
             waits_for = "no progress" if status.workers else "waiting for a worker"
             return f"{counted(status.counts.rows_scored, 'row')}; {waits_for}"
         case _:
-            return f"{counted(status.counts.rows_scored, 'row')}, {status.rows_per_second:,.0f} rows/s"
+            return (
+                f"{counted(status.counts.rows_scored, 'row')}, {status.rows_per_second:,.0f} rows/s{time_left(status)}"
+            )

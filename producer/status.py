@@ -11,6 +11,7 @@ import redis
 
 from fleet.counted import counted
 from fleet.demand import Load
+from fleet.finalizers import FinalizerState, list_finalizers
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication, RunningShard
 from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
@@ -44,14 +45,19 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Present:
-    """The workers and the machines that have announced themselves lately."""
+    """The workers, the machines and the finalizers that have announced themselves lately."""
 
     workers: tuple[WorkerState, ...] = ()
     machines: tuple[MachineState, ...] = ()
+    finalizers: tuple[FinalizerState, ...] = ()
 
     @classmethod
     def read(cls, client: redis.Redis) -> Self:
-        return cls(workers=tuple(list_workers(client)), machines=tuple(list_machines(client)))
+        return cls(
+            workers=tuple(list_workers(client)),
+            machines=tuple(list_machines(client)),
+            finalizers=tuple(list_finalizers(client)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,8 @@ class RunStatus:
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
     machines: tuple[MachineState, ...] = ()  # those that start workers for it
+    unable: tuple[MachineState, ...] = ()  # those that could not serve it lately
+    finalizers: tuple[FinalizerState, ...] = ()  # those that publish it
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
@@ -134,8 +142,6 @@ class RunStatus:
 
     @property
     def _word_of_open_shards(self) -> str:
-        if self.counts.running and self.advances:
-            return "running"
         if not self.workers:
             has_begun = self.counts.seconds > 0 or self.counts.done
             if not has_begun or self.machines:
@@ -143,7 +149,7 @@ class RunStatus:
             return "stopped" if self.is_of_this_machine else "stalled"
         if not self.serving:
             return "loading"
-        if all(worker.run_id not in (None, self.run_id) for worker in self.serving):
+        if not self.counts.running and all(worker.run_id not in (None, self.run_id) for worker in self.serving):
             return "queued"
         lately = min(worker.activity_seconds for worker in self.serving) < STALL_SECONDS
         return "running" if self.advances or lately else "stalled"
@@ -234,6 +240,8 @@ def run_status(
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         running=tuple(ledger.running_shards(run_id)),
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
+        unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
+        finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
         worker_command=_worker_command(spec),
         price_per_gpu_hour=price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,

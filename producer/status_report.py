@@ -36,9 +36,9 @@ def status_table(statuses: list[RunStatus]) -> Table:
 
 
 def present_line(present: Present) -> str:
-    """For example `2 workers on 3 machines, 1 of them free: gpu-box/4711`."""
+    """For example `2 workers; 3 machines, 1 of them free: gpu-box/4711`."""
     workers = counted(len(present.workers), "worker")
-    return f"{workers} on {machines_line(present.machines)}" if present.machines else workers
+    return f"{workers}; {machines_line(present.machines)}" if present.machines else workers
 
 
 def status_lines(status: RunStatus) -> list[str]:
@@ -74,11 +74,12 @@ def _speed(status: RunStatus) -> str:
     pace = status.pace
     if status.word == "running":
         lately = f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
-        return f"{lately}{_remaining(status)}"
+        return f"{lately}{time_left(status)}"
     return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
 
 
-def _remaining(status: RunStatus) -> str:
+def time_left(status: RunStatus) -> str:
+    """For example `; 50 min to 1 h 10 min left`. Empty if it is not known."""
     left = status.remaining
     return f"; {shown_duration(left.low)} to {shown_duration(left.high)} left" if left else ""
 
@@ -89,7 +90,7 @@ def _spent(status: RunStatus) -> Iterator[str]:
     if cost:
         coming = f", about {cost.to_come:,.2f} to come" if cost.to_come is not None else ""
         rate = f"; {cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
-        yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}"
+        yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
     elif seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
         yield f"work     {shown_duration(seconds)} of all workers together{coming}"
@@ -123,7 +124,13 @@ def loading_line(status: RunStatus) -> str:
 
 def what_next(status: RunStatus) -> list[str]:
     """The lines below the table: what is wrong, and the command that fixes it."""
-    return [*_on_failures(status), *_on_publishing(status), *what_it_waits_for(status), *_on_refused(status)]
+    return [
+        *_on_failures(status),
+        *_on_publishing(status),
+        *what_it_waits_for(status),
+        *_on_no_finalizer(status),
+        *_on_refused(status),
+    ]
 
 
 def _on_failures(status: RunStatus) -> Iterator[str]:
@@ -190,6 +197,7 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
         case "queued" if not status.workers and status.is_of_this_machine:
             yield "No worker has served this run yet. The same `producer run` command starts it."
         case "stalled" | "queued" if not status.workers:
+            yield from _on_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"
         case "queued":
             yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
@@ -200,6 +208,24 @@ def _on_machines(status: RunStatus) -> str:
     if free:
         return f"{free[0]} starts a worker for this run within seconds."
     return f"The workers of {machine_names(status.machines)} are at other runs. One comes to this run when it is free."
+
+
+def _on_unable(status: RunStatus) -> Iterator[str]:
+    """The machines on which no worker could serve the run, and the reason of the first of them."""
+    if not status.unable:
+        return
+    names, queue = machine_names(status.unable), status.queue
+    reason = status.unable[0].avoids[queue].rstrip(".")
+    yield f"No worker of {names} could serve it: {reason}. Tried again after ten minutes, or when `worker start` is restarted."
+
+
+def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
+    """A `producer run` has a finalizer of its own."""
+    if status.complete and not status.is_over and not status.finalizers and not status.is_of_this_machine:
+        yield (
+            "No finalizer is running: no finished run is published, and no lost shard is sent again. "
+            "Start one: producer finalizer"
+        )
 
 
 def _idle(status: RunStatus) -> str:
@@ -214,4 +240,4 @@ def _names(status: RunStatus) -> str:
 def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
-        yield f"Refused or repaired so far, in all runs: {refused}."
+        yield f"Refused or repaired lately, in all runs: {refused}."

@@ -153,10 +153,12 @@ def aof_verdict(info: Mapping[str, Any]) -> Verdict:
 
 def memory_verdict(info: Mapping[str, Any]) -> Verdict:
     """Without a limit, the memory of its machine counts."""
-    used, limit = info.get("used_memory"), info.get("maxmemory") or info.get("total_system_memory")
+    used, maximum = info.get("used_memory"), info.get("maxmemory")
+    limit = maximum or info.get("total_system_memory")
     if used is None or not limit:
         return _unknown("used_memory", "that Redis has memory left")
-    says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used."
+    of_machine = "" if maximum else " of its machine, because maxmemory is not set"
+    says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used{of_machine}."
     mend = (
         "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB: a Redis that is full refuses writes, and all workers wait."
     )

@@ -46,6 +46,7 @@ _BACKOFF_SECONDS = 5.0  # after the first error; each further error multiplies i
 _MAX_BACKOFF_SECONDS = 600.0
 _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
 _MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
+_REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
@@ -568,9 +569,10 @@ class Ledger:
     def count_refused(self, what: str) -> None:
         """Count the refusal of something that no correct part of the fleet sends, such as a foreign message."""
         self.redis.hincrby(REFUSED, what, 1)
+        self.redis.pexpire(REFUSED, _REFUSED_MS)
 
     def refused(self) -> dict[str, int]:
-        """What was refused so far, over all runs, and how often."""
+        """What was refused lately, over all runs, and how often. Forgotten a day after the last refusal."""
         return {str(what): int(times) for what, times in sorted(self.redis.hgetall(REFUSED).items())}
 
     # --- plumbing ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fleet.choices import LogLevel
-from fleet.command_line import QUIET
+from fleet.command_line import QUIET, USAGE
 
 commands = typer.Typer()
 
@@ -18,8 +18,14 @@ def finalizer(
     log_level: Annotated[LogLevel, typer.Option(case_sensitive=False, help="Lowest level to log.")] = "INFO",
 ) -> None:
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
-    from producer.finalizer.app import app
+    from fleet.errors import UsageError
+    from fleet.log_format import write_last_line
 
+    try:
+        from producer.finalizer.app import app
+    except UsageError as error:  # a wrong setting
+        write_last_line("finalizer", str(error))
+        raise typer.Exit(USAGE) from error
     app.worker_main(["worker", "--hostname", "finalizer@%h", "--loglevel", log_level, *QUIET])
 
 

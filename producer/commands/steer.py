@@ -35,16 +35,20 @@ def retry(
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
-        was_published = run_status(ledger, run_id).is_published
+        before = run_status(ledger, run_id)
         retried = retry_run(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")
-        if was_published and not retried.queued:
+        if before.is_published and not retried.queued:
             say(f"Run {run_id} is published, and none of its shards has failed: nothing to retry.")
             return
-        say(f"{counted(retried.queued, 'shard')} queued again.")
-        for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
+        now = run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)
+        if before.cancelled:
+            say(f"The run is resumed: {counted(now.counts.open, 'shard')} to do, {now.counts.done:,} done.")
+        else:
+            say(f"{counted(retried.queued, 'shard')} queued again.")
+        for line in what_it_waits_for(now):
             say(line)
 
 

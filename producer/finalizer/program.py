@@ -1,7 +1,6 @@
 """Celery's worker program with the sweep in a thread beside it. Without Redis it ends at startup, with one line."""
 
 import os
-import sys
 from typing import Any
 
 from celery import signals
@@ -11,6 +10,7 @@ from fleet.command_line import USAGE
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.rights import PRODUCER
+from fleet.log_format import log_to_stderr, write_last_line
 from fleet.settings import read_settings
 from producer.finalizer.sweep import Sweeper
 from producer.metrics.serve import serve_metrics
@@ -41,11 +41,12 @@ class FinalizerWorker(QuietWorker):
 
 def _sweeper(app: Any) -> Sweeper:
     settings, only_run = read_settings(), os.environ.get(ONLY_RUN)
+    log_to_stderr()  # until Celery sets up its logs
     try:
         ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=PRODUCER)
         if settings.metrics_port and not only_run:
             serve_metrics(ledger, address=settings.metrics_address, port=settings.metrics_port)
     except UsageError as error:
-        sys.stderr.write(f"finalizer: {error}\n")
+        write_last_line("finalizer", str(error))
         raise SystemExit(USAGE) from error
     return Sweeper(app, ledger, settings, only_run=only_run)

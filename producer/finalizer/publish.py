@@ -56,7 +56,8 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     if not ledger.record_publication(run_id, publication, version=version):
         return NotReady(reason="its shards were scored again meanwhile; the next sweep publishes them")
     shards = counted(len(receipts), "shard")
-    logger.info("Run %s is published: %s at %s %s", run_id, shards, spec.output_uri, commit, extra={"run_id": run_id})
+    where = f"{spec.output_uri} {commit}".rstrip()  # a folder has no commit
+    logger.info("Run %s is published: %s at %s", run_id, shards, where, extra={"run_id": run_id})
     return publication
 
 

@@ -1,21 +1,27 @@
 """The sweep repairs what a crash left between two steps. Every action is atomic, so any number of sweeps may run at once."""
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from fleet.announcements import ANNOUNCE_SECONDS
 from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.errors import NewerVersion
+from fleet.finalizers import FinalizerState, announce_finalizer, withdraw_finalizer
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, NOT_OURS
 from fleet.queues import queue_length
+from fleet.redis_away import ABOUT_REDIS
 from fleet.settings import Settings
 from fleet.storage.opening import output_class
 from producer.finalizer.waves import WaveRule, WaveWatch
@@ -42,6 +48,7 @@ class Sweeper:
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="sweep", daemon=True).start()
+        threading.Thread(target=self._announce, name="announcer", daemon=True).start()
 
     def stop(self, **_: Any) -> None:
         """End the sweep. A receiver of Celery's signal, so it takes any fields."""
@@ -105,10 +112,20 @@ class Sweeper:
             self._survive(self.sweep)
             self._stopped.wait(self._settings.sweep_seconds)
 
+    def _announce(self) -> None:
+        """In a thread of its own, because a sweep of many runs takes longer than an announcement lasts."""
+        state = FinalizerState(name=f"{socket.gethostname()}/{os.getpid()}", only_run=self._only_run)
+        while not self._stopped.is_set():
+            with suppress(redis.RedisError):  # the sweep logs that Redis is away
+                announce_finalizer(self._ledger.redis, state)
+            self._stopped.wait(ANNOUNCE_SECONDS)
+        with suppress(redis.RedisError):  # if it fails, the record expires by itself
+            withdraw_finalizer(self._ledger.redis, state.name)
+
     def _survive(self, action: Callable[[], None]) -> None:
         try:
             action()
         except (redis.RedisError, OperationalError) as error:
-            logger.warning("Redis does not answer (%s); the sweep continues when it does", error)
+            logger.warning("Redis does not answer (%s); the sweep continues when it does", error, extra=ABOUT_REDIS)
         except Exception:  # a sweep that died unseen would stop the fleet
             logger.exception("The sweep failed; the next one tries again")

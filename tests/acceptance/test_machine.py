@@ -165,7 +165,7 @@ def test_an_idle_machine_is_seen_and_a_second_supervisor_on_its_devices_is_warne
         machine.wait(timeout=STOP_SECONDS)
 
     name = f"{socket.gethostname()}/{machine.pid}"
-    assert f"0 workers on 1 machine, 1 of them free: {name}" in idle
+    assert f"0 workers; 1 machine, free: {name}" in idle
     assert f"{name} starts a worker for this run within seconds." in queued
     assert (
         f"(process {machine.pid}) has announced workers on the same device: 0."

@@ -169,7 +169,7 @@ def test_forged_messages_are_refused_and_counted_and_the_worker_finishes_its_run
     assert runs.fleet.log("w1").stat().st_size < LOG_LIMIT_BYTES
     runs.check_each_row_scored_once(run_id, undisturbed)
     status = runs.fleet.producer("status", run_id)
-    assert f"Refused or repaired so far, in all runs: messages that are not ours ({len(messages)})." in status.stdout
+    assert f"Refused or repaired lately, in all runs: messages that are not ours ({len(messages)})." in status.stdout
 
 
 def send_forged(runs: DisturbedRuns, app: Celery, name: str, arguments: dict[str, Any], queue: str) -> None:

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from fleet.workers import list_workers
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
@@ -29,13 +30,12 @@ def kept_receipts(runs: DisturbedRuns, run_id: str) -> int:
 
 
 def wait_until_idle(runs: DisturbedRuns) -> None:
-    """Whether every task that a worker took has ended."""
+    """Until both workers have ended what they took, and have announced that to a Redis that has lost everything."""
 
-    def ended() -> bool:
-        text = "".join(runs.fleet.log(name).read_text() for name in ("w1", "w2"))
-        return text.count(" received\n") == text.count(" succeeded in ")
+    def activities() -> list[str]:
+        return [worker.activity for worker in list_workers(runs.fleet.ledger.redis)]
 
-    wait_until(ended, description="the workers end what they have", seconds=60)
+    wait_until(lambda: activities() == ["ready", "ready"], description="the workers end what they have", seconds=60)
 
 
 @pytest.mark.faults

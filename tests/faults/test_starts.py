@@ -118,7 +118,7 @@ def test_a_worker_takes_no_shard_and_is_not_ready_while_its_model_loads(
         wait_until(lambda: not runs.fleet.ledger.counts(run_id).open, description="all shards are done")
 
     lines = log.read_text()
-    assert lines.index("is loaded") < lines.index("is ready") < lines.index("received")
+    assert lines.index("is loaded") < lines.index("is ready") < lines.index(" in, ")
 
 
 def hold_nothing_until_loaded(runs: DisturbedRuns, *, times: int) -> None:

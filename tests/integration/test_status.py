@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleet.demand import Wanted
+from fleet.finalizers import FinalizerState, announce_finalizer, withdraw_finalizer
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import Keys
 from fleet.machines import MachineState, announce_machine
@@ -39,6 +40,7 @@ START = "worker start --model HuggingFaceFW/fineweb-edu-classifier"
 @pytest.fixture
 def run(ledger: Ledger) -> str:
     ledger.create_run(SPEC, [A, B], now=0)
+    announce_finalizer(ledger.redis, FinalizerState(name="box/13"))
     return SPEC.run_id
 
 
@@ -144,10 +146,9 @@ class TestWorkers:
         [
             replace(MACHINE, wanted=Wanted(models=(OTHER,))),
             replace(MACHINE, wanted=Wanted(dtype="bfloat16")),
-            replace(MACHINE, avoids=(SPEC.queue,)),
         ],
     )
-    def test_a_machine_that_serves_other_models_or_failed_to_load_this_one_does_not_count(
+    def test_a_machine_that_serves_other_models_does_not_count(
         self, machine: MachineState, ledger: Ledger, run: str
     ) -> None:
         announce_machine(ledger.redis, machine)
@@ -156,6 +157,45 @@ class TestWorkers:
 
         assert status.machines == ()
         assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
+
+    def test_a_machine_that_could_not_serve_the_run_is_named_with_its_reason(self, ledger: Ledger, run: str) -> None:
+        announce_machine(ledger.redis, replace(MACHINE, avoids={SPEC.queue: "CUDA out of memory."}))
+
+        status = run_status(ledger, run)
+
+        assert status.machines == ()
+        assert what_next(status) == [
+            "No worker of box/12 could serve it: CUDA out of memory. Tried again after ten minutes, or when "
+            "`worker start` is restarted.",
+            f"No worker serves this run. Start one: {START}",
+        ]
+
+    def test_a_run_whose_workers_all_died_is_stalled_at_once_and_has_no_time_left(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        finish(ledger, run, A.name)
+        ledger.renew(claimed(ledger, run, B.name), rows=4)
+
+        status = run_status(ledger, run)
+
+        assert status.advances
+        assert (status.word, status.remaining) == ("stalled", None)
+        assert f"         w1@host/7 (silent): 4 rows of {B.name}" in status_lines(status)
+
+    @pytest.mark.parametrize("only_run", ["another-run", None])
+    def test_a_run_without_a_finalizer_says_so(self, ledger: Ledger, run: str, only_run: str | None) -> None:
+        if only_run:
+            announce_finalizer(ledger.redis, FinalizerState(name="box/14", only_run=only_run))
+        withdraw_finalizer(ledger.redis, "box/13")
+        finish(ledger, run, A.name, B.name)
+
+        status = run_status(ledger, run)
+
+        assert status.word == "publishing"
+        assert what_next(status) == [
+            "No finalizer is running: no finished run is published, and no lost shard is sent again. "
+            "Start one: producer finalizer"
+        ]
 
     def test_a_local_run_that_was_stopped_continues_with_the_same_command(self, ledger: Ledger, run: str) -> None:
         finish(ledger, run, A.name)
@@ -213,7 +253,7 @@ class TestWorkers:
         assert status.cost.per_million_rows == pytest.approx(3000.0, rel=1e-3)
         (cost,) = [line for line in status_lines(status) if line.startswith("cost ")]
         assert cost.startswith("cost     3.00 so far; 3,000.0")
-        assert cost.endswith(" per million rows")
+        assert cost.endswith(" per million rows; starts and idle time are not counted")
         assert "work     2 h of all workers together" in status_lines(without)
         assert status.as_json()["cost"] == asdict(status.cost)
 
@@ -416,7 +456,7 @@ class TestRefused:
         status = run_status(ledger, status.run_id)
 
         assert (
-            "Refused or repaired so far, in all runs: messages of a newer version (1); messages that are not ours (1,200)."
+            "Refused or repaired lately, in all runs: messages of a newer version (1); messages that are not ours (1,200)."
         ) in what_next(status)
         assert status.as_json()["refused"] == {
             "messages of a newer version": 1,

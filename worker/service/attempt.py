@@ -13,6 +13,7 @@ import redis
 from celery import Task
 from kombu.exceptions import OperationalError
 
+from fleet.broker import about_redis
 from fleet.counted import counted
 from fleet.dispatch import send_due_shards, send_finalize
 from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
@@ -169,7 +170,7 @@ def redis_may_be_away() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OperationalError, ShardsiftError) as error:
-        logger.warning("Left to the sweep: %s", error)
+        logger.warning("Left to the sweep: %s", error, extra=about_redis(error))
 
 
 def _as_ours(error: Exception) -> ShardsiftError:

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 
 import redis
 
+from fleet.counted import counted
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
+from fleet.redis_away import ABOUT_REDIS
 from fleet.storage.output import Staging
 from worker.service.waiting import wait_for_redis
 from worker.shard.checkpoint import Checkpoint
@@ -31,6 +33,9 @@ def open_checkpoint(claim: Claim, ledger: Ledger, output: Staging, stopping: thr
     found = wait_for_redis(lambda: ledger.saved_scores(claim), stopping)
     if claim.spilled:
         found |= {int(name): content for name, content in output.checkpoints(claim.shard.name).items()}
+    if found:
+        windows = counted(len(found), "window")
+        logger.info("Shard %s is resumed: %s scored before", claim.shard.name, windows, extra=claim.log_fields)
     store = _Store(claim, ledger, output)
     with open_side_scores(claim, output) as side, ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as thread:
         yield Checkpoint(found, lambda first_row, content: store.add(first_row, content, thread), side)
@@ -56,7 +61,7 @@ class _Store:
                     "Redis does not answer. Scores of %s are stored later (%s).",
                     self._shard,
                     error,
-                    extra=self._claim.log_fields,
+                    extra=self._claim.log_fields | ABOUT_REDIS,
                 )
                 return
             except LeaseLost:

@@ -16,6 +16,7 @@ import redis
 from fleet.counted import counted
 from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
+from fleet.redis_away import ABOUT_REDIS
 from worker.service.watchdog import Watchdog
 
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
@@ -101,5 +102,5 @@ class Lease:
                     "The lease of shard %s could not be renewed; scoring continues (%s)",
                     self._claim.shard.name,
                     error,
-                    extra=self._claim.log_fields,
+                    extra=self._claim.log_fields | ABOUT_REDIS,
                 )

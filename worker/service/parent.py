@@ -6,7 +6,6 @@ It imports no torch and stays responsive while the child is busy.
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -20,11 +19,14 @@ from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
+from fleet.broker import about_redis
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
+from fleet.log_format import write_last_line
 from fleet.message import NOT_OURS, ScoreShard
 from fleet.model import Model, worker_queue
+from fleet.redis_away import ABOUT_REDIS, TOLD_FILE
 from fleet.settings import Settings
 from worker.service.announcer import Announcer
 from worker.service.ipc import (
@@ -75,7 +77,12 @@ class Parent:
         self._is_idling = False
         self._notice: Notice | None = None
         self._announcer: Announcer | None = None
-        os.environ |= {FOLDER: str(self._folder), PARENT: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+        os.environ |= {
+            FOLDER: str(self._folder),
+            PARENT: str(os.getpid()),
+            TOLD_FILE: str(self._folder / "redis-away"),
+            "PYTHONSAFEPATH": "1",
+        }
         _quieten_semaphore_tracker()
         hand_down(models)
         for number in (signal.SIGTERM, signal.SIGINT):  # until Celery sets its own handlers
@@ -216,7 +223,7 @@ class Parent:
         failure = found_failure(self._folder)
         if failure is None:
             return code
-        sys.stderr.write(f"worker: {failure}\n")
+        write_last_line("worker", failure)
         tell_supervisor(failure)
         return EXIT_NO_MODEL
 
@@ -225,7 +232,7 @@ class Parent:
         try:
             self._ledger.count_refused(NOT_OURS)
         except redis.RedisError as problem:
-            logger.warning("A refused message was not counted: %s", problem)
+            logger.warning("A refused message was not counted: %s", problem, extra=ABOUT_REDIS)
 
     def on_task_failure(
         self, exception: BaseException | None = None, kwargs: Any = None, sender: Any = None, **_: Any
@@ -242,7 +249,7 @@ class Parent:
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
-            logger.warning("Left to the sweep: %s", problem)
+            logger.warning("Left to the sweep: %s", problem, extra=about_redis(problem))
 
 
 def _quieten_semaphore_tracker() -> None:

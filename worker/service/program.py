@@ -3,7 +3,6 @@
 It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.log_format import log_to_stderr, write_last_line
 from fleet.scorers import resolve_model
 from fleet.settings import read_settings
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
@@ -33,6 +33,7 @@ class ScorerWorker(QuietWorker):
 
         Not in a receiver of `celeryd_init`: Celery swallows what those raise.
         """
+        log_to_stderr()  # until Celery sets up its logs
         with _fatal_errors():
             self.parent = _started_parent(self.hostname)
         queue = self.parent.queue
@@ -96,6 +97,6 @@ def _fatal_errors() -> Iterator[None]:
 
 def _leave(reason: str, code: int, error: Exception) -> None:
     reason = " ".join(reason.split())
-    sys.stderr.write(f"worker: {reason}\n")
+    write_last_line("worker", reason)
     tell_supervisor(reason)
     raise SystemExit(code) from error

@@ -8,6 +8,7 @@ from typing import TypeVar
 import redis
 
 from fleet.errors import Stopped
+from fleet.redis_away import ABOUT_REDIS
 
 _PAUSE_SECONDS = 1.0
 _PASSING = (
@@ -32,7 +33,7 @@ def wait_for_redis(action: Callable[[], T], stopping: threading.Event) -> T:
         except redis.RedisError as error:
             if not _may_pass(error):
                 raise
-            logger.warning("Waiting for Redis: %s", error)
+            logger.warning("Waiting for Redis: %s", error, extra=ABOUT_REDIS)
             if stopping.wait(_PAUSE_SECONDS):
                 raise Stopped("The worker is stopping, and Redis does not answer.") from error
 

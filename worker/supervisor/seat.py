@@ -4,10 +4,12 @@ import logging
 import signal
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.command_line import USAGE, own_command
 from fleet.demand import Load
+from fleet.durations import shown_duration
 from fleet.processes import Child, kill, start
 from worker.service.ipc import EXIT_NO_MODEL, NAME, READY, REASON, owner_name
 from worker.supervisor.places import Place
@@ -18,6 +20,14 @@ _MAX_STARTS = 5  # in a row, without once having its model loaded
 _AVOID_SECONDS = 600.0  # before a load that could not be served here is tried here again
 _HOPELESS = (USAGE, EXIT_NO_MODEL)  # the worker has said that another start would end the same way
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Avoided:
+    """A load that could not be served, and the monotonic time at which it is tried again."""
+
+    until: float
+    reason: str
 
 
 class Seat:
@@ -35,7 +45,7 @@ class Seat:
         self.has_loaded = False  # the process has had its model loaded
         self._starts = 0  # since a worker here last had its model loaded
         self._pause_ends = 0.0
-        self._avoided: dict[str, float] = {}  # queue → until when
+        self._avoided: dict[str, _Avoided] = {}  # by queue
 
     @property
     def owner(self) -> str | None:
@@ -44,7 +54,11 @@ class Seat:
 
     def avoids(self, load: Load) -> bool:
         """Whether a worker with this load could lately not serve here."""
-        return self._avoided.get(load.queue, 0.0) > time.monotonic()
+        return self.why_avoided(load) is not None
+
+    def why_avoided(self, load: Load) -> str | None:
+        avoided = self._avoided.get(load.queue)
+        return avoided.reason if avoided and avoided.until > time.monotonic() else None
 
     def serve(self, load: Load) -> None:
         """Serve this from now on. A process with another load stops first, and gives back what it has."""
@@ -92,9 +106,11 @@ class Seat:
         if self._ready.exists():  # also if it was ready for less than the time between two looks at the ledger
             self.note_loaded()
         if code in _HOPELESS or self._starts >= _MAX_STARTS:
-            self._avoided[ended.queue] = time.monotonic() + _AVOID_SECONDS
+            reason = self.reason()
+            self._avoided[ended.queue] = _Avoided(until=time.monotonic() + _AVOID_SECONDS, reason=reason)
             self.load = None
-            logger.error("%s cannot serve %s: %s", self.place.name, ended, self.reason())
+            again = f"It is tried again in {shown_duration(_AVOID_SECONDS)}, if it is still needed"
+            logger.error("%s cannot serve %s: %s. %s", self.place.name, ended, reason.rstrip("."), again)
             return
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** max(self._starts - 1, 0), _MAX_PAUSE_SECONDS)
         self._pause_ends = time.monotonic() + pause

@@ -3,7 +3,6 @@
 import logging
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from fleet.durations import parse_duration
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.rights import WORKER
-from fleet.log_format import LINE, FleetFormatter
+from fleet.log_format import log_to_stderr
 from fleet.machines import list_machines
 from fleet.scorers import resolve_model
 from fleet.settings import Settings
@@ -40,7 +39,7 @@ def start(settings: Settings, options: StartOptions) -> int:
     if options.on_idle and idle_seconds is None:
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
     places = find_places(gpus=options.gpus, workers=options.workers, device=settings.device, name=options.name)
-    _log_to_stderr(options.log_level)
+    log_to_stderr(options.log_level)
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=WORKER)
     wanted = _wanted(settings)
     _warn_of_others(ledger, places)
@@ -88,9 +87,3 @@ def _run_on_idle(command: str) -> int:
     if code:
         logger.error("The command of --on-idle ended with exit code %d", code)
     return code
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FleetFormatter(logging.Formatter(LINE)))
-    logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -11,11 +11,12 @@ from contextlib import ExitStack, suppress
 import redis
 
 from fleet.counted import counted
-from fleet.demand import Demand, Wanted, open_demands
+from fleet.demand import Demand, Load, Wanted, open_demands
 from fleet.durations import shown_duration
 from fleet.ledger import Ledger
 from fleet.machines import MachineState, announce_machine, withdraw_machine
 from fleet.processes import vanishing_folder
+from fleet.redact import redacted
 from fleet.workers import WorkerState, list_workers
 from worker.supervisor.assignment import free_workers, next_load
 from worker.supervisor.places import Place
@@ -23,6 +24,7 @@ from worker.supervisor.seat import Seat
 
 _TICK_SECONDS = 0.2
 _LOOK_SECONDS = 5.0  # between two looks at the ledger
+_REASON_CHARACTERS = 500  # of those of an announcement
 _LATE_SECONDS = 2.0  # a worker stops within `stop_seconds` and about 1.5 s; after this it is killed
 logger = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class Supervisor:
             devices=tuple(seat.place.device for seat in self._seats),
             free=sum(_may_move(seat, own.get(seat.owner or "")) for seat in self._seats),
             wanted=self._wanted,
-            avoids=tuple(demand.queue for demand in demands if self._avoids(demand)),
+            avoids={demand.queue: self._why_avoided(demand.load) for demand in demands if self._avoids(demand)},
         )
 
     def _note_loaded(self, own: dict[str, WorkerState]) -> None:
@@ -151,6 +153,11 @@ class Supervisor:
 
     def _avoids(self, demand: Demand) -> bool:
         return all(seat.avoids(demand.load) for seat in self._seats)
+
+    def _why_avoided(self, load: Load) -> str:
+        """The reason of the first place, short and without secrets: everyone who may read the ledger sees it."""
+        reasons = (seat.why_avoided(load) for seat in self._seats)
+        return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

@@ -135,4 +135,5 @@ end
 
 local function refuse(reason)
   redis.call('HINCRBY', refused, reason, 1)
+  redis.call('PEXPIRE', refused, 86400000)
 end

@@ -194,7 +194,7 @@ def test_a_run_that_a_machine_will_serve_needs_no_worker(settings: Settings, led
 
     assert found_of(settings, "workers")[:2] == (
         Result.OK,
-        "0 workers on 1 machine, 1 of them free: box/12; every run that has shards to score is served.",
+        "0 workers; 1 machine, free: box/12; every run that has shards to score is served.",
     )
 
 

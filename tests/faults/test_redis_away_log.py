@@ -1,0 +1,37 @@
+"""While Redis is away, a log says so once a minute."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from fleet.machines import list_machines
+from support.disturbed_runs import DisturbedRuns
+from support.redis_servers import RedisServer, moved
+from support.waiting import wait_until
+
+AWAY_SECONDS = 70
+
+
+@pytest.mark.faults
+def test_a_redis_that_is_away_costs_each_log_one_line_a_minute(runs: DisturbedRuns, server: RedisServer) -> None:
+    runs = replace(runs, fleet=moved(runs.fleet, server.url))
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.fleet.machine(environment=runs.environment):
+        wait_until(lambda: list_machines(runs.fleet.ledger.redis), description="the machine is there")
+        runs.wait_for_rows(run_id)
+        before = {name: len(lines(runs, name)) for name in ("finalizer", "machine")}
+        server.stop()
+        time.sleep(AWAY_SECONDS)  # what is promised is about this time
+        said = {name: lines(runs, name)[count:] for name, count in before.items()}
+        server.start()
+        wait_until(lambda: runs.fleet.ledger.publication(run_id), description="the run is published", seconds=120)
+
+    assert 1 <= len(said["finalizer"]) <= 2  # at once, and after a minute
+    assert 1 <= len(said["machine"]) <= 3  # the same of its worker, and one line of its supervisor
+
+
+def lines(runs: DisturbedRuns, name: str) -> list[str]:
+    """Those with a level, so that the second line of a message does not count."""
+    return [line for line in runs.fleet.log(name).read_text().splitlines() if " WARNING " in line or " ERROR " in line]
