@@ -3,7 +3,8 @@
 The one place, with the manifest, that says who made an output and when; data files never do.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
 
@@ -45,7 +46,7 @@ class ScoringReceipt:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Who worked on the shard, on what, and when (Unix seconds)."""
+    """Who worked on the shard, on what, and when (Unix seconds). `seconds` has the time of each phase; see `Phase`."""
 
     worker: str  # as `fleet/disclosure.py` names it
     attempt: int
@@ -53,6 +54,8 @@ class Provenance:
     versions: dict[str, str]
     started_at: float
     finished_at: float
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    tokens: int = 0  # with those of texts that an interrupted attempt had begun
 
 
 @dataclass(frozen=True, kw_only=True)

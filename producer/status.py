@@ -3,6 +3,7 @@
 import html
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Self
@@ -12,6 +13,7 @@ import redis
 from fleet.counted import counted
 from fleet.demand import Load
 from fleet.finalizers import FinalizerState, list_finalizers
+from fleet.histogram import Histogram, added
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication, RunningShard
 from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
@@ -87,6 +89,8 @@ class RunStatus:
     publish_failed: bool = False  # and trying again cannot help
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
+    where: str | None = None  # the run's filter
+    histograms: dict[str, Histogram] = field(default_factory=dict)  # of the rows scored so far, by score column
     machines: tuple[MachineState, ...] = ()  # those that start workers for it
     unable: tuple[MachineState, ...] = ()  # those that could not serve it lately
     finalizers: tuple[FinalizerState, ...] = ()  # those that publish it
@@ -114,6 +118,24 @@ class RunStatus:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return f"<pre>{html.escape(str(self))}</pre>"
+
+    @property
+    def rows_written(self) -> int:
+        """The rows that the filter has decided, also of shards that are not done."""
+        return self.counts.rows_in + sum(shard.rows for shard in self.running if shard.report)
+
+    @property
+    def rows_kept(self) -> int:
+        """Of `rows_written`."""
+        return self.counts.rows_kept + sum(shard.report.rows_kept for shard in self.running if shard.report)
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Where the time of the attempts went that are done or running. See `Phase`."""
+        spent = Counter(self.counts.phase_seconds)
+        for shard in self.running:
+            spent.update(shard.report.seconds if shard.report else {})
+        return dict(spent)
 
     @property
     def is_published(self) -> bool:
@@ -204,6 +226,8 @@ class RunStatus:
         return asdict(self) | {
             "state": self.word,
             "rows_per_second": round(self.rows_per_second, 1),
+            "rows_kept_so_far": self.rows_kept,
+            "phase_seconds": self.phase_seconds,
             "remaining_seconds": asdict(self.remaining) if self.remaining else None,
             "cost": asdict(self.cost) if self.cost else None,
         }
@@ -222,7 +246,7 @@ def run_status(
     To ask for the status of many runs, read who is `present` once.
     """
     spec = ledger.spec(run_id)
-    load = Load.of(spec)
+    load, running = Load.of(spec), tuple(ledger.running_shards(run_id))
     present = present or Present.read(ledger.redis)
     return RunStatus(
         run_id=run_id,
@@ -238,7 +262,9 @@ def run_status(
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
-        running=tuple(ledger.running_shards(run_id)),
+        running=running,
+        where=spec.where,
+        histograms=_so_far(ledger.histograms(run_id), running),
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
@@ -259,6 +285,15 @@ def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
         checked=_checked(status, hashes=hashes) if status.is_published else None,
         error_reasons=_error_reasons(ledger, status.run_id) if status.counts.rows_errored else {},
     )
+
+
+def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
+    """The histograms of the shards that are done and of those that workers have."""
+    reports = [shard.report.histograms for shard in running if shard.report]
+    return {
+        column: added([histogram, *(report[column] for report in reports if column in report)])
+        for column, histogram in done.items()
+    }
 
 
 def _checked(status: RunStatus, *, hashes: bool) -> Checked:

@@ -6,11 +6,15 @@ from rich.table import Table
 
 from fleet.counted import counted
 from fleet.durations import shown_duration
+from fleet.ledger import RunningShard
 from fleet.machines import machine_names, machines_line
 from fleet.storage.inspection import lines_of
+from producer.score_lines import kept_line, spread_line
 from producer.status import Checked, Present, RunStatus
 
 _NAMED_WORKERS = 16
+_SILENT_SECONDS = 20.0  # a worker reports every five
+_SHOWN_SHARE = 0.05  # of the time of an attempt
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
     Checked.SHA256: "Checked just now: every file is there and has its sha256.",
@@ -50,6 +54,7 @@ def status_lines(status: RunStatus) -> list[str]:
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
         f"{counts.rows_errored:,} errored{_unfinished(status)}",
+        *_kept(status),
         *_errored(status),
         f"speed    {_speed(status)}",
         *_spent(status),
@@ -57,6 +62,15 @@ def status_lines(status: RunStatus) -> list[str]:
         *_at_work(status),
         f"output   {status.output_uri}",
     ]
+
+
+def _kept(status: RunStatus) -> Iterator[str]:
+    """What is known of the scores while the run goes on. `producer scores` tells more."""
+    if status.counts.open and status.rows_written:
+        yield f"kept     {kept_line(status.rows_kept, status.rows_written, status.where, status.histograms)}"
+    for column, histogram in status.histograms.items():
+        if status.counts.open and histogram.rows:
+            yield f"scores   {spread_line(histogram)}{f'  {column}' if len(status.histograms) > 1 else ''}"
 
 
 def _errored(status: RunStatus) -> Iterator[str]:
@@ -101,9 +115,20 @@ def _at_work(status: RunStatus) -> Iterator[str]:
     devices = {worker.name: worker.device for worker in status.workers}
     for shard in status.running[:_NAMED_WORKERS]:
         device = devices.get(shard.worker) or "silent"
-        yield f"         {shard.worker} ({device}): {counted(shard.rows, 'row')} of {shard.name}"
+        yield f"         {shard.worker} ({device}): {counted(shard.rows, 'row')} of {shard.name}{_of_attempt(shard)}"
     if len(status.running) > _NAMED_WORKERS:
         yield f"         and {len(status.running) - _NAMED_WORKERS:,} more"
+
+
+def _of_attempt(shard: RunningShard) -> str:
+    """For example `; 117 rows/s; 91% device, 6% tokenize; last seen 40 s ago`."""
+    seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.seen_seconds > _SILENT_SECONDS else ""
+    if not shard.report:
+        return seen
+    total = sum(shard.report.seconds.values()) or 1.0
+    spent = sorted(shard.report.seconds.items(), key=lambda phase: -phase[1])
+    shares = ", ".join(f"{seconds / total:.0%} {phase}" for phase, seconds in spent if seconds >= _SHOWN_SHARE * total)
+    return f"; {shard.report.rows_per_second:,.0f} rows/s; {shares}{seen}"
 
 
 def _workers(status: RunStatus) -> str:

@@ -4,8 +4,20 @@
 `lua/` one atomic script per transition. Knows no Celery: `fleet/dispatch.py` sends messages.
 """
 
+from fleet.ledger.history import HistoryPoint
 from fleet.ledger.ledger import Ledger, new_nonce
 from fleet.ledger.pace import Pace
 from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal, RunningShard
 
-__all__ = ["Claim", "Counts", "Failure", "Ledger", "Pace", "Publication", "Refusal", "RunningShard", "new_nonce"]
+__all__ = [
+    "Claim",
+    "Counts",
+    "Failure",
+    "HistoryPoint",
+    "Ledger",
+    "Pace",
+    "Publication",
+    "Refusal",
+    "RunningShard",
+    "new_nonce",
+]

@@ -14,6 +14,8 @@ class Keys:
         self.running = f"{self.run}:running"
         self.failed = f"{self.run}:failed"
         self.receipts = f"{self.run}:receipts"
+        self.histograms = f"{self.run}:histograms"
+        self.history = f"{self.run}:history"
 
     def attempts(self, shard: str) -> str:
         """The record of the attempts at a shard. With an empty name, the prefix of all such keys."""
@@ -25,5 +27,6 @@ class Keys:
 
     def of(self, shard: str = "") -> list[str]:
         """All keys, in the order that `lua/prelude.lua` expects."""
-        run_wide = [self.run, self.shards, self.waiting, self.sent, self.running, self.failed, self.receipts]
-        return [*run_wide, self.attempts(shard), self.scores(shard), REFUSED]
+        places = [self.waiting, self.sent, self.running, self.failed, self.receipts]
+        tallies = [self.histograms, self.history]
+        return [self.run, self.shards, *places, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

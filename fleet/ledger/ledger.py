@@ -6,6 +6,7 @@ worker comes back after its lease expired and another worker claimed the shard, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import resources
 from itertools import islice
 from typing import Any, TypeVar
@@ -14,8 +15,11 @@ from uuid import uuid4
 import redis
 from pydantic import TypeAdapter, ValidationError
 
+from fleet.attempt_report import AttemptReport, Phase
 from fleet.errors import LeaseLost, NewerVersion, RunUnknown, UsageError
+from fleet.histogram import Histogram, empty_histogram
 from fleet.ledger.connect import connect
+from fleet.ledger.history import HistoryPoint, read_history
 from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.pace import Pace, read_pace
 from fleet.ledger.records import (
@@ -133,7 +137,7 @@ class Ledger:
         prefixes = [keys.attempts(""), keys.scores("")]
         restored = 0
         for batch in _batches(receipts):
-            fields = [part for receipt in batch for part in (receipt.shard, receipt.to_json(), *_fates(receipt))]
+            fields = _named(batch)
             restored += self._run_script("restore", keys.of(), [*prefixes, *fields])
         return restored
 
@@ -199,6 +203,8 @@ class Ledger:
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
+            tokens=int(run.get("tokens", 0)),
+            phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
             seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
             **{field: int(run.get(field, 0)) for field in _ROWS},
         )
@@ -209,10 +215,19 @@ class Ledger:
         names = [str(name) for name in self.redis.zrange(keys.running, 0, -1)]
         pipeline = self.redis.pipeline()
         for name in names:
-            pipeline.hmget(keys.attempts(name), "owner", "rows")
+            pipeline.hmget(keys.attempts(name), "owner", "rows", "noted_ms", "report")
+        pipeline.time()
+        *found, (seconds, microseconds) = pipeline.execute()
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         return [
-            RunningShard(name=name, worker=owner or "", rows=int(rows or 0))
-            for name, (owner, rows) in zip(names, pipeline.execute(), strict=True)
+            RunningShard(
+                name=name,
+                worker=owner or "",
+                rows=int(rows or 0),
+                seen_seconds=max(0.0, (now_ms - int(noted_ms or now_ms)) / 1000),
+                report=AttemptReport.from_json(report),
+            )
+            for name, (owner, rows, noted_ms, report) in zip(names, found, strict=True)
         ]
 
     def pace(self, run_id: str) -> Pace:
@@ -227,6 +242,25 @@ class Ledger:
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
         end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
         return read_pace(run, now_ms=now_ms, end_ms=end_ms)
+
+    def history(self, run_id: str) -> list[HistoryPoint]:
+        """What the run was doing over time, oldest first. It stays when the run has ended."""
+        return read_history(self._fields(Keys(run_id).history))
+
+    def histograms(self, run_id: str) -> dict[str, Histogram]:
+        """How the scores of the shards that are done are spread, by score column."""
+        empty = {
+            scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in self.spec(run_id).scorings
+        }
+        rows_by_bin: dict[str, dict[int, int]] = {column: {} for column in empty}
+        for field, rows in self._fields(Keys(run_id).histograms).items():
+            number, _, column = field.partition(":")
+            if column in empty and int(rows) > 0:
+                rows_by_bin[column][int(number)] = int(rows)
+        return {
+            column: replace(histogram, rows_by_bin=dict(sorted(rows_by_bin[column].items())))
+            for column, histogram in empty.items()
+        }
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
@@ -362,12 +396,13 @@ class Ledger:
             previous=_readable_receipt(previous),
         )
 
-    def renew(self, claim: Claim, *, rows: int) -> None:
-        """Extend the lease and note the number of rows scored so far.
+    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> None:
+        """Extend the lease, and note the number of rows scored so far and what else the worker says of its attempt.
 
         Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
         """
-        answer = self._run_script("renew", _keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows])
+        said = report.to_json() if report else ""
+        answer = self._run_script("renew", _keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows, said])
         if answer == "unknown":
             raise _unknown(claim)
         if answer != "renewed":
@@ -396,7 +431,7 @@ class Ledger:
 
         Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
-        arguments = [claim.shard.name, claim.token, receipt.to_json(), *_fates(receipt)]
+        arguments = [claim.shard.name, claim.token, receipt.to_json()]
         answer, still_open = self._run_script("complete", _keys(claim), arguments)
         if answer == "unknown":
             raise _unknown(claim)
@@ -584,6 +619,9 @@ class Ledger:
         seconds, microseconds = self.redis.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
 
+    def _fields(self, key: str) -> dict[str, str]:
+        return {str(name): str(value) for name, value in self.redis.hgetall(key).items()}
+
     def _ordered(self, key: str) -> list[str]:
         return [str(name) for name in self.redis.zrange(key, 0, -1)]
 
@@ -607,10 +645,6 @@ def _unknown(claim: Claim) -> RunUnknown:
     return RunUnknown(
         f"The ledger has lost the run {claim.run_id}. Run the same `producer enqueue` again to rebuild it."
     )
-
-
-def _fates(receipt: Receipt) -> tuple[int, ...]:
-    return tuple(getattr(receipt, rows) for rows in _ROWS)
 
 
 def _named(receipts: Iterable[Receipt]) -> list[str | bytes]:

@@ -1,8 +1,10 @@
 """The values that the ledger takes and returns. Knows no Redis."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fleet.attempt_report import AttemptReport
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -65,6 +67,9 @@ class Counts:
         0.0  # in which workers have held shards, summed over workers; of a running one up to its last renewal
     )
 
+    tokens: int = 0  # of the shards that are done
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
+
     @property
     def open(self) -> int:
         return self.queued + self.running
@@ -81,6 +86,8 @@ class RunningShard:
     name: str
     worker: str
     rows: int
+    seen_seconds: float = 0.0  # since it last reported
+    report: AttemptReport | None = None  # None before its first renewal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,6 +65,7 @@ def lease_of(
     return Lease(
         ledger,
         claim,
+        device="cpu",
         stopping=stopping or threading.Event(),
         report=report,
         report_seconds=report_seconds,

@@ -88,6 +88,7 @@ class Office:
         lease = Lease(
             self._ledger,
             claim,
+            device="cpu",
             stopping=stopping,
             report=lambda _line: None,
             report_seconds=10,

@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from functools import lru_cache
@@ -282,6 +283,13 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         for rows in ("rows_in", "rows_kept", "rows_dropped", "rows_errored"):
             assert getattr(counts, rows) == sum(getattr(receipt, rows) for receipt in done), rows
+        rows_by_bin = Counter[int]()
+        for receipt in done:
+            rows_by_bin.update(receipt.scorings[0].histogram.rows_by_bin)
+        bins = self.client.hgetall(Keys(self.run).histograms)
+        assert {name: int(rows) for name, rows in bins.items() if rows != "0"} == {
+            f"{number}:score": rows for number, rows in rows_by_bin.items()
+        }
         assert counts.rows_running == sum(
             state.attempts.rows for state in states if state.attempts and state.place == "running"
         )

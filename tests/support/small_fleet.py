@@ -76,6 +76,7 @@ def _score(ledger: Ledger, claim: Claim, scorer: StandInScorer, folder: Path) ->
     lease = Lease(
         ledger,
         claim,
+        device="cpu",
         stopping=stopping,
         report=lambda _line: None,
         report_seconds=10,

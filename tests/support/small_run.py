@@ -58,6 +58,7 @@ def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratc
         lease = Lease(
             ledger,
             claim,
+            device="cpu",
             stopping=stopping,
             report=StringIO().write,
             report_seconds=60,

@@ -2,15 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from worker.scoring.tokenizing.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Sequences, Tokens
 
 Indices = npt.NDArray[np.int64]
 GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
 _NONE = np.empty(0, dtype=np.int64)
+
+
+@runtime_checkable
+class Tokenized(Protocol):
+    """What a scorer that counts its work in tokens makes of texts."""
+
+    @property
+    def sequences(self) -> Sequences: ...
+
+
+def token_count(encoded: object) -> int:
+    """The tokens that go through the model, without padding. 0 if the scorer has none."""
+    return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, Tokenized) else 0
 
 
 def always(rows: int) -> bool:

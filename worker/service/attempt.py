@@ -97,9 +97,11 @@ class Attempt:
         """The receipt, and how many shards of the run are still open."""
         child, claim = self.child, self.claim
         output = open_output(claim.spec.output_uri, claim.run_id)
+        scorers = child.scorers_of(claim.spec)
         lease = Lease(
             child.ledger,
             claim,
+            device=scorers[0].info.device,
             stopping=child.stopping,
             report=self._show_progress,
             report_seconds=child.settings.progress_seconds,
@@ -110,7 +112,7 @@ class Attempt:
                 scratch_dir = child.settings.scratch_dir
                 receipt = score_shard(
                     claim,
-                    child.scorers_of(claim.spec),
+                    scorers,
                     lease,
                     checkpoint,
                     output,

@@ -8,18 +8,22 @@ the thread stops renewing and `worker/service/watchdog.py` ends the process, so 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
 import redis
 
+from fleet.attempt_report import AttemptReport
 from fleet.counted import counted
 from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
 from fleet.redis_away import ABOUT_REDIS
 from worker.service.watchdog import Watchdog
+from worker.shard.vitals import Vitals
 
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
+_SPEED_RENEWALS = 13  # the speed is that of the last minute
 logger = logging.getLogger(__name__)
 
 
@@ -31,13 +35,17 @@ class Lease:
         ledger: Ledger,
         claim: Claim,
         *,
+        device: str,
         stopping: threading.Event,
         report: Callable[[str], None],
         report_seconds: float,
         watchdog: Watchdog,
     ) -> None:
+        self.vitals = Vitals()
         self._ledger = ledger
         self._claim = claim
+        self._device = device
+        self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
         self._stopping = stopping
         self._report = report
         self._report_seconds = report_seconds
@@ -83,6 +91,19 @@ class Lease:
         if self._stopping.is_set():
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
 
+    def _attempt_report(self) -> AttemptReport:
+        now, rows = time.monotonic(), self._rows - self.vitals.rows_resumed
+        then, rows_then = self._lately[0]
+        self._lately.append((now, rows))
+        return AttemptReport(
+            device=self._device,
+            rows_per_second=round(max(0, rows - rows_then) / (now - then), 1),
+            rows_kept=self.vitals.rows_kept,
+            tokens=self.vitals.tokens,
+            seconds=self.vitals.seconds(),
+            histograms=self.vitals.histograms,
+        )
+
     def _renew(self) -> None:
         while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
             if self._watchdog.has_stalled:
@@ -93,7 +114,7 @@ class Lease:
                 )
                 return
             try:
-                self._ledger.renew(self._claim, rows=self._rows)
+                self._ledger.renew(self._claim, rows=self._rows, report=self._attempt_report())
             except LeaseLost as lost:
                 self._lost = lost
                 return

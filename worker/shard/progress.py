@@ -2,9 +2,15 @@
 
 from typing import Protocol
 
+from worker.shard.vitals import Vitals
+
 
 class Progress(Protocol):
     """Receives the progress of the work, and says whether to continue."""
+
+    @property
+    def vitals(self) -> Vitals:
+        """Where the work notes what it has done."""
 
     def on_batch(self, rows_of_window: int) -> bool:
         """Note the rows of this window that are scored. Returns False if the work must stop after this batch."""
@@ -21,6 +27,9 @@ class Progress(Protocol):
 
 class Uninterrupted:
     """The `Progress` of work that no other process waits for."""
+
+    def __init__(self) -> None:
+        self.vitals = Vitals()
 
     def on_batch(self, rows_of_window: int) -> bool:
         return True

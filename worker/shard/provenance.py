@@ -18,12 +18,15 @@ from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from worker.scoring import Scorer, Scores
 from worker.scoring.parity_trial import ParityTrial
+from worker.shard.vitals import Vitals
 from worker.shard.writer import RowCounts, score_columns
 
 _VERSIONS_OF = ("shardsift", "torch", "transformers", "pyarrow")
 
 
-def provenance(claim: Claim, scorers: Sequence[Scorer[Any]], *, worker: str, started_at: float) -> Provenance:
+def provenance(
+    claim: Claim, scorers: Sequence[Scorer[Any]], vitals: Vitals, *, worker: str, started_at: float
+) -> Provenance:
     """The provenance of a shard that is finished now. `started_at` is in Unix seconds."""
     return Provenance(
         worker=disclosed_worker(claim.spec, worker),
@@ -32,6 +35,8 @@ def provenance(claim: Claim, scorers: Sequence[Scorer[Any]], *, worker: str, sta
         versions={package: found for package in _VERSIONS_OF if (found := _version(package))},
         started_at=started_at,
         finished_at=time.time(),
+        seconds=vitals.seconds(),
+        tokens=vitals.tokens,
     )
 
 

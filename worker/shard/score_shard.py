@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fleet.attempt_report import Phase
 from fleet.columns import kept_schema
 from fleet.disclosure import disclosed_source
 from fleet.errors import ShardError, UsageError
@@ -56,9 +57,11 @@ def score_shard(
             _write_windows(file, writer, claim, scorers, progress, checkpoint)
         files = writer.close()
         progress.check()
-        made = provenance(claim, scorers, worker=worker, started_at=started_at)
+        progress.vitals.enter(Phase.STAGE)
         scorings = scoring_receipts(spec, scorers, writer.counts)
-        receipt = _staged(output, claim, files, writer.counts, scorings, made, progress)
+        data, side = _staged(output, claim, files, progress)
+        made = provenance(claim, scorers, progress.vitals, worker=worker, started_at=started_at)
+        receipt = _receipt(claim, data, side, writer.counts, scorings, made)
     output.store_receipt(receipt)
     return receipt
 
@@ -71,7 +74,8 @@ def _write_windows(
     progress: Progress,
     checkpoint: Checkpoint,
 ) -> None:
-    spec = claim.spec
+    spec, vitals = claim.spec, progress.vitals
+    vitals.counts = writer.counts
     keep = _filter(spec, file.schema)
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
     with (
@@ -80,10 +84,15 @@ def _write_windows(
         in_background(partial(_write, writer, keep, claim), "writer") as write,
     ):
         for prepared in prepared_windows:
+            vitals.waited_for_window(prepared.encode_seconds)
+            vitals.enter(Phase.DEVICE)
             scores = scoring.scores(prepared, progress)
             progress.check()
+            vitals.enter(Phase.WRITE)
             write(prepared.window, scores)
             progress.on_window()
+            vitals.enter(Phase.INPUT)
+        vitals.enter(Phase.WRITE)
 
 
 @contextmanager
@@ -112,18 +121,23 @@ def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str])
 
 
 def _staged(
-    output: Staging,
+    output: Staging, claim: Claim, files: tuple[WrittenFile, WrittenFile], progress: Progress
+) -> tuple[OutputFile, OutputFile]:
+    data, side = files
+    return (
+        _stage(output, data, claim.shard.data_path, claim.token, progress),
+        _stage(output, side, claim.shard.scores_path, claim.token, progress),
+    )
+
+
+def _receipt(
     claim: Claim,
-    files: tuple[WrittenFile, WrittenFile],
+    data: OutputFile,
+    side: OutputFile,
     counts: RowCounts,
     scorings: tuple[ScoringReceipt, ...],
     made: Provenance,
-    progress: Progress,
 ) -> Receipt:
-    data, side = (
-        _stage(output, written, path, claim.token, progress)
-        for written, path in zip(files, (claim.shard.data_path, claim.shard.scores_path), strict=True)
-    )
     return Receipt(
         run_id=claim.run_id,
         shard=claim.shard.name,

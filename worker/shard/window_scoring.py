@@ -1,5 +1,6 @@
 """Score a window with every scoring of the run, or take its scores from the checkpoint."""
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from worker.scoring import Place, Scorer, Scores
+from worker.scoring.rows import token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.progress import Progress
 from worker.shard.reader import Window
@@ -28,6 +30,7 @@ class PreparedWindow:
     earlier: Sequence[Scores | None]  # of each scoring, by an earlier attempt, perhaps of some rows only
     unscorable: list[dict[int, str]]  # of each scoring: row → reason
     encoded: list[Any]  # by each group; None if an earlier attempt scored all rows
+    encode_seconds: float
 
 
 class WindowScoring:
@@ -44,16 +47,19 @@ class WindowScoring:
     def prepared(self, windows: Iterable[Window]) -> Iterator[PreparedWindow]:
         """Read the checkpoint, and encode the windows that are not in it."""
         for window in windows:
+            begun = time.monotonic()
             texts = {texts_key(scoring): _Texts.of(window.rows, scoring) for scoring in self._scorings}
             of_each = [texts[texts_key(scoring)] for scoring in self._scorings]
             digests = [one.digest for one in of_each]
             earlier = self._checkpoint.scores_of(window.first_row, len(window.rows), digests)
+            encoded = self._encoded(window, texts, earlier)
             yield PreparedWindow(
                 window=window,
                 digests=digests,
                 earlier=earlier,
                 unscorable=[one.unscorable for one in of_each],
-                encoded=self._encoded(window, texts, earlier),
+                encoded=encoded,
+                encode_seconds=time.monotonic() - begun,
             )
 
     def _encoded(self, window: Window, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
@@ -83,10 +89,12 @@ class WindowScoring:
             for group, encoded in zip(self._groups, prepared.encoded, strict=True)
             if encoded is not None
         ]
+        progress.vitals.rows_resumed += _known_rows(prepared.earlier)
         if not due:
             progress.on_batch(rows)
             return tuple(found)
         for number, (group, encoded) in enumerate(due):
+            progress.vitals.tokens += token_count(encoded)
             go_on = _part_of(progress.on_batch, number, len(due), rows)
             for place, scores in self._scored(group, encoded, prepared, go_on):
                 found[place] = scores
@@ -119,6 +127,11 @@ class _Texts:
         column = texts_of(rows, scoring)
         unscorable = unscorable_rows(column, score_blank=scoring.score_blank)
         return _Texts(digest=text_digest(column), scorable=without(column, unscorable), unscorable=unscorable)
+
+
+def _known_rows(scores: Sequence[Scores | None]) -> int:
+    """The rows of a window that every scoring knows."""
+    return min(0 if one is None else int(one.known.sum()) for one in scores)
 
 
 def _part_of(on_batch: Callable[[int], bool], number: int, parts: int, rows: int) -> Callable[[int], bool]:

@@ -1,6 +1,6 @@
 -- The beginning of every script: the keys of a run, the clock of Redis, and functions that several scripts use.
 -- A shard is in one place at a time: `waiting`, `sent`, `running`, `failed` or `receipts`. In `receipts` it is done.
-local run, shards, waiting, sent, running, failed, receipts, attempts, scores, refused = unpack(KEYS)
+local run, shards, waiting, sent, running, failed, receipts, histograms, history, attempts, scores, refused = unpack(KEYS)
 
 -- The time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
 local function now_ms()
@@ -42,6 +42,45 @@ end
 -- of slots in which a worker held a shard. fleet/ledger/pace.py reads both.
 local SLOT_MS, SLOTS = 10000, 30
 
+-- The history of the run: for each stretch of time its rows, and the shards that are done, failed and running at its end.
+-- When there are too many stretches, each two become one of double the width. fleet/ledger/history.py reads it.
+local FIRST_WIDTH_MS, MOST_STRETCHES = 10000, 300
+
+local function widen_history(width)
+  local fields, wider = redis.call('HGETALL', history), {}
+  redis.call('DEL', history)
+  local rows, latest = {}, {}
+  for i = 1, #fields, 2 do
+    local number = tonumber(fields[i])
+    if number then
+      local half = math.floor(number / 2)
+      local some, rest = string.match(fields[i + 1], '^(%d+)(:.*)$')
+      rows[half] = (rows[half] or 0) + some
+      if number >= (wider[half] or 0) then wider[half], latest[half] = number, rest end
+    end
+  end
+  for half, sum in pairs(rows) do
+    redis.call('HSET', history, string.format('%d', half), string.format('%d', sum) .. latest[half])
+  end
+  redis.call('HSET', history, 'width_ms', width * 2)
+  return width * 2
+end
+
+local function note_history(rows_scored)
+  local width = tonumber(redis.call('HGET', history, 'width_ms'))
+  if not width then
+    width = FIRST_WIDTH_MS
+    redis.call('HSET', history, 'width_ms', width)
+  end
+  if redis.call('HLEN', history) > MOST_STRETCHES then width = widen_history(width) end
+  local started = tonumber(redis.call('HGET', run, 'started_ms') or now)
+  local number = string.format('%d', math.max(0, math.floor((now - started) / width)))
+  local before = string.match(redis.call('HGET', history, number) or '', '^(%d+):') or 0
+  local done, lost = redis.call('HLEN', receipts), redis.call('SCARD', failed)
+  local said = string.format('%d:%d:%d:%d', before + rows_scored, done, lost, redis.call('ZCARD', running))
+  redis.call('HSET', history, number, said)
+end
+
 local function note_pace(rows_scored)
   local slot = math.floor(now / SLOT_MS)
   local field = 'pace:' .. slot % SLOTS
@@ -55,6 +94,7 @@ local function note_pace(rows_scored)
     redis.call('HINCRBY', run, 'rows_scored', rows_scored)
     redis.call('HSET', run, 'advanced_ms', now)
   end
+  note_history(rows_scored)
 end
 
 -- Note how many rows of a shard are scored so far. Rows that this attempt took from the checkpoint do not count again.
@@ -76,7 +116,7 @@ end
 -- Record an attempt that ended without reporting why.
 local function note_crash(key, error)
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')
-  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms')
+  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms', 'report')
 end
 
 -- Delete the record of a done shard's attempts, and its checkpoint.
@@ -91,18 +131,42 @@ local function receipts_changed()
   redis.call('HINCRBY', run, 'receipts_version', 1)
 end
 
+-- Add a receipt to the totals of the run, or with sign -1 remove it from them.
+local function count_receipt(said, sign)
+  for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
+    redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
+  end
+  for _, scoring in ipairs(said.scorings) do
+    for bin, rows in pairs(scoring.histogram.rows_by_bin) do
+      redis.call('HINCRBY', histograms, bin .. ':' .. scoring.score_column, sign * rows)
+    end
+  end
+end
+
+-- Record the receipt of a shard that is closed, and count it.
+local function record_receipt(name, receipt)
+  redis.call('HSET', receipts, name, receipt)
+  count_receipt(cjson.decode(receipt), 1)
+  receipts_changed()
+end
+
 -- Remove a done shard's receipt from the run and its totals. Returns the receipt, or false if the shard is not done.
 local function forget_receipt(name)
   local receipt = redis.call('HGET', receipts, name)
   if not receipt then return false end
-  local rows = cjson.decode(receipt)
-  for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
-    redis.call('HINCRBY', run, total, 0 - rows[total]) -- not -rows[total]: Redis does not accept Lua's -0 as an integer
-  end
+  count_receipt(cjson.decode(receipt), -1)
   redis.call('HDEL', receipts, name)
   redis.call('HDEL', run, 'published')
   receipts_changed()
   return receipt
+end
+
+-- Note where the time of an attempt went that has finished its shard, and its tokens.
+local function note_work(made)
+  for phase, seconds in pairs(made.seconds) do
+    redis.call('HINCRBY', run, 'phase_ms:' .. phase, math.floor(seconds * 1000 + 0.5))
+  end
+  redis.call('HINCRBY', run, 'tokens', made.tokens)
 end
 
 -- The value that replaces the token of an ended attempt. It equals no token, so a late renewal cannot take the shard back.
@@ -112,7 +176,7 @@ end
 
 local function end_token(key)
   redis.call('HSET', key, 'token', ended(redis.call('HGET', key, 'token')))
-  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms')
+  redis.call('HDEL', key, 'rows', 'spared', 'noted_ms', 'report')
 end
 
 -- Whether the run has this shard. After Redis lost a run, enqueueing writes its shards again, one batch after another.

@@ -1,6 +1,6 @@
 -- Extend a lease and note progress. If the lease has expired and no other worker has claimed the shard, claim it back.
--- ARGV: name, token, lease_ms, rows. Returns 'renewed', 'lost', 'cancelled', or 'unknown' if the run has no such shard.
-local name, token, lease_ms, rows = unpack(ARGV)
+-- ARGV: name, token, lease_ms, rows, report (JSON or ''). Returns 'renewed', 'lost', 'cancelled', or 'unknown' if the run has no such shard.
+local name, token, lease_ms, rows, report = unpack(ARGV)
 if not is_known(name) then return 'unknown' end
 if not may_write(name, token) then return 'lost' end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return 'cancelled' end
@@ -13,7 +13,7 @@ if redis.call('HGET', attempts, 'token') ~= token then
   redis.call('HSETNX', run, 'started_ms', now)
 end
 run_until(name, now + lease_ms)
-redis.call('HSET', attempts, 'token', token, 'rows', rows)
+redis.call('HSET', attempts, 'token', token, 'rows', rows, 'report', report)
 redis.call('HDEL', attempts, 'spared')
 note_rows(attempts, rows)
 note_time()

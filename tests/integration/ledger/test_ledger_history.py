@@ -1,0 +1,97 @@
+"""What the ledger knows of a run's past and of its scores: bounded, and there when the run has ended."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.attempt_report import AttemptReport
+from fleet.histogram import Histogram
+from fleet.ledger import Claim, Ledger
+from producer.local.redis_server import embedded_redis
+from support.ledger_machine import CLOCK, START, ClockedRedis
+from support.ledger_states import A, B
+from support.records import a_receipt, a_scoring_receipt, a_spec
+
+REPORT = AttemptReport(
+    device="NVIDIA A10G",
+    rows_per_second=117.5,
+    rows_kept=40,
+    tokens=9_000,
+    seconds={"device": 4.5, "input": 0.5},
+    histograms={"score": Histogram(bins_per_unit=4, rows_by_bin={-3: 5, 12: 40})},
+)
+
+
+@pytest.fixture
+def clocked(tmp_path: Path) -> Iterator[ClockedRedis]:
+    with embedded_redis(tmp_path / "redis") as url, ClockedRedis.from_url(url, decode_responses=True) as client:
+        client.set(CLOCK, START)
+        yield client
+
+
+def claimed(ledger: Ledger, run: str, shard: str) -> Claim:
+    claim = ledger.claim(run, shard, "w1@host/7")
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def test_the_history_of_a_run_of_days_keeps_every_row_in_at_most_300_points(clocked: ClockedRedis) -> None:
+    ledger = Ledger(clocked, lease_seconds=600, max_attempts=3, max_errors=3, checkpoint_bytes=0)
+    spec = a_spec()
+    run = spec.run_id
+    ledger.create_run(spec, [A, B], now=0)
+    first = claimed(ledger, run, A.name)
+
+    for minute in range(1, 3 * 24 * 60):
+        clocked.set(CLOCK, START + 60_000 * minute)
+        ledger.renew(first, rows=100 * minute)
+    ledger.complete(first, a_receipt(run, A, rows_in=500_000, rows_kept=499_996))
+    history = ledger.history(run)
+
+    assert 150 <= len(history) <= 300
+    assert sum(point.rows for point in history) == 500_000
+    assert [point.at_seconds for point in history] == [point.seconds * place for place, point in enumerate(history)]
+    assert (history[0].done, history[0].running, history[0].rows_per_second) == (0, 1, pytest.approx(100 / 60, rel=0.1))
+    assert (history[-1].done, history[-1].running, history[-1].failed) == (1, 0, 0)
+
+
+def test_what_a_worker_says_of_its_attempt_is_there_until_the_attempt_ends(ledger: Ledger, run: str) -> None:
+    claim = claimed(ledger, run, A.name)
+
+    ledger.renew(claim, rows=45, report=REPORT)
+    (running,) = ledger.running_shards(run)
+    ledger.release(claim)
+    claimed(ledger, run, A.name)
+    (again,) = ledger.running_shards(run)
+
+    assert (running.report, running.rows) == (REPORT, 45)
+    assert running.seen_seconds < 5
+    assert (again.report, again.rows) == (None, 0)
+
+
+def test_a_report_never_takes_more_than_4_kib(ledger: Ledger, run: str) -> None:
+    wide = Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(range(-400, 400), 1_000_000))
+
+    report = AttemptReport(**{**vars(REPORT), "histograms": {"score": wide}})
+
+    assert len(report.to_json()) < 4096
+    found = AttemptReport.from_json(report.to_json().decode())
+    assert found is not None
+    assert (found.histograms, found.tokens) == ({}, REPORT.tokens)
+    assert AttemptReport.from_json('{"of": "a newer version"}') is None
+
+
+def test_the_histogram_of_a_run_is_that_of_its_receipts_also_after_one_is_withdrawn(ledger: Ledger, run: str) -> None:
+    kept, withdrawn = (
+        a_receipt(run, shard, scorings=(a_scoring_receipt(histogram=Histogram(bins_per_unit=4, rows_by_bin=bins)),))
+        for shard, bins in ((A, {-2: 1, 5: 8}), (B, {5: 2, 7: 7}))
+    )
+
+    for receipt, shard in ((kept, A), (withdrawn, B)):
+        ledger.complete(claimed(ledger, run, shard.name), receipt)
+    both = ledger.histograms(run)
+    ledger.requeue(run, {B.name: "lost"}, of=[kept, withdrawn])
+
+    assert both == {"score": Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 10, 7: 7})}
+    assert ledger.histograms(run) == {"score": Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 8})}
