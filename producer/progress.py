@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from fleet.command_line import say
 from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.status import RunStatus, run_status
@@ -22,7 +23,7 @@ _LINE_SECONDS = 10.0
 def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None], progress: bool = True) -> RunStatus:
     """Block until nothing more will happen by itself. `on_look` is called twice a second; its exceptions propagate.
 
-    Without `progress` nothing is printed.
+    Without `progress` nothing is printed. Raises redis.RedisError if Redis does not answer.
     """
     console = Console(stderr=True, quiet=not progress)
     with Progress(
@@ -39,9 +40,7 @@ def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None], progress:
         bar = shown.add_task(run_id, total=None, rows="")
         next_line = 0.0
         while True:
-            status = _looked(
-                lambda: run_status(ledger, run_id), on_error=lambda line: console.print(line, highlight=False)
-            )
+            status = run_status(ledger, run_id)
             shown.update(bar, total=status.counts.shards, completed=status.counts.done, rows=progress_line(status))
             if status.is_over:
                 return status
@@ -64,7 +63,7 @@ def redraw(
     """
     console = Console()
     if not console.is_terminal:
-        return watch(ledger, run_id, on_look=lambda: None)
+        return _outlasting(lambda: watch(ledger, run_id, on_look=lambda: None), on_error=say)
 
     def look() -> RunStatus:
         return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
@@ -74,15 +73,15 @@ def redraw(
 
     with Live(console=console, auto_refresh=False, transient=True) as screen:
         while True:
-            status = _looked(look, on_error=below)
+            status = _outlasting(look, on_error=below)
             if status.is_over:
                 return status
             screen.update(Text(str(status)), refresh=True)
             time.sleep(_REDRAW_SECONDS)
 
 
-def _looked(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
-    """What `look` finds, as soon as Redis answers. `on_error` is told once if it does not."""
+def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
+    """What `look` returns, as soon as Redis answers. `on_error` is told once if it does not."""
     is_told = False
     while True:
         try:
@@ -109,6 +108,5 @@ def progress_line(status: RunStatus) -> str:
             waits_for = "no progress" if status.workers else "waiting for a worker"
             return f"{counted(status.counts.rows_scored, 'row')}; {waits_for}"
         case _:
-            return (
-                f"{counted(status.counts.rows_scored, 'row')}, {status.rows_per_second:,.0f} rows/s{time_left(status)}"
-            )
+            rows, left = counted(status.counts.rows_scored, "row"), time_left(status)
+            return f"{rows}, {status.rows_per_second:,.0f} rows/s{f'; {left} left' if left else ''}"

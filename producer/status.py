@@ -111,9 +111,9 @@ class RunStatus:
         )
 
     def __str__(self) -> str:
-        from producer.status_report import status_lines, what_next  # it builds on this module
+        from producer.status_report import status_screen  # it builds on this module
 
-        return "\n".join([*status_lines(self), *what_next(self)])
+        return "\n".join(status_screen(self))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

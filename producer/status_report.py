@@ -14,6 +14,7 @@ from producer.status import Checked, Present, RunStatus
 
 _NAMED_WORKERS = 16
 _SILENT_SECONDS = 20.0  # a worker reports every five
+_FEW_SECONDS = 10.0
 _SHOWN_SHARE = 0.05  # of the time of an attempt
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
@@ -45,11 +46,29 @@ def present_line(present: Present) -> str:
     return f"{workers}; {machines_line(present.machines)}" if present.machines else workers
 
 
+def status_screen(status: RunStatus) -> list[str]:
+    """What `producer status` prints: the verdict, the facts, and what to do."""
+    first = verdict(status)
+    return [first, "", *status_lines(status), *(line for line in what_next(status) if line not in first)]
+
+
+def verdict(status: RunStatus) -> str:
+    """One line, such as `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
+    if status.is_published:
+        return status.word
+    if status.word != "running":
+        said = next(iter(what_next(status)), None)
+        return f"{status.word}: {said}" if said else status.word
+    but = [counted(status.counts.failed, "shard") + " failed"] if status.counts.failed else []
+    but += [] if status.finalizers or status.is_of_this_machine else ["no finalizer is running"]
+    left = time_left(status)
+    return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
+
+
 def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
         f"run      {status.run_id}",
-        f"state    {status.word}",
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
@@ -88,14 +107,17 @@ def _speed(status: RunStatus) -> str:
     pace = status.pace
     if status.word == "running":
         lately = f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
-        return f"{lately}{time_left(status)}"
+        left = time_left(status)
+        return f"{lately}{f'; {left} left' if left else ''}"
     return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
 
 
 def time_left(status: RunStatus) -> str:
-    """For example `; 50 min to 1 h 10 min left`. Empty if it is not known."""
+    """For example `50 min to 1 h 10 min`. Empty if it is not known."""
     left = status.remaining
-    return f"; {shown_duration(left.low)} to {shown_duration(left.high)} left" if left else ""
+    if left is None:
+        return ""
+    return f"{shown_duration(left.low)} to {shown_duration(left.high)}" if left.high >= _FEW_SECONDS else "seconds"
 
 
 def _spent(status: RunStatus) -> Iterator[str]:

@@ -17,13 +17,10 @@ _NAMED_FILES = 3
 
 def report(status: "RunStatus", *, as_json: bool) -> None:
     """Print a run's status and exit with its code."""
-    from producer.status_report import status_lines, what_next
-
     if as_json:
         print_json(status.as_json())
     else:
-        for line in (*status_lines(status), *what_next(status)):
-            typer.echo(line)
+        typer.echo(str(status))
     raise typer.Exit(status.exit_code)
 
 

@@ -142,7 +142,7 @@ def test_status_and_verify_say_what_the_run_said(kept: shardsift.RunStatus) -> N
         f"<RunStatus published: 2 of 2 shards done, 24 rows in, {rows} kept; shards.tiny-bert.{kept.run_id[-12:]}>"
     )
     assert repr(shardsift.status(kept.run_id)) == repr(kept)
-    assert str(kept).startswith(f"run      {kept.run_id}\nstate    published\n")
+    assert str(kept).startswith(f"published\n\nrun      {kept.run_id}\n")
     for target in ("./kept", Path("kept"), kept.run_id):
         checked = shardsift.verify(target, source="./shards/*.parquet")
         assert checked.is_sound
@@ -260,7 +260,7 @@ def test_the_blocks_of_the_python_page_run(
     assert names["table"].column_names[-2:] == ["score_health", "error"]
     assert names["ended"].word == "published"
     assert names["checked"].is_sound
-    assert "state    published" in shown
+    assert shown.startswith("published\n")
     assert 'has no column "body"; it has: text, id, ' in shown
     assert shown.endswith("Name one with text_column.\n")
 
@@ -310,7 +310,7 @@ def test_the_example_of_a_fleet(
     exit_code = run_example("enqueue_and_watch.py", "./shards", "./kept-on-a-fleet", tiny_model)
 
     assert exit_code == 0
-    assert "state    published" in capsys.readouterr().out
+    assert "published\n\nrun " in capsys.readouterr().out
 
 
 @pytest.fixture

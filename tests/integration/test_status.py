@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.attempt_report import AttemptReport
 from fleet.demand import Wanted
 from fleet.finalizers import FinalizerState, announce_finalizer, withdraw_finalizer
+from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import Keys
 from fleet.machines import MachineState, announce_machine
@@ -17,7 +19,7 @@ from fleet.workers import WorkerState, announce
 from producer.finalizer.publish import finalize_run
 from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, looked_at, run_status
-from producer.status_report import status_lines, what_next
+from producer.status_report import status_lines, status_screen, verdict, what_next
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
@@ -34,6 +36,14 @@ LOADING = WorkerState(
 READY = replace(LOADING, activity="ready", device="cpu", activity_seconds=5.0)
 OTHER = replace(SPEC.scorings[0].model, name="org/other", revision="89ab")
 MACHINE = MachineState(name="box/12", devices=("0", "1"), free=1, wanted=Wanted())
+REPORT = AttemptReport(
+    device="cpu",
+    rows_per_second=117.6,
+    rows_kept=3,
+    tokens=900,
+    seconds={"device": 4.5, "input": 0.5, "write": 0.02},
+    histograms={"score": Histogram(bins_per_unit=4, rows_by_bin={0: 1, 12: 3})},
+)
 START = "worker start --model HuggingFaceFW/fineweb-edu-classifier"
 
 
@@ -490,3 +500,35 @@ def test_the_command_that_serves_a_run_works_as_printed(ledger: Ledger, spec: Ru
     ledger.create_run(spec, [A], now=0)
 
     assert run_status(ledger, spec.run_id).worker_command == command
+
+
+class TestVerdict:
+    """The first line of the screen says whether all is well, and if not what to type."""
+
+    def test_a_run_on_track_says_how_long_it_takes(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+        ledger.renew(claimed(ledger, run, B.name), rows=4, report=REPORT)
+        announce(ledger.redis, replace(READY, activity="busy", run_id=run, shard=B.name))
+
+        screen = status_screen(run_status(ledger, run))
+
+        assert screen[0].startswith("on track, ")
+        assert screen[0].endswith(" left")
+        assert "         w1@host/7 (cpu): 4 rows of crawl/b; 118 rows/s; 90% device, 10% input" in screen
+        assert "kept     64.3% so far (by threshold: 69.2% at 2.5, 15.4% at 3.5)" in screen
+
+    def test_what_is_wrong_comes_first_with_its_command_and_is_not_said_twice(self, ledger: Ledger, run: str) -> None:
+        screen = status_screen(run_status(ledger, run))
+
+        assert screen[0] == f"queued: No worker serves this run. Start one: {START}"
+        assert sum(START in line for line in screen) == 1
+
+    def test_a_run_that_goes_on_beside_failures_or_without_a_finalizer_is_not_on_track(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        ledger.fail(claimed(ledger, run, A.name), "no column text", "")
+        claimed(ledger, run, B.name)
+        announce(ledger.redis, replace(READY, activity="busy", run_id=run, shard=B.name))
+        withdraw_finalizer(ledger.redis, "box/13")
+
+        assert verdict(run_status(ledger, run)) == "running; 1 shard failed; no finalizer is running"
