@@ -70,6 +70,12 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
         "Time in which workers have held shards of a run, summed over workers.",
         labels=["run"],
     )
+    spent = CounterMetricFamily(
+        "shardsift_phase_seconds",
+        "Where the time of the attempts went that have finished a shard.",
+        labels=["run", "phase"],
+    )
+    tokens = CounterMetricFamily("shardsift_tokens", "Tokens of the shards that are done.", labels=["run"])
     idle = GaugeMetricFamily(
         "shardsift_run_idle_seconds", "Time since a row of the run was last scored.", labels=["run"]
     )
@@ -93,6 +99,9 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
             rows.add_metric([*run, fate], getattr(counts, f"rows_{fate}"))
         scored.add_metric(run, status.pace.rows)
         worked.add_metric(run, counts.worker_seconds)
+        tokens.add_metric(run, counts.tokens)
+        for phase, seconds in counts.phase_seconds.items():
+            spent.add_metric([*run, phase], seconds)
         published.add_metric(run, status.is_published)
         unpublished.add_metric(run, status.publish_error is not None and not status.is_published)
         served.add_metric(run, len(status.workers))
@@ -100,7 +109,7 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
             idle.add_metric(run, status.pace.idle_seconds)
         if status.remaining:
             left.add_metric(run, (status.remaining.low + status.remaining.high) / 2)
-    yield from (shards, rows, scored, worked, idle, left, published, unpublished, served)
+    yield from (shards, rows, scored, worked, spent, tokens, idle, left, published, unpublished, served)
 
 
 def _of_queues(ledger: Ledger) -> Iterator[Metric]:

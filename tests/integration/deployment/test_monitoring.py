@@ -2,10 +2,12 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fleet.ledger import Ledger
 from fleet.processes import running
 from producer.metrics.collect import FleetCollector
 from support.fleet import Fleet
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.pages import ROOT
 from support.ports import unused_port
 from support.records import a_shard, a_spec
@@ -30,6 +33,18 @@ needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no
 def rules() -> list[dict[str, Any]]:
     (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     return list(group["rules"])
+
+
+def queries() -> list[str]:
+    """Those of the dashboard's panels."""
+    panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+def test_the_dashboard_is_what_its_program_writes() -> None:
+    written = runpy.run_path(str(FOLDER / "dashboard.py"))
+
+    assert json.loads((FOLDER / "dashboard.json").read_text()) == json.loads(json.dumps(written["dashboard"]()))
 
 
 @needs_promtool
@@ -62,52 +77,93 @@ def test_alerts_and_page_name_metrics_that_are_exported(ledger: Ledger) -> None:
     families = text_string_to_metric_families(generate_latest(registry).decode())
     exported = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}
 
-    named = {name for rule in rules() for name in re.findall(r"shardsift_\w+", rule["expr"])}
+    expressions = [*(rule["expr"] for rule in rules()), *queries()]
+    named = {name for expression in expressions for name in re.findall(r"shardsift_\w+", expression)}
     page = (FOLDER / "README.md").read_text()
     assert named <= exported
     assert set(re.findall(r"`(shardsift_\w+)`", page)) == exported
     assert {name for name in re.findall(r"`(Shardsift\w+)`", page)} == {rule["alert"] for rule in rules()}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus here: apt install prometheus")
-def test_a_real_prometheus_scrapes_a_finalizer_and_evaluates_the_alerts(fleet: Fleet, tmp_path: Path) -> None:
+class Prometheus:
+    """A real one, on this port."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def asked(self, path: str) -> Any:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}", timeout=5) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            return None
+
+    def found(self, query: str) -> list[Any]:
+        answer = self.asked(f"query?query={urllib.parse.quote(query)}")
+        return list(answer["result"]) if answer else []
+
+
+@pytest.fixture
+def prometheus(fleet: Fleet, tmp_path: Path) -> Iterator[Prometheus]:
+    """It scrapes the finalizer of the fleet, which runs too, every second."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("no prometheus here: apt install prometheus")
     metrics, port = unused_port(), unused_port()
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{metrics}"]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
     shutil.copy(FOLDER / "alerts.yml", tmp_path)
-    spec = a_spec()
-    fleet.ledger.create_run(spec, [a_shard("a")], now=0)
-
-    def asked(path: str) -> Any:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=5) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def found(query: str) -> list[Any]:
-        answer = asked(f"query?query={urllib.parse.quote(query)}")
-        return list(answer["result"]) if answer else []
-
     command = ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", "data"]
     command += ["--web.listen-address", f"127.0.0.1:{port}"]
     with (
         fleet.finalizer(environment={"SHARDSIFT_METRICS_PORT": str(metrics)}),
         running(["env", "-C", str(tmp_path), *command], log=tmp_path / "prometheus.log", stop_seconds=20),
     ):
-        wait_until(lambda: found("shardsift_up == 1"), description="it has scraped the finalizer", seconds=60)
-        (queued,) = found('shardsift_shards{state="queued"}')
-        wait_until(
-            lambda: (
-                {alert["labels"]["alertname"] for alert in (asked("alerts") or {"alerts": []})["alerts"]}
-                == {"ShardsiftNotServed"}
-            ),
-            description="the alert of a run that no worker serves is pending",
-            seconds=90,
-        )
+        started = Prometheus(port)
+        wait_until(lambda: started.found("shardsift_up == 1"), description="it has scraped the finalizer", seconds=60)
+        yield started
+
+
+@pytest.mark.slow
+def test_a_real_prometheus_scrapes_a_finalizer_and_evaluates_the_alerts(fleet: Fleet, prometheus: Prometheus) -> None:
+    spec = a_spec()
+    fleet.ledger.create_run(spec, [a_shard("a")], now=0)
+
+    (queued,) = wait_until(
+        lambda: prometheus.found('shardsift_shards{state="queued"}'), description="the run is scraped", seconds=60
+    )
+    wait_until(
+        lambda: (
+            {alert["labels"]["alertname"] for alert in (prometheus.asked("alerts") or {"alerts": []})["alerts"]}
+            == {"ShardsiftNotServed"}
+        ),
+        description="the alert of a run that no worker serves is pending",
+        seconds=90,
+    )
 
     assert queued["metric"]["run"] == spec.run_id
     assert queued["value"][1] == "1"
+
+
+@pytest.mark.slow
+def test_every_panel_of_the_dashboard_has_data_from_a_real_run(
+    fleet: Fleet, faults: InjectedFaults, prometheus: Prometheus, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0.3)
+    fleet.environment |= faults.environment
+    fleet.ledger.redis.config_set("maxmemory", "1gb")
+    arguments = ("--input", shards, "--model", tiny_model, "--scorer", STAND_IN, "--output", tmp_path / "out")
+    empty = {query.replace("$run", ".*") for query in queries()}
+
+    def all_have_data() -> bool:
+        empty.difference_update([query for query in empty if prometheus.found(query)])
+        return not empty
+
+    with fleet.machine(environment={"SHARDSIFT_LEASE_SECONDS": "4"}):
+        run_id = fleet.producer("enqueue", *arguments).stdout.strip()
+        wait_until(all_have_data, description="each query has had data", seconds=120)
+        (speed,) = prometheus.found("sum by (run) (rate(shardsift_rows_scored_total[5m]))")
+
+    assert speed["metric"]["run"] == run_id
+    assert float(speed["value"][1]) > 0

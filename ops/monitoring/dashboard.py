@@ -1,0 +1,160 @@
+"""Write dashboard.json: a Grafana dashboard of a fleet. Run it again after a change: python ops/monitoring/dashboard.py"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = Path(__file__).with_name("dashboard.json")
+_COLUMNS, _HEIGHT = 24, 8  # of Grafana's grid
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_OF_RUN = 'run=~"$run"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """A graph. `queries` maps a legend to PromQL; `{{label}}` in a legend is filled in."""
+
+    title: str
+    about: str
+    queries: dict[str, str]
+    unit: str = "short"  # as Grafana names it
+    wide: int = 8
+    stacked: bool = False
+
+
+PANELS = (
+    Panel(
+        title="Rows per second",
+        about="Over five minutes.",
+        queries={"{{run}}": f"sum by (run) (rate(shardsift_rows_scored_total{{{_OF_RUN}}}[5m]))"},
+        wide=16,
+    ),
+    Panel(
+        title="Time left",
+        about="Until the last open shard is done, if the workers go on as lately.",
+        queries={"{{run}}": f"shardsift_run_remaining_seconds{{{_OF_RUN}}}"},
+        unit="s",
+    ),
+    Panel(
+        title="Shards by state",
+        about="A failed shard has no attempt left: producer status says why, producer retry queues it again.",
+        queries={"{{state}}": f"sum by (state) (shardsift_shards{{{_OF_RUN}}})"},
+        stacked=True,
+    ),
+    Panel(
+        title="Kept share",
+        about="Of the rows of shards that are done.",
+        queries={
+            "{{run}}": f'sum by (run) (shardsift_rows_total{{fate="kept",{_OF_RUN}}})'
+            f" / (sum by (run) (shardsift_rows_total{{{_OF_RUN}}}) > 0)"
+        },
+        unit="percentunit",
+    ),
+    Panel(
+        title="Errored rows",
+        about="Rows without a score, such as those with an empty text.",
+        queries={"{{run}}": f'shardsift_rows_total{{fate="errored",{_OF_RUN}}}'},
+    ),
+    Panel(
+        title="Workers",
+        about="By what they do.",
+        queries={"{{activity}} {{device}}": "sum by (activity, device) (shardsift_workers)"},
+        stacked=True,
+    ),
+    Panel(
+        title="Machines",
+        about="A free one has a worker without a shard, and may cost money.",
+        queries={"all": "shardsift_machines", "free": "shardsift_free_machines"},
+    ),
+    Panel(
+        title="Where the time goes",
+        about="Share of each phase in the time of finished attempts. Little but device is how it should be.",
+        queries={
+            "{{phase}}": f"sum by (phase) (shardsift_phase_seconds_total{{{_OF_RUN}}})"
+            f" / scalar(sum(shardsift_phase_seconds_total{{{_OF_RUN}}}) > 0)"
+        },
+        unit="percentunit",
+        stacked=True,
+    ),
+    Panel(
+        title="Since a row was scored",
+        about="A run whose workers hang shows a rising line.",
+        queries={"{{run}}": f"shardsift_run_idle_seconds{{{_OF_RUN}}}"},
+        unit="s",
+    ),
+    Panel(
+        title="Open shards by queue",
+        about="Queued shards without workers wait.",
+        queries={"{{queue}} {{state}}": "shardsift_queue_shards"},
+        stacked=True,
+    ),
+    Panel(
+        title="Memory of Redis",
+        about="A Redis that is full refuses writes, and all workers wait.",
+        queries={"used": "shardsift_redis_memory_bytes", "limit": "shardsift_redis_memory_limit_bytes > 0"},
+        unit="bytes",
+    ),
+)
+
+
+def dashboard() -> dict[str, object]:
+    """The dashboard in Grafana's format, for its import page."""
+    return {
+        "title": "shardsift",
+        "uid": "shardsift",
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [_source_variable(), _run_variable()]},
+        "panels": [_panel(number, panel, place) for number, (panel, place) in enumerate(_placed(), start=1)],
+    }
+
+
+def _placed() -> list[tuple[Panel, tuple[int, int]]]:
+    """The panels row by row, each with its column and line in the grid."""
+    placed, column, line = [], 0, 0
+    for panel in PANELS:
+        if column + panel.wide > _COLUMNS:
+            column, line = 0, line + _HEIGHT
+        placed.append((panel, (column, line)))
+        column += panel.wide
+    return placed
+
+
+def _panel(number: int, panel: Panel, place: tuple[int, int]) -> dict[str, object]:
+    custom = {"stacking": {"mode": "normal"}, "fillOpacity": 30} if panel.stacked else {"fillOpacity": 8}
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.about,
+        "datasource": _SOURCE,
+        "gridPos": {"x": place[0], "y": place[1], "w": panel.wide, "h": _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": custom}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + place), "datasource": _SOURCE, "expr": query, "legendFormat": legend}
+            for place, (legend, query) in enumerate(panel.queries.items())
+        ],
+    }
+
+
+def _source_variable() -> dict[str, object]:
+    return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
+
+
+def _run_variable() -> dict[str, object]:
+    return {
+        "name": "run",
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": "label_values(shardsift_shards, run)",
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(dashboard(), indent=2) + "\n")
