@@ -146,7 +146,7 @@ def test_a_finalizer_that_comes_back_when_another_has_published_changes_nothing(
         publish(runs, run_id)
         manifest = (runs.output / "manifest.parquet").read_bytes()
         os.kill(zombie.pid, signal.SIGCONT)
-        wait_until(lambda: log.read_text().count("published 6 shards") == 2, description="it comes to its end")
+        wait_until(lambda: log.read_text().count("is published: 6 shards") == 2, description="it comes to its end")
         assert zombie.poll() is None
 
     assert (runs.output / "manifest.parquet").read_bytes() == manifest

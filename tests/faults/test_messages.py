@@ -76,7 +76,7 @@ def test_a_message_that_celery_delivers_again_while_its_shard_runs_starts_nothin
         put_in(runs, [(queue, json.dumps(message))])
         runs.wait_until_published(run_id)
 
-    assert "nothing to do: running" in runs.fleet.log("w1").read_text() + runs.fleet.log("w2").read_text()
+    assert "another worker has it" in runs.fleet.log("w1").read_text() + runs.fleet.log("w2").read_text()
     assert runs.faults.rows_scored() == 120
     assert [line["attempt"] for line in runs.manifest()] == [1]
 

@@ -16,6 +16,7 @@ import pytest
 
 from fleet.processes import Child
 from fleet.settings import Settings
+from fleet.workers import list_workers
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until
@@ -132,7 +133,10 @@ def test_a_worker_whose_supervisor_is_killed_finishes_its_batch(runs: DisturbedR
     with runs.worker() as worker:
         runs.wait_for_rows(run_id, 10)
         terminate(worker)
-        wait_until(lambda: "Warm shutdown" in log.read_text(), description="it has noticed the first signal")
+        wait_until(
+            lambda: [one.activity for one in list_workers(runs.fleet.ledger.redis)] == ["stopping"],
+            description="it has noticed the first signal",
+        )
         terminate(worker)
         worker.wait(timeout=2 * SECONDS)
 

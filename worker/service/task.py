@@ -59,6 +59,9 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
     except NewerVersion as newer:
         return _leave_to_others(self, fields, newer)
     if isinstance(claim, Refusal):
+        if claim is Refusal.RUNNING:
+            fields = {"run_id": message.run_id, "shard": message.shard}
+            logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=fields)
         return f"nothing to do: {claim}"
     return Attempt(claim=claim, child=child, task=self, worker=worker).run()
 
