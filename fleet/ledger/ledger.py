@@ -499,19 +499,18 @@ class Ledger:
 
     # --- results and publication --------------------------------------------------------------------------------------------
 
-    def receipts(self, run_id: str) -> Iterator[Receipt]:
-        """The receipts of all done shards, in name order."""
+    def receipts(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Receipt]:
+        """The receipts of the named shards that are done, by default of all, in name order."""
         keys = Keys(run_id)
-        names = sorted(str(name) for name in self.redis.hkeys(keys.receipts))
-        for batch in _batches(names):
+        for batch in _batches(sorted(map(str, self.redis.hkeys(keys.receipts) if names is None else names))):
             for receipt in self.redis.hmget(keys.receipts, batch):
                 if receipt is not None:  # `retry --all` may remove one while this reads
                     yield Receipt.from_json(receipt)
 
-    def failures(self, run_id: str) -> list[Failure]:
-        """The dead-letter list: all failed shards, in name order."""
+    def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
+        """The dead-letter list: the failed shards in name order, all of them or the first ones."""
         keys = Keys(run_id)
-        names = sorted(str(name) for name in self.redis.smembers(keys.failed))
+        names = sorted(str(name) for name in self.redis.smembers(keys.failed))[:most]
         pipeline = self.redis.pipeline()
         for name in names:
             pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
