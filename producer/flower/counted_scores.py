@@ -9,7 +9,7 @@ from fleet.spec import RunSpec
 from producer.scores.distribution import Distribution, added
 from producer.scores.read import distributions_so_far
 
-_RECEIPTS_A_LOOK = 4000  # reading them takes about 0.1 s; the scores of a larger run are complete after some looks
+_RECEIPTS_A_LOOK = 2000  # reading them takes about 0.1 s; the scores of a larger run are complete after some looks
 _AT_LEAST = re.compile(r'"(?P<column>[^"]+)" >= (?P<score>-?\d+(\.\d+)?)')  # what --min-score becomes
 
 

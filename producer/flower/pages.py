@@ -1,5 +1,6 @@
 """The addresses of the Runs page: pages and JSON, behind Flower's login, to read only. docs/runs_page.md describes them."""
 
+import gzip
 import json
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -46,24 +47,29 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
 
 
 class Looks:
-    """Reads of the ledger, as JSON text, shared by all browsers. Methods raise what the reads raise."""
+    """Reads of the ledger, as compressed JSON, shared by all browsers. Methods raise what the reads raise."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._of_run: Callable[[str], RunLook] = lru_cache(_MOST_LOOKS)(lambda run_id: RunLook(ledger, run_id))
-        self._reads = SharedReads[str](
+        self._reads = SharedReads[bytes](
             ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS
         )
 
-    async def runs(self) -> str:
-        return await self._reads.get("runs", lambda: json.dumps(runs_list(self._ledger)))
+    async def runs(self) -> bytes:
+        return await self._reads.get("runs", lambda: _compressed(runs_list(self._ledger)))
 
-    async def run(self, run_id: str) -> str:
-        return await self._reads.get(run_id, lambda: json.dumps(self._of_run(run_id).look()))
+    async def run(self, run_id: str) -> bytes:
+        return await self._reads.get(run_id, lambda: _compressed(self._of_run(run_id).look()))
 
-    async def shards(self, run_id: str, first: str, last: str) -> str:
+    async def shards(self, run_id: str, first: str, last: str) -> bytes:
         read = self._of_run(run_id).details
-        return await self._reads.get((run_id, first, last), lambda: json.dumps({"shards": read(first, last)}))
+        return await self._reads.get((run_id, first, last), lambda: _compressed({"shards": read(first, last)}))
+
+
+def _compressed(look: dict[str, object]) -> bytes:
+    """Once for all browsers, and not in the thread that serves them."""
+    return gzip.compress(json.dumps(look).encode(), compresslevel=6)
 
 
 class _Handler(BaseHandler):  # type: ignore[misc]
@@ -99,17 +105,25 @@ class RunPage(_Handler):
 
 
 class _Json(_Handler):
-    async def answer(self, look: Awaitable[str]) -> None:
+    async def answer(self, look: Awaitable[bytes]) -> None:
         """Send a look's JSON, or the reason why there is none as `{"error": …}`."""
         self.set_header("Content-Type", "application/json; charset=UTF-8")
         try:
-            self.finish(await look)
+            self._send(await look)
         except UsageError as unknown:
             self._refuse(404, str(unknown))
         except NewerVersion as newer:
             self._refuse(409, str(newer))
         except redis.RedisError as error:
             self._refuse(503, f"Redis does not answer: {redacted(str(error))}")
+
+    def _send(self, compressed: bytes) -> None:
+        self.set_header("Vary", "Accept-Encoding")
+        if "gzip" in self.request.headers.get("Accept-Encoding", ""):
+            self.set_header("Content-Encoding", "gzip")
+            self.finish(compressed)
+        else:
+            self.finish(gzip.decompress(compressed))
 
     def _refuse(self, status: int, error: str) -> None:
         self.set_status(status)

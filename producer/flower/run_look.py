@@ -1,6 +1,7 @@
 """What the Runs page shows of one run, as JSON: its status, as `producer status` has it, and its shards and scores."""
 
 import time
+from bisect import bisect_left, bisect_right
 from dataclasses import asdict, replace
 
 from fleet.durations import shown_duration
@@ -8,7 +9,7 @@ from fleet.ledger import Ledger
 from fleet.ledger.shard_states import ShardDetails, State, read_shard_details, read_shard_names, read_shard_states
 from fleet.receipt import Receipt
 from producer.flower.counted_scores import CountedScores
-from producer.flower.strip import strip
+from producer.flower.strip import shards_per_cell, strip
 from producer.progress import progress_line
 from producer.status import RunStatus, run_status
 from producer.status_report import status_lines, what_next
@@ -16,17 +17,19 @@ from producer.status_report import status_lines, what_next
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards
 _MOST_DETAILS = 100  # shards of a cell
-_SHARE_OF_TIME = 0.02  # at most, for reading the shards of a run: those of a large one are read less often
 _URGENCY = {State.FAILED: 0, State.RUNNING: 1, State.QUEUED: 2, State.DONE: 3}
 _BAD = {"failed", "stalled", "damaged"}
 _DOUBTFUL = {"half enqueued", "stopped", "cancelled", "published without its failed shards"}
 
 
 class RunLook:
-    """Looks at one run again and again. Keeps what does not change between looks. One thread may look at a time."""
+    """Looks at one run again and again. Keeps what does not change between looks. One thread may look at a time.
 
-    def __init__(self, ledger: Ledger, run_id: str) -> None:
-        self._ledger, self._run_id = ledger, run_id
+    Reading all shards takes at most this share of the time, so those of a large run are read less often than its status.
+    """
+
+    def __init__(self, ledger: Ledger, run_id: str, *, share_of_time: float = 0.02) -> None:
+        self._ledger, self._run_id, self._share_of_time = ledger, run_id, share_of_time
         self._names: list[str] = []
         self._strip: dict[str, object] = {}
         self._scores: CountedScores | None = None
@@ -51,11 +54,10 @@ class RunLook:
     def details(self, first: str, last: str) -> list[dict[str, object]]:
         """The shards of a cell. Of many, a hundred: failed and running ones before others."""
         names = self._names or read_shard_names(self._ledger.redis, self._run_id)
-        states = read_shard_states(self._ledger.redis, self._run_id)
-        cell = [name for name in names if first <= name <= last]
-        urgent_first = sorted(cell, key=lambda name: _URGENCY[states.of(name)])
-        found = read_shard_details(self._ledger.redis, self._run_id, urgent_first[:_MOST_DETAILS])
-        return [_details(one) for one in found]
+        begin = bisect_left(names, first)
+        cell = names[begin : min(bisect_right(names, last), begin + shards_per_cell(len(names)))]
+        found = read_shard_details(self._ledger.redis, self._run_id, cell)
+        return [_details(one) for one in sorted(found, key=lambda one: _URGENCY[one.state])[:_MOST_DETAILS]]
 
     def _look_at_shards(self, status: RunStatus, scores: CountedScores) -> None:
         began = time.monotonic()
@@ -65,17 +67,23 @@ class RunLook:
         self._strip = strip(self._names, states)
         scores.look(states.done)
         ended = time.monotonic()
-        self._rest_until = ended + (ended - began) / _SHARE_OF_TIME
+        self._rest_until = ended + (ended - began) / self._share_of_time
 
 
 def summary(status: RunStatus) -> dict[str, object]:
     """What a list of runs says of each, and the page of a run first."""
-    left = status.remaining
     return {
         "level": _level(status),
         "headline": progress_line(status),
-        "time_left": f"{shown_duration(left.low)} to {shown_duration(left.high)}" if left else None,
+        "time_left": _time_left(status),
     }
+
+
+def _time_left(status: RunStatus) -> str | None:
+    if status.remaining is None:
+        return None
+    low, high = shown_duration(status.remaining.low), shown_duration(status.remaining.high)
+    return low if low == high else f"{low} to {high}"
 
 
 def _level(status: RunStatus) -> str:

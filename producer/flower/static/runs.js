@@ -364,12 +364,15 @@
     function newDetails(root) {
         const place = byId("details");
         const opened = new Set();
+        let shown = null; // the cell, as the strip had it
 
         async function open(part) {
+            shown = part;
             const query = new URLSearchParams({first: part.first, last: part.last});
             const title = part.first === part.last ? "Shard " + part.first : "Shards " + part.first + " to " + part.last;
             const close = make("button", {type: "button", class: "small-button"}, "Close");
             close.addEventListener("click", function () {
+                shown = null;
                 place.replaceChildren();
                 byId("strip").focus();
             });
@@ -381,12 +384,23 @@
                 place.replaceChildren(head, make("p", {class: "run-alert"}, error.message));
                 return;
             }
+            if (shown !== part) { // closed meanwhile, or another one is open
+                return;
+            }
             const left_out = sizeOf(part) - shards.length;
             place.replaceChildren(head, ...shards.map((shard) => oneShard(shard, part.first !== part.last, opened)),
                 ...(left_out > 0 ? [make("p", {class: "small-print"}, "And " + count(left_out, "shard") + " more.")] : []));
         }
 
-        return {open};
+        /* Ask again if the cell has changed, or may have, unless the keyboard is in its details. */
+        function refresh(parts) {
+            const now = shown && parts.find((part) => part.first === shown.first);
+            if (now && !place.contains(document.activeElement) && (now.running || JSON.stringify(now) !== JSON.stringify(shown))) {
+                open(now);
+            }
+        }
+
+        return {open, refresh};
     }
 
     function oneShard(shard, isNamed, opened) {
@@ -552,6 +566,7 @@
             next(data.next);
             bar(data.counts);
             strip.show(data);
+            details.refresh(data.strip.cells);
             failures({failures: data.failures, failed: data.counts.failed});
             scores({scores: data.scores, done: data.counts.done});
             workers(data);
