@@ -95,7 +95,8 @@
     async function ask(url) {
         let answer, data;
         try {
-            answer = await fetch(url, {cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS)});
+            const whole = new URL(url, window.location.origin); // without the login that the page's own address may hold
+            answer = await fetch(whole, {cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS)});
         } catch (error) {
             throw new Error("The server does not answer.");
         }
