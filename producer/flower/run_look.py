@@ -9,7 +9,7 @@ from fleet.ledger import Ledger
 from fleet.ledger.shard_states import ShardDetails, State, read_shard_details, read_shard_names, read_shard_states
 from fleet.receipt import Receipt
 from producer.flower.counted_scores import CountedScores
-from producer.flower.strip import shards_per_cell, strip
+from producer.flower.strip import MOST_CELLS, shards_per_cell, strip
 from producer.progress import progress_line
 from producer.status import RunStatus, run_status
 from producer.status_report import status_lines, what_next
@@ -61,11 +61,13 @@ class RunLook:
 
     def _look_at_shards(self, status: RunStatus, scores: CountedScores) -> None:
         began = time.monotonic()
-        if len(self._names) != status.counts.shards:
+        has_new_shards = len(self._names) != status.counts.shards
+        if has_new_shards:
             self._names = read_shard_names(self._ledger.redis, self._run_id)
         states = read_shard_states(self._ledger.redis, self._run_id)
         self._strip = strip(self._names, states)
-        scores.look(states.done)
+        if len(self._names) <= MOST_CELLS or not has_new_shards:  # else at the next look: the first is soon answered
+            scores.look(states.done)
         ended = time.monotonic()
         self._rest_until = ended + (ended - began) / self._share_of_time
 
