@@ -499,10 +499,11 @@ class Ledger:
 
     # --- results and publication --------------------------------------------------------------------------------------------
 
-    def receipts(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Receipt]:
-        """The receipts of the named shards that are done, by default of all, in name order."""
+    def receipts(self, run_id: str) -> Iterator[Receipt]:
+        """The receipts of all done shards, in name order."""
         keys = Keys(run_id)
-        for batch in _batches(sorted(map(str, self.redis.hkeys(keys.receipts) if names is None else names))):
+        names = sorted(str(name) for name in self.redis.hkeys(keys.receipts))
+        for batch in _batches(names):
             for receipt in self.redis.hmget(keys.receipts, batch):
                 if receipt is not None:  # `retry --all` may remove one while this reads
                     yield Receipt.from_json(receipt)

@@ -4,15 +4,14 @@ import time
 from bisect import bisect_left, bisect_right
 from dataclasses import asdict, replace
 
-from fleet.durations import shown_duration
 from fleet.ledger import Ledger
 from fleet.ledger.shard_states import ShardDetails, State, read_shard_details, read_shard_names, read_shard_states
 from fleet.receipt import Receipt
-from producer.flower.counted_scores import CountedScores
-from producer.flower.strip import MOST_CELLS, shards_per_cell, strip
+from producer.flower import charts
+from producer.flower.strip import shards_per_cell, strip
 from producer.progress import progress_line
 from producer.status import RunStatus, run_status
-from producer.status_report import status_lines, what_next
+from producer.status_report import status_lines, time_left, verdict, what_next
 
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards
@@ -32,23 +31,21 @@ class RunLook:
         self._ledger, self._run_id, self._share_of_time = ledger, run_id, share_of_time
         self._names: list[str] = []
         self._strip: dict[str, object] = {}
-        self._scores: CountedScores | None = None
         self._rest_until = 0.0
 
     def look(self) -> dict[str, object]:
         """Raises UsageError for an unknown run, NewerVersion for one that this version cannot read, and redis.RedisError."""
         status = run_status(self._ledger, self._run_id, most_failures=_MOST_FAILURES)
-        if self._scores is None:
-            self._scores = CountedScores(self._ledger, self._run_id, self._ledger.spec(self._run_id))
         if time.monotonic() >= self._rest_until:
-            self._look_at_shards(status, self._scores)
+            self._look_at_shards(status.counts.shards)
         return {
             **_bounded(status),
             **summary(status),
             "next": _what_next(status),
             "lines": [line.split(maxsplit=1) for line in status_lines(status) if not line.startswith(" ")],
             "strip": self._strip,
-            "scores": self._scores.as_json(),
+            "scores": charts.scores(status),
+            "throughput": charts.throughput(self._ledger.history(self._run_id)),
         }
 
     def details(self, first: str, last: str) -> list[dict[str, object]]:
@@ -59,33 +56,23 @@ class RunLook:
         found = read_shard_details(self._ledger.redis, self._run_id, cell)
         return [_details(one) for one in sorted(found, key=lambda one: _URGENCY[one.state])[:_MOST_DETAILS]]
 
-    def _look_at_shards(self, status: RunStatus, scores: CountedScores) -> None:
+    def _look_at_shards(self, shards: int) -> None:
         began = time.monotonic()
-        has_new_shards = len(self._names) != status.counts.shards
-        if has_new_shards:
+        if len(self._names) != shards:
             self._names = read_shard_names(self._ledger.redis, self._run_id)
-        states = read_shard_states(self._ledger.redis, self._run_id)
-        self._strip = strip(self._names, states)
-        if len(self._names) <= MOST_CELLS or not has_new_shards:  # else at the next look: the first is soon answered
-            scores.look(states.done)
+        self._strip = strip(self._names, read_shard_states(self._ledger.redis, self._run_id))
         ended = time.monotonic()
         self._rest_until = ended + (ended - began) / self._share_of_time
 
 
 def summary(status: RunStatus) -> dict[str, object]:
     """What a list of runs says of each, and the page of a run first."""
+    said = verdict(_with_one_failure(status))
     return {
         "level": _level(status),
-        "headline": progress_line(status),
-        "time_left": _time_left(status),
+        "headline": progress_line(status) if said == status.word else said.removeprefix(f"{status.word}: "),
+        "time_left": time_left(status) or None,
     }
-
-
-def _time_left(status: RunStatus) -> str | None:
-    if status.remaining is None:
-        return None
-    low, high = shown_duration(status.remaining.low), shown_duration(status.remaining.high)
-    return low if low == high else f"{low} to {high}"
 
 
 def _level(status: RunStatus) -> str:
@@ -107,13 +94,19 @@ def _bounded(status: RunStatus) -> dict[str, object]:
 
 
 def _what_next(status: RunStatus) -> list[str]:
-    """The lines below `producer status`, with one failed shard for all of them: the page has a list of those."""
-    lines = what_next(replace(status, failures=status.failures[:1]))
+    """The lines below `producer status`, without what the verdict says."""
+    found = _with_one_failure(status)
+    lines = [line for line in what_next(found) if line not in verdict(found)]
     return (
         [*lines, f"This page does not look at the output: producer status {status.run_id}"]
         if status.is_published
         else lines
     )
+
+
+def _with_one_failure(status: RunStatus) -> RunStatus:
+    """One failed shard for all of them, because the page has a list of those."""
+    return replace(status, failures=status.failures[:1])
 
 
 def _details(shard: ShardDetails) -> dict[str, object]:

@@ -51,7 +51,7 @@ class TestARun:
         page = shown(ledger)
 
         assert status.keys() <= page.keys()
-        steady = status.keys() - {"counts", "pace", "rows_per_second", "remaining_seconds", "cost"}  # these have times
+        steady = status.keys() - {"counts", "pace", "running", "rows_per_second"}  # these have times
         assert {name: page[name] for name in steady} == {name: status[name] for name in steady}
         assert page["counts"] | {"seconds": 0} == status["counts"] | {"seconds": 0}
 
@@ -69,46 +69,41 @@ class TestARun:
         page = shown(ledger)
 
         assert f"Try them again: producer retry {RUN}" in page["next"]
-        assert page["level"] == "doubtful"
+        assert page["level"] == "bad"
         assert ["shards", "1 of 4 done, 1 running, 1 queued, 1 failed"] in page["lines"]
 
-    def test_the_scores_of_done_shards_are_shown_with_the_threshold(self, ledger: Ledger) -> None:
-        scores = shown(ledger)["scores"]
+    def test_the_scores_so_far_are_shown_with_the_threshold(self, ledger: Ledger) -> None:
+        (column,) = shown(ledger)["scores"]
 
-        (column,) = scores["columns"]
-        assert scores["shards"] == 1
         assert (column["column"], column["rows"], column["threshold"]) == ("score", 9, 3.0)
         assert {"threshold": 3, "rows": 6} in column["keep_rates"]
         assert sum(one["rows"] for one in column["bins"]) == 9
 
-    def test_the_next_look_counts_the_scores_of_a_shard_that_was_done_meanwhile_once(self, ledger: Ledger) -> None:
+    def test_the_next_look_shows_a_shard_that_was_done_meanwhile(self, ledger: Ledger) -> None:
         look = RunLook(ledger, RUN, share_of_time=math.inf)
         look.look()
         ledger.complete(claimed(ledger, RUN, D), a_receipt(RUN, D))
 
-        scores = [look.look()["scores"] for _ in range(2)][-1]
+        page: Any = look.look()
 
-        assert isinstance(scores, dict)
-        assert (scores["shards"], scores["columns"][0]["rows"]) == (2, 18)
-
-    def test_scores_of_shards_that_are_scored_again_are_counted_anew(self, ledger: Ledger) -> None:
-        look = RunLook(ledger, RUN, share_of_time=math.inf)
-        look.look()
-        ledger.requeue(RUN, {A.name: "lost"})
-
-        scores = look.look()["scores"]
-
-        assert scores == {"shards": 0, "where": SPEC.where, "columns": []}
+        assert page["scores"][0]["rows"] == 18
+        assert page["strip"]["cells"][3] == {"first": D.name, "last": D.name, "done": 1}
 
     def test_a_threshold_is_drawn_only_if_the_filter_is_one(self, fleet: Fleet) -> None:
         spec = replace(SPEC, where='"score" >= 3.0 AND length(text) > 10')
         fleet.ledger.create_run(spec, [A], now=1.0)
         fleet.ledger.restore(spec.run_id, [a_receipt(spec.run_id, A)])
 
-        scores = shown(fleet.ledger, spec.run_id)["scores"]
+        page = shown(fleet.ledger, spec.run_id)
 
-        assert scores["columns"][0]["threshold"] is None
-        assert scores["where"] == spec.where
+        assert page["scores"][0]["threshold"] is None
+        assert page["where"] == spec.where
+
+    def test_throughput_is_the_ledgers_history(self, ledger: Ledger) -> None:
+        points = shown(ledger)["throughput"]
+
+        assert sum(point["rows"] for point in points) == 14  # 10 of a done shard, 4 of a running one
+        assert points[-1]["done"] == 1
 
     def test_a_cell_tells_of_attempts_errors_and_receipts(self, ledger: Ledger) -> None:
         look = RunLook(ledger, RUN)
@@ -140,7 +135,8 @@ class TestARun:
 
         assert len(page["failures"]) == 20
         assert page["counts"]["failed"] == 100
-        assert len([line for line in page["next"] if "failed on" in line]) == 1
+        assert "failed on" in page["headline"]
+        assert not any("failed on" in line for line in page["next"])
 
     def test_an_unknown_one_is_refused_with_the_runs_that_there_are(self, ledger: Ledger) -> None:
         with pytest.raises(UsageError, match=RUN):
@@ -158,7 +154,7 @@ class TestTheListOfRuns:
         assert found["runs"][1]["counts"] == asdict(ledger.counts(RUN)) | {
             "seconds": found["runs"][1]["counts"]["seconds"]
         }
-        assert found["runs"][1]["level"] == "doubtful"
+        assert found["runs"][1]["level"] == "bad"
 
     def test_a_run_of_a_newer_version_does_not_hide_the_others(self, ledger: Ledger) -> None:
         ledger.redis.hset("shardsift:run:newer", "spec", '{"unknown": 1}')

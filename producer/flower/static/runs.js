@@ -205,7 +205,7 @@
         const counts = data.counts;
         byId("verdict").className = "verdict level-" + data.level;
         showState(byId("state"), data.state, data.level);
-        setText(byId("headline"), data.headline + (data.time_left ? "; " + data.time_left + " left" : ""));
+        showHeadline(data.headline);
         setText(byId("done"), NUMBERS.format(counts.done) + " of " + NUMBERS.format(counts.shards));
         setText(byId("speed"), ROUNDED.format(data.rows_per_second));
         setText(byId("left"), data.time_left || "—");
@@ -214,11 +214,15 @@
         document.title = share + " % " + data.state + " · " + data.run_id;
     }
 
+    const showHeadline = onChange((text) => byId("headline").replaceChildren(...withCommand(text)));
+
     function showNext(lines) {
-        byId("next").replaceChildren(...lines.map(function (line) {
-            const found = COMMAND.exec(line);
-            return found ? make("li", {}, found[1], command(found[2])) : make("li", {}, line);
-        }));
+        byId("next").replaceChildren(...lines.map((line) => make("li", {}, ...withCommand(line))));
+    }
+
+    function withCommand(line) {
+        const found = COMMAND.exec(line);
+        return found ? [found[1], command(found[2])] : [line];
     }
 
     function showLines(lines) {
@@ -258,7 +262,11 @@
         }
         const held = running.get(part.first);
         const state = stateOf(part);
-        return part.first + ": " + (held ? "running on " + held.worker + ", " + count(held.rows, "row") + " so far" : state);
+        return part.first + ": " + (held ? "running on " + held.worker + ", " + count(held.rows, "row") + " so far" + speedOf(held) : state);
+    }
+
+    function speedOf(held) {
+        return held.report ? ", " + ROUNDED.format(held.report.rows_per_second) + " rows/s" : "";
     }
 
     function newStrip(onOpen) {
@@ -446,12 +454,10 @@
 
     // ---- Scores -------------------------------------------------------------------------------------------------------
 
-    function showScores({scores, done}) {
-        const of = scores.shards < done ? count(scores.shards, "done shard") + " so far, of " + NUMBERS.format(done) : count(done, "done shard");
-        setText(byId("scores-of"), done
-            ? "Of " + of + ". " + (scores.where ? "The filter keeps rows with " + scores.where + "." : "Every row is kept.")
-            : "No shard is done yet.");
-        byId("scores").replaceChildren(...scores.columns.filter((column) => column.rows).map(scoreColumn));
+    function showScores({scores, where}) {
+        setText(byId("scores-of"), scores.length === 0 ? "No row has a score yet."
+            : where ? "The filter keeps rows with " + where + "." : "Every row is kept.");
+        byId("scores").replaceChildren(...scores.map(scoreColumn));
     }
 
     function scoreColumn(column) {
@@ -501,6 +507,40 @@
                 make("td", {}, NUMBERS.format(rate.rows)), make("td", {}, percent(rate.rows, column.rows))))));
     }
 
+    // ---- Throughput ---------------------------------------------------------------------------------------------------
+
+    function showThroughput(points) {
+        byId("throughput-card").hidden = points.length < 2;
+        if (points.length < 2) {
+            return;
+        }
+        const width = 720, height = 150, left = 8, bottom = 120, top = 22;
+        const end = Math.max(...points.map((point) => point.at_seconds + point.seconds));
+        const most = Math.max(1, ...points.map((point) => point.rows_per_second));
+        const x = (seconds) => left + (width - 2 * left) * seconds / end;
+        const bars = points.map(function (point) {
+            const tall = (bottom - top) * point.rows_per_second / most;
+            const told = duration(point.at_seconds) + " after the start: " + ROUNDED.format(point.rows_per_second) + " rows/s, " +
+                NUMBERS.format(point.running) + " running, " + NUMBERS.format(point.done) + " done, " + NUMBERS.format(point.failed) + " failed";
+            return draw("rect", {
+                class: "bin pace", x: x(point.at_seconds), y: bottom - tall,
+                width: Math.max(0.5, x(point.seconds) - left - 0.5), height: tall,
+            }, draw("title", {}, told));
+        });
+        byId("throughput").replaceChildren(draw("svg",
+            {class: "histogram", viewBox: "0 0 " + width + " " + height, role: "img",
+                "aria-label": "Rows a second over " + duration(end) + ", at most " + ROUNDED.format(most)},
+            ...bars, draw("line", {class: "axis", x1: left, x2: width - left, y1: bottom, y2: bottom}),
+            draw("text", {x: left, y: 14}, "at most " + ROUNDED.format(most) + " rows/s"),
+            draw("text", {x: left, y: bottom + 16}, "start"),
+            draw("text", {x: width - left, y: bottom + 16, "text-anchor": "end"}, duration(end))));
+    }
+
+    function duration(seconds) {
+        return seconds < 100 ? ROUNDED.format(seconds) + " s"
+            : seconds < 6000 ? ROUNDED.format(seconds / 60) + " min" : (seconds / 3600).toFixed(1) + " h";
+    }
+
     // ---- Workers ------------------------------------------------------------------------------------------------------
 
     function newWorkers(root) {
@@ -528,7 +568,7 @@
         };
     }
 
-    /* Those that announce themselves, after those that hold a shard and are silent: their shards wait for the end of a lease. */
+    /* Those that hold a shard and are silent come first: their shards wait for the end of a lease. */
     function workersOf(data, run) {
         const held = new Map(data.running.map((shard) => [shard.worker, shard]));
         const live = data.workers.map(function (worker) {
@@ -537,21 +577,32 @@
             const isElsewhere = worker.run_id !== null && worker.run_id !== run;
             return {
                 name: worker.name, device: worker.device || "—", doing: worker.activity + (isElsewhere ? " with another run" : ""),
-                shard: shard ? shard.name : "—", rows: shard ? shard.rows : null, isSilent: false,
+                held: shard || null, isSilent: false,
             };
         });
         const isWhole = data.workers_in_all === data.workers.length;
         const silent = isWhole ? Array.from(held.values()).map((shard) => ({
-            name: shard.worker || "unknown", device: "—", doing: "silent", shard: shard.name, rows: shard.rows, isSilent: true,
+            name: shard.worker || "unknown", device: shard.report ? shard.report.device : "—", doing: "silent", held: shard, isSilent: true,
         })) : [];
         return silent.concat(live);
     }
 
     function workerRow(worker) {
+        const held = worker.held;
+        const report = held && held.report;
         return make("tr", worker.isSilent ? {class: "is-silent"} : {},
-            cell("Worker", worker.name), cell("Device", worker.device), cell("Doing", worker.doing), cell("Shard", worker.shard),
-            cell("Rows of it", worker.rows === null ? "—" : NUMBERS.format(worker.rows), "number"),
-            cell("Last seen", worker.isSilent ? "more than 15 s ago; its shard goes to another worker when the lease ends" : "now"));
+            cell("Worker", worker.name), cell("Device", worker.device), cell("Doing", worker.doing), cell("Shard", held ? held.name : "—"),
+            cell("Rows of it", held ? NUMBERS.format(held.rows) : "—", "number"),
+            cell("Rows/s", report ? ROUNDED.format(report.rows_per_second) : "—", "number"),
+            cell("Time goes to", report ? phases(report.seconds) : "—"),
+            cell("Last seen", worker.isSilent ? duration(held.seen_seconds) + " ago; its shard goes to another worker when the lease ends" : "now"));
+    }
+
+    /* For example `91 % device, 6 % tokenize`: the phases with at least 5 % of the attempt's time. */
+    function phases(seconds) {
+        const whole = Object.values(seconds).reduce((sum, part) => sum + part, 0);
+        return Object.entries(seconds).map(([name, part]) => [name, whole ? part / whole : 0]).filter(([, share]) => share >= 0.05)
+            .sort((one, other) => other[1] - one[1]).map(([name, share]) => Math.round(100 * share) + " % " + name).join(", ") || "—";
     }
 
     // ---- The page of a run --------------------------------------------------------------------------------------------
@@ -561,7 +612,7 @@
         const strip = newStrip(details.open);
         const workers = newWorkers(root);
         const failures = newFailures(root);
-        const [next, lines, bar, scores] = [showNext, showLines, showBar, showScores].map(onChange);
+        const [next, lines, bar, scores, throughput] = [showNext, showLines, showBar, showScores, showThroughput].map(onChange);
         watch(root.dataset.api, function (data) {
             showVerdict(data);
             next(data.next);
@@ -569,7 +620,8 @@
             strip.show(data);
             details.refresh(data.strip.cells);
             failures({failures: data.failures, failed: data.counts.failed});
-            scores({scores: data.scores, done: data.counts.done});
+            scores({scores: data.scores, where: data.where});
+            throughput(data.throughput);
             workers(data);
             lines(data.lines);
         });
