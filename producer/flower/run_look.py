@@ -70,9 +70,14 @@ def summary(status: RunStatus) -> dict[str, object]:
     said = verdict(_with_one_failure(status))
     return {
         "level": _level(status),
-        "headline": progress_line(status) if said == status.word else said.removeprefix(f"{status.word}: "),
+        "headline": progress_line(status) if said == status.word else _without_word(said, status),
         "time_left": time_left(status) or None,
     }
+
+
+def _without_word(said: str, status: RunStatus) -> str:
+    """The page has the word before it."""
+    return said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")
 
 
 def _level(status: RunStatus) -> str:

@@ -509,12 +509,13 @@
 
     // ---- Throughput ---------------------------------------------------------------------------------------------------
 
-    function showThroughput(points) {
+    function showThroughput({history, isOpen}) {
+        const points = isOpen ? history.slice(0, -1) : history; // the last stretch goes on, and has not all its rows
         byId("throughput-card").hidden = points.length < 2;
         if (points.length < 2) {
             return;
         }
-        const width = 720, height = 150, left = 8, bottom = 120, top = 22;
+        const width = 720, height = 150, left = 8, bottom = 118, top = 28;
         const end = Math.max(...points.map((point) => point.at_seconds + point.seconds));
         const most = Math.max(1, ...points.map((point) => point.rows_per_second));
         const x = (seconds) => left + (width - 2 * left) * seconds / end;
@@ -528,12 +529,12 @@
             }, draw("title", {}, told));
         });
         byId("throughput").replaceChildren(draw("svg",
-            {class: "histogram", viewBox: "0 0 " + width + " " + height, role: "img",
+            {class: "histogram wide", viewBox: "0 0 " + width + " " + height, role: "img",
                 "aria-label": "Rows a second over " + duration(end) + ", at most " + ROUNDED.format(most)},
             ...bars, draw("line", {class: "axis", x1: left, x2: width - left, y1: bottom, y2: bottom}),
-            draw("text", {x: left, y: 14}, "at most " + ROUNDED.format(most) + " rows/s"),
-            draw("text", {x: left, y: bottom + 16}, "start"),
-            draw("text", {x: width - left, y: bottom + 16, "text-anchor": "end"}, duration(end))));
+            draw("text", {x: left, y: 18}, "at most " + ROUNDED.format(most) + " rows/s"),
+            draw("text", {x: left, y: bottom + 22}, "start"),
+            draw("text", {x: width - left, y: bottom + 22, "text-anchor": "end"}, duration(end))));
     }
 
     function duration(seconds) {
@@ -621,7 +622,7 @@
             details.refresh(data.strip.cells);
             failures({failures: data.failures, failed: data.counts.failed});
             scores({scores: data.scores, where: data.where});
-            throughput(data.throughput);
+            throughput({history: data.throughput, isOpen: data.counts.queued + data.counts.running > 0});
             workers(data);
             lines(data.lines);
         });
