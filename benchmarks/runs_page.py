@@ -24,13 +24,23 @@ import typer
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
 from benchmarks.results_file import provenance_of, write_results
 from fleet.announcements import ANNOUNCE_SECONDS
+from fleet.attempt_report import AttemptReport
 from fleet.command_line import own_command
+from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.workers import WorkerState, announce
 from producer.local.redis_server import embedded_redis
 
+_REPORT = AttemptReport(
+    device="NVIDIA H100 80GB HBM3",
+    rows_per_second=8123.4,
+    rows_kept=52_000,
+    tokens=365_000_000,
+    seconds={"input": 1.2, "tokenize": 3.4, "device": 56.7, "write": 0.8, "stage": 0.0},
+    histograms={"score": Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(range(-4, 20), 20_000))},
+)
 _AUTH = "me:a-password"
 _EVERY_SECONDS = 2.0  # as the page asks
 _PATIENCE_SECONDS = 60
@@ -97,7 +107,7 @@ def _fill(ledger: Ledger, spec: RunSpec, shards: int, workers: int) -> list[Work
         name = f"gpu@gpu-{number:04}.europe-west4-a.c.fleet.internal/4711"
         claim = ledger.claim(spec.run_id, shard.name, name)
         assert isinstance(claim, Claim)
-        ledger.renew(claim, rows=1000 * number)
+        ledger.renew(claim, rows=1000 * number, report=_REPORT)
         busy.append(
             WorkerState(
                 name=name,
