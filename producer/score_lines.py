@@ -21,13 +21,19 @@ def kept_at(histogram: Histogram, threshold: float) -> float:
 
 def neighbours(where: str | None, histograms: dict[str, Histogram]) -> Iterator[tuple[float, float]]:
     """The thresholds beside the run's, with the share of rows that each would keep. None if the filter is no threshold."""
+    for column, histogram in histograms.items():
+        threshold = threshold_of(where, column)
+        if threshold is None or not histogram.rows:
+            continue
+        step = _NEIGHBOUR_UNITS if histogram.bins_per_unit < 1 / _NEIGHBOUR_SHARE else _NEIGHBOUR_SHARE
+        for beside in (threshold - step, threshold + step):
+            yield beside, kept_at(histogram, beside)
+
+
+def threshold_of(where: str | None, column: str) -> float | None:
+    """The threshold of a filter that compares this column with a number and does nothing else."""
     found = _THRESHOLD.fullmatch(where or "")
-    histogram = histograms.get(found["column"]) if found else None
-    if not found or not histogram or not histogram.rows:
-        return
-    step = _NEIGHBOUR_UNITS if histogram.bins_per_unit < 1 / _NEIGHBOUR_SHARE else _NEIGHBOUR_SHARE
-    for threshold in (float(found["value"]) - step, float(found["value"]) + step):
-        yield threshold, kept_at(histogram, threshold)
+    return float(found["value"]) if found and found["column"] == column else None
 
 
 def kept_line(rows_kept: int, rows: int, where: str | None, histograms: dict[str, Histogram]) -> str:

@@ -240,8 +240,9 @@ def run_status(
     present: Present | None = None,
     is_of_this_machine: bool = False,
     price_per_gpu_hour: float | None = None,
+    most_failures: int | None = None,
 ) -> RunStatus:
-    """Read the status of a run. Raises UsageError for an unknown run.
+    """Read the status of a run, with all failed shards or the first ones. Raises UsageError for an unknown run.
 
     To ask for the status of many runs, read who is `present` once.
     """
@@ -256,7 +257,7 @@ def run_status(
         pace=ledger.pace(run_id),
         complete=ledger.is_enqueued(run_id),
         cancelled=ledger.is_cancelled(run_id),
-        failures=tuple(ledger.failures(run_id)),
+        failures=tuple(ledger.failures(run_id, most=most_failures)),
         publication=ledger.publication(run_id),
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),

@@ -508,10 +508,10 @@ class Ledger:
                 if receipt is not None:  # `retry --all` may remove one while this reads
                     yield Receipt.from_json(receipt)
 
-    def failures(self, run_id: str) -> list[Failure]:
-        """The dead-letter list: all failed shards, in name order."""
+    def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
+        """The dead-letter list: the failed shards in name order, all of them or the first ones."""
         keys = Keys(run_id)
-        names = sorted(str(name) for name in self.redis.smembers(keys.failed))
+        names = sorted(str(name) for name in self.redis.smembers(keys.failed))[:most]
         pipeline = self.redis.pipeline()
         for name in names:
             pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")

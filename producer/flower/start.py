@@ -1,14 +1,33 @@
-"""Start Flower, the web UI of the fleet, with a password, read-only, and with its state saved across restarts."""
+"""Start Flower, the web UI of the fleet, with a password, read-only, with its state saved across restarts, and our pages."""
 
+import atexit
 import os
 import secrets
+import signal
 import socket
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from celery import Celery
+from flower.app import Flower
+from flower.command import (
+    apply_env_options,
+    apply_options,
+    extract_settings,
+    print_banner,
+    setup_logging,
+    sigterm_handler,
+)
+from flower.options import options
+from flower.urls import settings as flower_settings
 
 from fleet.broker import make_app
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings, read_secret
+from producer.flower.pages import add_runs_pages
+from producer.flower.templates import template_loader
 
 _SAVE_MS = 10_000
 _MAX_TASKS = 100_000  # Flower forgets the oldest tasks beyond this number; allow for all shards of a large run
@@ -20,7 +39,7 @@ _OFFLINE_SECONDS = 600  # a spot machine that is gone does not come back
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
     """Serve until stopped. Raises UsageError if no Redis answers or the port is taken."""
-    Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
+    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     _check_port(address, port)
     auth = flower_auth(settings)
     if auth is None:
@@ -30,9 +49,10 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
         )
     os.environ["FLOWER_BASIC_AUTH"] = auth  # not as an argument, which `ps` would show
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    make_app("flower", settings).start(
+    celery = make_app("flower", settings)
+    application = _new_application(
+        celery,
         [
-            "flower",
             f"--address={address}",
             f"--port={port}",
             "--read_only=True",
@@ -43,8 +63,29 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
             f"--task_runtime_metric_buckets={_RUNTIME_BUCKETS_SECONDS}",
             f"--purge_offline_workers={_OFFLINE_SECONDS}",
             "--inspect_timeout=5000",
-        ]
+        ],
     )
+    add_runs_pages(application, ledger)
+    _serve(application, celery)
+
+
+def _new_application(celery: Celery, arguments: Sequence[str]) -> Flower:
+    """What the command `celery flower` builds from its arguments and FLOWER_… variables, with templates of ours."""
+    apply_env_options()
+    apply_options("flower", arguments)
+    extract_settings()
+    setup_logging()
+    return Flower(capp=celery, options=options, template_loader=template_loader(), **flower_settings)
+
+
+def _serve(application: Flower, celery: Celery) -> None:
+    """As the command `celery flower` does."""
+    atexit.register(application.stop)
+    signal.signal(signal.SIGTERM, sigterm_handler)
+    port = application.start_http_server()
+    print_banner(celery, ssl="ssl_options" in flower_settings, port=port)
+    with suppress(KeyboardInterrupt, SystemExit):
+        application.start()
 
 
 def _check_port(address: str, port: int) -> None:

@@ -1,19 +1,25 @@
-"""Flower during a real run asks for a password, and shows workers, progress, and failures with their traceback."""
+"""Flower asks for a password, and shows workers, progress, failures with their traceback, and runs as the ledger has them."""
 
 import base64
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleet.processes import Child
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.ledger_states import claimed
 from support.ports import unused_port
 from support.processes import started
+from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
 AUTH = "me:a-password"
@@ -25,20 +31,38 @@ def flower(fleet: Fleet, faults: InjectedFaults) -> Iterator[Fleet]:
     """A fleet with Flower. A shard of 12 rows takes its workers about two seconds."""
     faults.use_stand_in(seconds_a_batch=0.5)
     fleet.environment |= faults.environment
-    environment = {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": AUTH}
-    with started("producer", "flower", "--port", str(PORT), environment=environment, log=fleet.log("flower")):
-        wait_until(lambda: get("/healthcheck", auth=None), description="Flower answers", seconds=60)
+    with flower_of(fleet):
+        wait_for_flower()
         yield fleet
+
+
+def flower_of(fleet: Fleet) -> AbstractContextManager[Child]:
+    environment = {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": AUTH}
+    return started("producer", "flower", "--port", str(PORT), environment=environment, log=fleet.log("flower"))
+
+
+def wait_for_flower() -> None:
+    wait_until(lambda: get("/healthcheck", auth=None), description="Flower answers", seconds=60)
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+    headers: Message
+
+
+def request(path: str, *, auth: str | None = AUTH, method: str = "GET") -> Answer:
+    asked = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", method=method)
+    if auth:
+        asked.add_header("Authorization", "Basic " + base64.b64encode(auth.encode()).decode())
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        return Answer(text=answer.read().decode(), headers=answer.headers)
 
 
 def get(path: str, *, auth: str | None = AUTH) -> Any:
     """The answer's JSON or text; None while the port is closed."""
-    request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}")
-    if auth:
-        request.add_header("Authorization", "Basic " + base64.b64encode(auth.encode()).decode())
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            text = answer.read().decode()
+        text = request(path, auth=auth).text
     except urllib.error.HTTPError:
         raise
     except OSError:
@@ -46,9 +70,24 @@ def get(path: str, *, auth: str | None = AUTH) -> Any:
     return json.loads(text) if text.startswith(("{", "[")) else text
 
 
+def refused(path: str) -> str | None:
+    """The status and the reason of an answer that is an error."""
+    try:
+        request(path)
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {json.load(error)['error']}"
+    return None
+
+
 def worker_name() -> str | None:
     """None until Flower has the worker's answer."""
     return next((name for name in get("/api/workers?refresh=1") if name.startswith("w1@")), None)
+
+
+def run_over(run_id: str) -> dict[str, Any] | None:
+    """What the page of a run shows, when no shard is open any more."""
+    run: dict[str, Any] = get(f"/api/runs/{run_id}")
+    return run if run["counts"]["done"] + run["counts"]["failed"] == run["counts"]["shards"] else None
 
 
 def tasks(state: str) -> list[dict[str, Any]]:
@@ -73,6 +112,8 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
         online_while_busy = get("/api/workers?status=1")[worker]
         failed = wait_until(lambda: tasks("FAILURE"), description="the broken shard shows as failed", seconds=120)
         wait_until(lambda: len(tasks("SUCCESS")) >= 2, description="the other shards show as done", seconds=120)
+        on_page = wait_until(lambda: run_over(run_id), description="the page of the run shows that it is over")
+    told = json.loads(flower.call_producer("status", run_id, "--json").stdout)
 
     assert "rows/s" in running[0]["result"]
     assert running[0]["uuid"].startswith(f"{run_id}:000_")
@@ -81,6 +122,67 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
     assert f"{run_id}:000_00002" in failed[0]["uuid"]
     assert "Traceback" in failed[0]["traceback"]
     assert "not a readable Parquet file" in failed[0]["exception"]
+    of_the_run = ("run_id", "output_uri", "queue", "counts", "complete", "cancelled", "failures", "state", "running")
+    assert {name: on_page[name] for name in of_the_run} == {name: told[name] for name in of_the_run}
+    assert "Traceback" in on_page["failures"][0]["traceback"]
+    assert f"Try them again: producer retry {run_id}" in on_page["next"]
+
+
+def test_the_runs_page_asks_for_the_password_and_survives_a_restart_of_flower(fleet: Fleet) -> None:
+    spec, shard = a_spec(), a_shard("a")
+    ledger, page = fleet.ledger, f"/runs/{spec.run_id}"
+    ledger.create_run(spec, [shard], now=1.0)
+    ledger.complete(claimed(ledger, spec.run_id, shard), a_receipt(spec.run_id, shard))
+
+    before_and_after = []
+    for _ in range(2):
+        with flower_of(fleet):
+            wait_for_flower()
+            for path in ("/runs", page, "/api/runs", f"/api{page}", f"/api{page}/shards?first=a"):
+                with pytest.raises(urllib.error.HTTPError, match="401"):
+                    get(path, auth=None)
+            assert spec.run_id in get(page)
+            shown = get(f"/api{page}")
+            del shown["pace"]["idle_seconds"]
+            before_and_after.append((get("/api/runs"), shown, get(f"/api{page}/shards?first=a")))
+
+    assert before_and_after[0][1]["counts"]["done"] == 1
+    assert before_and_after[0] == before_and_after[1]
+
+
+def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fleet) -> None:
+    markup = "<script>alert(1)</script>"
+    spec, shard = a_spec(), a_shard("a")
+    ledger = fleet.ledger
+    ledger.create_run(spec, [shard], now=1.0)
+    ledger.fail(claimed(ledger, spec.run_id, shard, owner=markup), markup, markup)
+    with flower_of(fleet):
+        wait_for_flower()
+
+        page = request(f"/runs/{spec.run_id}")
+        json_of_run = request(f"/api/runs/{spec.run_id}")
+        with pytest.raises(urllib.error.HTTPError, match="404") as unknown:
+            request("/runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            request("/api/runs", method="POST")
+        ledger.redis.shutdown(nosave=True)
+        without_redis = wait_until(lambda: refused(f"/api/runs/{spec.run_id}"), description="the page notices")
+        page_without_redis = request(f"/runs/{spec.run_id}")
+
+    assert markup not in page.text
+    assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+    assert json_of_run.headers["Content-Type"].startswith("application/json")
+    assert json.loads(json_of_run.text)["failures"][0]["error"] == markup
+    assert "has no run" in (told := unknown.value.read().decode())
+    assert markup not in told
+    assert without_redis.startswith("503 Redis does not answer")
+    assert page_without_redis.text == page.text
+
+
+def test_the_note_on_flowers_own_pages_leads_to_the_runs(flower: Fleet) -> None:
+    for path in ("/workers", "/tasks", "/broker"):
+        assert "Flower counts Celery tasks" in (text := get(path))
+        assert text.count('href="/runs"') == 2  # in the navigation, and in the note
 
 
 def test_flower_shows_no_password_in_its_arguments(flower: Fleet) -> None:

@@ -1,0 +1,156 @@
+"""The addresses of the Runs page: pages and JSON, behind Flower's login, to read only. docs/runs_page.md describes them."""
+
+import gzip
+import json
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from importlib import resources
+
+import redis
+from flower.app import Flower, rewrite_handler
+from flower.views import BaseHandler
+from tornado.web import StaticFileHandler, authenticated, url
+
+from fleet.errors import NewerVersion, UsageError
+from fleet.ledger import Ledger
+from fleet.redact import redacted
+from producer.flower.run_look import RunLook
+from producer.flower.runs_list import runs_list
+from producer.flower.shared_reads import SharedReads
+
+_LOOK_SECONDS = 2.0
+_THREADS = 4
+_MOST_LOOKS = 32  # runs whose names and scores are kept
+# Everything comes from this server. Pictures of Bootstrap are in its style sheet, as data.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def add_runs_pages(application: Flower, ledger: Ledger) -> None:
+    looks = {"looks": Looks(ledger)}
+    assets = {"path": str(resources.files("producer.flower").joinpath("static"))}
+    handlers = [
+        url(r"/runs", RunsPage, looks, name="runs"),
+        url(r"/runs/([^/]+)", RunPage, looks, name="run"),
+        url(r"/api/runs", RunsJson, looks, name="api-runs"),
+        url(r"/api/runs/([^/]+)", RunJson, looks, name="api-run"),
+        url(r"/api/runs/([^/]+)/shards", ShardsJson, looks, name="api-shards"),
+        url(r"/runs-assets/(.*)", Assets, assets, name="runs-assets"),
+    ]
+    if application.options.url_prefix:
+        handlers = [rewrite_handler(handler, application.options.url_prefix) for handler in handlers]
+    application.add_handlers(".*", handlers)
+
+
+class Looks:
+    """Reads of the ledger, as compressed JSON, shared by all browsers. Methods raise what the reads raise."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._of_run: Callable[[str], RunLook] = lru_cache(_MOST_LOOKS)(lambda run_id: RunLook(ledger, run_id))
+        self._reads = SharedReads[bytes](
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS
+        )
+
+    async def runs(self) -> bytes:
+        return await self._reads.get("runs", lambda: _compressed(runs_list(self._ledger)))
+
+    async def run(self, run_id: str) -> bytes:
+        return await self._reads.get(run_id, lambda: _compressed(self._of_run(run_id).look()))
+
+    async def shards(self, run_id: str, first: str, last: str) -> bytes:
+        read = self._of_run(run_id).details
+        return await self._reads.get((run_id, first, last), lambda: _compressed({"shards": read(first, last)}))
+
+
+def _compressed(look: dict[str, object]) -> bytes:
+    """Once for all browsers, and not in the thread that serves them."""
+    return gzip.compress(json.dumps(look).encode(), compresslevel=6)
+
+
+class _Handler(BaseHandler):  # type: ignore[misc]
+    SUPPORTED_METHODS = ("GET",)
+
+    def initialize(self, looks: Looks) -> None:
+        self.looks = looks
+
+    def set_default_headers(self) -> None:
+        super().set_default_headers()
+        self.set_header("Content-Security-Policy", _POLICY)
+        self.set_header("Referrer-Policy", "same-origin")
+        self.set_header("Cache-Control", "no-store")
+
+
+class RunsPage(_Handler):
+    @authenticated
+    async def get(self) -> None:
+        self.render("runs.html")
+
+
+class RunPage(_Handler):
+    @authenticated
+    async def get(self, run_id: str) -> None:
+        try:
+            with suppress(NewerVersion, redis.RedisError):  # the page says so, and goes on when that is over
+                await self.looks.run(run_id)
+        except UsageError as unknown:
+            self.set_status(404)
+            self.render("404.html", message=str(unknown))
+            return
+        self.render("run.html", run_id=run_id)
+
+
+class _Json(_Handler):
+    async def answer(self, look: Awaitable[bytes]) -> None:
+        """Send a look's JSON, or the reason why there is none as `{"error": …}`."""
+        self.set_header("Content-Type", "application/json; charset=UTF-8")
+        try:
+            self._send(await look)
+        except UsageError as unknown:
+            self._refuse(404, str(unknown))
+        except NewerVersion as newer:
+            self._refuse(409, str(newer))
+        except redis.RedisError as error:
+            self._refuse(503, f"Redis does not answer: {redacted(str(error))}")
+
+    def _send(self, compressed: bytes) -> None:
+        self.set_header("Vary", "Accept-Encoding")
+        if "gzip" in self.request.headers.get("Accept-Encoding", ""):
+            self.set_header("Content-Encoding", "gzip")
+            self.finish(compressed)
+        else:
+            self.finish(gzip.decompress(compressed))
+
+    def _refuse(self, status: int, error: str) -> None:
+        self.set_status(status)
+        self.finish(json.dumps({"error": error}))
+
+
+class RunsJson(_Json):
+    @authenticated
+    async def get(self) -> None:
+        await self.answer(self.looks.runs())
+
+
+class RunJson(_Json):
+    @authenticated
+    async def get(self, run_id: str) -> None:
+        await self.answer(self.looks.run(run_id))
+
+
+class ShardsJson(_Json):
+    @authenticated
+    async def get(self, run_id: str) -> None:
+        first = self.get_query_argument("first")
+        await self.answer(self.looks.shards(run_id, first, self.get_query_argument("last", first)))
+
+
+class Assets(StaticFileHandler):
+    """Style and script, which anyone may read, like Flower's."""
+
+    def set_extra_headers(self, path: str) -> None:
+        self.set_header("Cache-Control", "no-cache")  # asked for again after an upgrade, and not sent if unchanged

@@ -1,0 +1,134 @@
+"""What the Runs page shows of one run, as JSON: its status, as `producer status` has it, and its shards and scores."""
+
+import time
+from bisect import bisect_left, bisect_right
+from dataclasses import asdict, replace
+
+from fleet.ledger import Ledger
+from fleet.ledger.shard_states import ShardDetails, State, read_shard_details, read_shard_names, read_shard_states
+from fleet.receipt import Receipt
+from producer.flower import charts
+from producer.flower.strip import shards_per_cell, strip
+from producer.progress import progress_line
+from producer.status import RunStatus, run_status
+from producer.status_report import status_lines, time_left, verdict, what_next
+
+_MOST_FAILURES = 20  # with their tracebacks
+_MOST_LISTED = 1000  # workers, machines and running shards
+_MOST_DETAILS = 100  # shards of a cell
+_URGENCY = {State.FAILED: 0, State.RUNNING: 1, State.QUEUED: 2, State.DONE: 3}
+_BAD = {"failed", "stalled", "damaged"}
+_DOUBTFUL = {"half enqueued", "stopped", "cancelled", "published without its failed shards"}
+
+
+class RunLook:
+    """Looks at one run again and again. Keeps what does not change between looks. One thread may look at a time.
+
+    Reading all shards takes at most this share of the time, so those of a large run are read less often than its status.
+    """
+
+    def __init__(self, ledger: Ledger, run_id: str, *, share_of_time: float = 0.02) -> None:
+        self._ledger, self._run_id, self._share_of_time = ledger, run_id, share_of_time
+        self._names: list[str] = []
+        self._strip: dict[str, object] = {}
+        self._rest_until = 0.0
+
+    def look(self) -> dict[str, object]:
+        """Raises UsageError for an unknown run, NewerVersion for one that this version cannot read, and redis.RedisError."""
+        status = run_status(self._ledger, self._run_id, most_failures=_MOST_FAILURES)
+        if time.monotonic() >= self._rest_until:
+            self._look_at_shards(status.counts.shards)
+        return {
+            **_bounded(status),
+            **summary(status),
+            "next": _what_next(status),
+            "lines": [line.split(maxsplit=1) for line in status_lines(status) if not line.startswith(" ")],
+            "strip": self._strip,
+            "scores": charts.scores(status),
+            "throughput": charts.throughput(self._ledger.history(self._run_id)),
+        }
+
+    def details(self, first: str, last: str) -> list[dict[str, object]]:
+        """The shards of a cell. Of many, a hundred: failed and running ones before others."""
+        names = self._names or read_shard_names(self._ledger.redis, self._run_id)
+        begin = bisect_left(names, first)
+        cell = names[begin : min(bisect_right(names, last), begin + shards_per_cell(len(names)))]
+        found = read_shard_details(self._ledger.redis, self._run_id, cell)
+        return [_details(one) for one in sorted(found, key=lambda one: _URGENCY[one.state])[:_MOST_DETAILS]]
+
+    def _look_at_shards(self, shards: int) -> None:
+        began = time.monotonic()
+        if len(self._names) != shards:
+            self._names = read_shard_names(self._ledger.redis, self._run_id)
+        self._strip = strip(self._names, read_shard_states(self._ledger.redis, self._run_id))
+        ended = time.monotonic()
+        self._rest_until = ended + (ended - began) / self._share_of_time
+
+
+def summary(status: RunStatus) -> dict[str, object]:
+    """What a list of runs says of each, and the page of a run first."""
+    said = verdict(_with_one_failure(status))
+    return {
+        "level": _level(status),
+        "headline": progress_line(status) if said == status.word else _without_word(said, status),
+        "time_left": time_left(status) or None,
+    }
+
+
+def _without_word(said: str, status: RunStatus) -> str:
+    """The page has the word before it."""
+    return said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")
+
+
+def _level(status: RunStatus) -> str:
+    """How much the run needs a person."""
+    if status.word in _BAD:
+        return "bad"
+    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or (status.publish_error and not status.is_published)
+    return "doubtful" if is_doubtful else "good"
+
+
+def _bounded(status: RunStatus) -> dict[str, object]:
+    """The status as `producer status --json` prints it, with the first of many workers, machines and running shards."""
+    return replace(
+        status,
+        workers=status.workers[:_MOST_LISTED],
+        machines=status.machines[:_MOST_LISTED],
+        running=status.running[:_MOST_LISTED],
+    ).as_json() | {"workers_in_all": len(status.workers)}
+
+
+def _what_next(status: RunStatus) -> list[str]:
+    """The lines below `producer status`, without what the verdict says."""
+    found = _with_one_failure(status)
+    lines = [line for line in what_next(found) if line not in verdict(found)]
+    return (
+        [*lines, f"This page does not look at the output: producer status {status.run_id}"]
+        if status.is_published
+        else lines
+    )
+
+
+def _with_one_failure(status: RunStatus) -> RunStatus:
+    """One failed shard for all of them, because the page has a list of those."""
+    return replace(status, failures=status.failures[:1])
+
+
+def _details(shard: ShardDetails) -> dict[str, object]:
+    """Of a receipt, what a person asks for."""
+    receipt = shard.receipt
+    return asdict(replace(shard, receipt=None)) | {"receipt": _told(receipt) if receipt else None}
+
+
+def _told(receipt: Receipt) -> dict[str, object]:
+    made = receipt.provenance
+    return {
+        "rows_in": receipt.rows_in,
+        "rows_kept": receipt.rows_kept,
+        "rows_dropped": receipt.rows_dropped,
+        "rows_errored": receipt.rows_errored,
+        "worker": made.worker,
+        "device": made.device,
+        "attempt": made.attempt,
+        "seconds": made.finished_at - made.started_at,
+    }

@@ -1,0 +1,79 @@
+"""The Runs page in a real browser shows a run, and shows markup in names and errors as text."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from fleet.ledger.keys import Keys
+from support.fleet import Fleet
+from support.ledger_states import claimed
+from support.ports import unused_port
+from support.processes import started
+from support.records import a_receipt, a_shard, a_spec
+from support.waiting import wait_until
+
+CHROMIUM = shutil.which("chromium")
+# Those of a browser that runs as root, and asks nobody for updates.
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+LOGIN = "me:a-password"
+PORT = unused_port()
+MARKUP = "<img src=x onerror=alert(1)>"
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
+
+
+def page(path: str, profile: Path) -> str:
+    """The page's HTML after its script has asked for data."""
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--dump-dom"]
+    shown = subprocess.run(
+        [*command, f"http://{LOGIN}@127.0.0.1:{PORT}{path}"], capture_output=True, text=True, timeout=60, check=True
+    )
+    return shown.stdout
+
+
+class Tags(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.images: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img":
+            self.images.append(str(dict(attrs).get("src")))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> None:
+    spec, done, failed = a_spec(), a_shard("done"), a_shard("failed")
+    ledger = fleet.ledger
+    ledger.create_run(spec, [done, failed], now=1.0)
+    ledger.complete(claimed(ledger, spec.run_id, done), a_receipt(spec.run_id, done))
+    ledger.fail(claimed(ledger, spec.run_id, failed, owner=MARKUP), MARKUP, f"Traceback: {MARKUP}")
+    keys = Keys(spec.run_id)
+    ledger.redis.hset(keys.shards, MARKUP, "{}")  # no shard has such a name; somebody wrote it by hand
+    ledger.redis.sadd(keys.failed, MARKUP)
+    environment = {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": LOGIN}
+
+    with started("producer", "flower", "--port", str(PORT), environment=environment, log=fleet.log("flower")):
+        html = wait_until(lambda: shown_run(spec.run_id, tmp_path), description="the page shows the run")
+    shown = Tags(html)
+
+    cells = re.findall(r'role="option"[^>]*class="cell state-(\w+)', html)
+    assert sorted(cells) == ["done", "failed", "failed"]
+    assert f"producer retry {spec.run_id}" in shown.text
+    assert f"Traceback: {MARKUP}" in shown.text
+    assert [image for image in shown.images if "favicon" not in image] == []
+    assert "<rect" in html  # the histogram
+
+
+def shown_run(run_id: str, profile: Path) -> str | None:
+    """None until Flower answers."""
+    html = page(f"/runs/{run_id}", profile / "profile")
+    return html if 'class="cell state-' in html and "Live" in html else None

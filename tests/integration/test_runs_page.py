@@ -1,0 +1,233 @@
+"""What the Runs page shows of a run is what the ledger holds, in bounded size, and the ledger is read as rarely as promised."""
+
+import asyncio
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.ledger.shard_states import ShardStates
+from producer.flower.run_look import RunLook
+from producer.flower.runs_list import runs_list
+from producer.flower.shared_reads import SharedReads
+from producer.flower.strip import MOST_CELLS, strip
+from producer.flower.templates import template_loader
+from producer.status import run_status
+from support.fleet import Fleet
+from support.ledger_states import claimed
+from support.records import a_receipt, a_shard, a_spec
+
+SPEC = a_spec()
+RUN = SPEC.run_id
+A, B, C, D = (a_shard(f"crawl/{name}") for name in "abcd")
+
+
+@pytest.fixture
+def ledger(fleet: Fleet) -> Ledger:
+    """A run with a done, a failed, a running and a queued shard."""
+    ledger = fleet.ledger
+    ledger.create_run(SPEC, [A, B, C, D], now=1.0)
+    ledger.complete(claimed(ledger, RUN, A), a_receipt(RUN, A))
+    ledger.fail(claimed(ledger, RUN, B), "not a readable Parquet file", "Traceback (most recent call last): …")
+    ledger.renew(claimed(ledger, RUN, C), rows=4)
+    return ledger
+
+
+def shown(ledger: Ledger, run_id: str = RUN) -> dict[str, Any]:
+    """As a browser gets it."""
+    found: dict[str, Any] = json.loads(json.dumps(RunLook(ledger, run_id).look()))
+    return found
+
+
+class TestARun:
+    def test_its_json_has_all_that_status_prints(self, ledger: Ledger) -> None:
+        status = json.loads(json.dumps(run_status(ledger, RUN).as_json()))
+
+        page = shown(ledger)
+
+        assert status.keys() <= page.keys()
+        steady = status.keys() - {"counts", "pace", "running", "rows_per_second"}  # these have times
+        assert {name: page[name] for name in steady} == {name: status[name] for name in steady}
+        assert page["counts"] | {"seconds": 0} == status["counts"] | {"seconds": 0}
+
+    def test_the_strip_has_a_cell_for_each_shard_with_its_state(self, ledger: Ledger) -> None:
+        cells = shown(ledger)["strip"]["cells"]
+
+        assert [(cell["first"], *(cell.keys() - {"first", "last"})) for cell in cells] == [
+            ("crawl/a", "done"),
+            ("crawl/b", "failed"),
+            ("crawl/c", "running"),
+            ("crawl/d", "queued"),
+        ]
+
+    def test_what_to_type_comes_from_status(self, ledger: Ledger) -> None:
+        page = shown(ledger)
+
+        assert f"Try them again: producer retry {RUN}" in page["next"]
+        assert page["level"] == "bad"
+        assert ["shards", "1 of 4 done, 1 running, 1 queued, 1 failed"] in page["lines"]
+
+    def test_the_scores_so_far_are_shown_with_the_threshold(self, ledger: Ledger) -> None:
+        (column,) = shown(ledger)["scores"]
+
+        assert (column["column"], column["rows"], column["threshold"]) == ("score", 9, 3.0)
+        assert {"threshold": 3, "rows": 6} in column["keep_rates"]
+        assert sum(one["rows"] for one in column["bins"]) == 9
+
+    def test_the_next_look_shows_a_shard_that_was_done_meanwhile(self, ledger: Ledger) -> None:
+        look = RunLook(ledger, RUN, share_of_time=math.inf)
+        look.look()
+        ledger.complete(claimed(ledger, RUN, D), a_receipt(RUN, D))
+
+        page: Any = look.look()
+
+        assert page["scores"][0]["rows"] == 18
+        assert page["strip"]["cells"][3] == {"first": D.name, "last": D.name, "done": 1}
+
+    def test_a_threshold_is_drawn_only_if_the_filter_is_one(self, fleet: Fleet) -> None:
+        spec = replace(SPEC, where='"score" >= 3.0 AND length(text) > 10')
+        fleet.ledger.create_run(spec, [A], now=1.0)
+        fleet.ledger.restore(spec.run_id, [a_receipt(spec.run_id, A)])
+
+        page = shown(fleet.ledger, spec.run_id)
+
+        assert page["scores"][0]["threshold"] is None
+        assert page["where"] == spec.where
+
+    def test_throughput_is_the_ledgers_history(self, ledger: Ledger) -> None:
+        points = shown(ledger)["throughput"]
+
+        assert sum(point["rows"] for point in points) == 14  # 10 of a done shard, 4 of a running one
+        assert points[-1]["done"] == 1
+
+    def test_a_cell_tells_of_attempts_errors_and_receipts(self, ledger: Ledger) -> None:
+        look = RunLook(ledger, RUN)
+
+        found: Any = {shard.name: look.details(shard.name, shard.name)[0] for shard in (A, B, C, D)}
+
+        assert "not a readable Parquet file" in found[B.name]["error"]
+        assert found[B.name]["traceback"].startswith("Traceback")
+        assert (found[C.name]["worker"], found[C.name]["rows"], found[C.name]["attempts"]) == ("w1", 4, 1)
+        assert found[A.name]["receipt"]["rows_kept"] == 6
+        assert (found[D.name]["state"], found[D.name]["attempts"]) == ("queued", 0)
+
+    def test_a_cell_of_a_large_run_tells_of_what_needs_a_look_first(self, fleet: Fleet) -> None:
+        shards = [a_shard(f"{number:04}") for number in range(MOST_CELLS + 1)]  # two in a cell
+        fleet.ledger.create_run(SPEC, shards, now=1.0)
+        fleet.ledger.fail(claimed(fleet.ledger, RUN, shards[1]), "corrupt", "")
+
+        found = RunLook(fleet.ledger, RUN).details("0000", "9999")
+
+        assert [(shard["name"], shard["state"]) for shard in found] == [("0001", "failed"), ("0000", "queued")]
+
+    def test_many_failures_do_not_make_it_grow(self, fleet: Fleet) -> None:
+        names = [f"{number:03}" for number in range(100)]
+        fleet.ledger.create_run(SPEC, map(a_shard, names), now=1.0)
+        for name in names:
+            fleet.ledger.fail(claimed(fleet.ledger, RUN, a_shard(name)), "corrupt", "a traceback")
+
+        page = shown(fleet.ledger)
+
+        assert len(page["failures"]) == 20
+        assert page["counts"]["failed"] == 100
+        assert "failed on" in page["headline"]
+        assert not any("failed on" in line for line in page["next"])
+
+    def test_an_unknown_one_is_refused_with_the_runs_that_there_are(self, ledger: Ledger) -> None:
+        with pytest.raises(UsageError, match=RUN):
+            RunLook(ledger, "unknown").look()
+
+
+class TestTheListOfRuns:
+    def test_it_has_the_newest_first_with_state_and_counts(self, ledger: Ledger) -> None:
+        newer = replace(SPEC, output_uri="memory://newer")
+        ledger.create_run(newer, [A], now=2.0)
+
+        found: Any = runs_list(ledger)
+
+        assert [run["run_id"] for run in found["runs"]] == [newer.run_id, RUN]
+        assert found["runs"][1]["counts"] == asdict(ledger.counts(RUN)) | {
+            "seconds": found["runs"][1]["counts"]["seconds"]
+        }
+        assert found["runs"][1]["level"] == "bad"
+
+    def test_a_run_of_a_newer_version_does_not_hide_the_others(self, ledger: Ledger) -> None:
+        ledger.redis.hset("shardsift:run:newer", "spec", '{"unknown": 1}')
+        ledger.redis.zadd("shardsift:runs", {"newer": 9.0})
+
+        found: Any = runs_list(ledger)
+
+        assert "another version" in found["runs"][0]["error"]
+        assert found["runs"][1]["run_id"] == RUN
+
+
+def test_the_strip_of_a_large_run_stays_small() -> None:
+    names = [f"{number:06}" for number in range(100_000)]
+    states = ShardStates(running=frozenset(names[50:52]), done=frozenset(names[:50]), failed=frozenset(names[99:100]))
+
+    found: Any = strip(names, states)
+
+    assert (found["shards_per_cell"], len(found["cells"])) == (50, MOST_CELLS)
+    assert found["cells"][0] == {"first": "000000", "last": "000049", "done": 50}
+    assert found["cells"][1] == {"first": "000050", "last": "000099", "running": 2, "queued": 47, "failed": 1}
+
+
+class TestSharedReads:
+    def test_however_many_ask_the_ledger_is_read_once(self) -> None:
+        reads: list[int] = []
+
+        async def ask() -> list[int]:
+            shared = SharedReads[int](executor, seconds=60)
+            return [await shared.get("run", read) for _ in range(3)] + list(
+                await asyncio.gather(*(shared.get("run", read) for _ in range(20)))
+            )
+
+        def read() -> int:
+            reads.append(1)
+            return len(reads)
+
+        with ThreadPoolExecutor(4) as executor:
+            answers = asyncio.run(ask())
+
+        assert set(answers) == {1}
+        assert len(reads) == 1
+
+    def test_it_is_read_again_when_the_time_is_over(self) -> None:
+        answers = iter(range(9))
+
+        async def ask() -> list[int]:
+            shared = SharedReads[int](executor, seconds=0)
+            return [await shared.get("run", lambda: next(answers)) for _ in range(2)]
+
+        with ThreadPoolExecutor(1) as executor:
+            assert asyncio.run(ask()) == [0, 1]
+
+    def test_an_error_is_shared_too(self) -> None:
+        reads: list[int] = []
+
+        def read() -> int:
+            reads.append(1)
+            raise UsageError("gone")
+
+        async def ask() -> None:
+            shared = SharedReads[int](executor, seconds=60)
+            for _ in range(3):
+                with pytest.raises(UsageError):
+                    await shared.get("run", read)
+
+        with ThreadPoolExecutor(1) as executor:
+            asyncio.run(ask())
+
+        assert len(reads) == 1
+
+
+def test_flowers_navigation_has_an_entry_for_the_page() -> None:
+    """Fails when another version of Flower builds its bar in another way."""
+    navbar = template_loader().load("flower/navbar.html").code
+
+    assert "'runs'" in navbar
