@@ -88,7 +88,7 @@ class Demand:
 
 
 def open_demands(ledger: Ledger) -> list[Demand]:
-    """One demand for each queue with open shards, in the order of the oldest run. Cancelled runs need nothing."""
+    """One demand for each queue with open shards, in the order of the oldest run. Cancelled and paused runs need nothing."""
     demands: dict[str, Demand] = {}
     for run in ledger.open_runs():
         load = Load.of(run.spec)

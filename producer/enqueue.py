@@ -33,10 +33,12 @@ class Enqueued:
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
+    paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
 
     def __repr__(self) -> str:
         shards = counted(self.counts.shards, "shard")
-        return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done; {self.output_uri}>"
+        paused = ", paused" if self.paused else ""
+        return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done{paused}; {self.output_uri}>"
 
 
 def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, verify: bool = False) -> Enqueued:
@@ -69,6 +71,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
         sent=sent,
         counts=ledger.counts(spec.run_id),
         findings=findings,
+        paused=ledger.pause_reason(spec.run_id) is not None,
     )
 
 

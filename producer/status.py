@@ -79,6 +79,7 @@ class RunStatus:
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
+    paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
     machines: tuple[MachineState, ...] = ()  # those that start workers for it
@@ -113,6 +114,11 @@ class RunStatus:
         return self.publication is not None and self.publication.shards == self.counts.done and not self.counts.open
 
     @property
+    def is_paused(self) -> bool:
+        """Whether open shards wait for `producer resume`. A run whose last shards were done meanwhile is published."""
+        return self.paused is not None and bool(self.counts.open) and not self.cancelled
+
+    @property
     def rows_per_second(self) -> float:
         """Over the last minutes while rows are scored, otherwise over all the time in which workers had shards."""
         pace = self.pace
@@ -128,6 +134,8 @@ class RunStatus:
             return "cancelled"
         if not self.complete:
             return "half enqueued"
+        if self.is_paused:
+            return "paused"
         if self.counts.open:
             return self._word_of_open_shards
         return "failed" if self.counts.failed or self.publish_failed else "publishing"
@@ -231,6 +239,7 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
+        paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         running=tuple(ledger.running_shards(run_id)),
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),

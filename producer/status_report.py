@@ -176,6 +176,9 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
     match status.word:
         case "cancelled":
             yield f"Take it up again: producer retry {status.run_id}"
+        case "paused":
+            why = f": {status.paused}" if status.paused else ""
+            yield f"It is paused{why}. Resume it: producer resume {status.run_id}"
         case "half enqueued":
             yield "Enqueueing was interrupted. Run the same command again to finish it."
         case "loading":

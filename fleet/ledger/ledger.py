@@ -50,7 +50,7 @@ _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
     *("take_due", "queue_again", "forget_messages", "retry", "restore", "requeue", "remember", "update_shards"),
-    *("cancel", "begin_publishing", "record_publication"),
+    *("cancel", "pause", "begin_publishing", "record_publication"),
 )
 
 
@@ -141,7 +141,7 @@ class Ledger:
         return self._ordered(RUNS)[::-1]
 
     def open_runs(self) -> list[OpenRun]:
-        """The runs with open shards, oldest first, without cancelled and half-enqueued ones.
+        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones.
 
         Skips a run whose spec a newer version wrote, if this version cannot read it.
         """
@@ -150,13 +150,13 @@ class Ledger:
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
             (run_id, waiting + sent, running)
-            for run_id, waiting, sent, running, (complete, cancelled) in states
-            if waiting + sent + running and complete and not cancelled
+            for run_id, waiting, sent, running, (complete, cancelled, paused) in states
+            if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
             OpenRun(run_id=run_id, spec=spec, queued=queued, running=running)
@@ -230,13 +230,36 @@ class Ledger:
     def cancel(self, run_id: str) -> None:
         """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
 
-        Raises UsageError if the run is published. A publication that has already begun still succeeds.
+        Ends a pause. Raises UsageError if the run is published. A publication that has already begun still succeeds.
         """
         if self._run_script("cancel", Keys(run_id).of(), []) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
     def is_cancelled(self, run_id: str) -> bool:
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
+
+    def pause(self, run_id: str, *, reason: str = "") -> None:
+        """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends it.
+
+        All progress is kept. `reason` is empty if a person asked for it; a run that is paused already keeps the earlier
+        one. Raises UsageError if the run is cancelled or has no open shard.
+        """
+        match self._run_script("pause", Keys(run_id).of(), [reason]):
+            case "cancelled":
+                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}")
+            case "published":
+                raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
+            case "over":
+                raise UsageError(f"Run {run_id} has no open shard: there is nothing left to pause.")
+
+    def resume(self, run_id: str) -> bool:
+        """End a pause. Returns False if the run is not paused."""
+        return bool(self.redis.hdel(Keys(run_id).run, "paused"))
+
+    def pause_reason(self, run_id: str) -> str | None:
+        """Why the run is paused, empty if a person asked for it. None if it is not paused."""
+        reason = self.redis.hget(Keys(run_id).run, "paused")
+        return None if reason is None else str(reason)
 
     def retry(self, run_id: str, *, done_too: bool = False) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
@@ -361,17 +384,18 @@ class Ledger:
             previous=_readable_receipt(previous),
         )
 
-    def renew(self, claim: Claim, *, rows: int) -> None:
-        """Extend the lease and note the number of rows scored so far.
+    def renew(self, claim: Claim, *, rows: int) -> bool:
+        """Extend the lease and note the number of rows scored so far. False if the run is paused: give the shard back.
 
         Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
         """
         answer = self._run_script("renew", _keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows])
         if answer == "unknown":
             raise _unknown(claim)
-        if answer != "renewed":
+        if answer not in ("renewed", "paused"):
             reason = "the run was cancelled" if answer == "cancelled" else "another attempt took it over"
             raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is no longer held by this worker: {reason}.")
+        return bool(answer == "renewed")
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.

@@ -13,6 +13,7 @@ class Refusal(StrEnum):
 
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
+    PAUSED = "paused"
     DONE = "done"
     FAILED = "failed"
     RUNNING = "running"  # another worker holds it
@@ -22,7 +23,7 @@ class Refusal(StrEnum):
 class Outcome(StrEnum):
     """How an attempt without a receipt ended. It decides what the attempt counts as."""
 
-    STOPPED = "stopped"  # by a signal, a spot notice or an operator: does not count
+    STOPPED = "stopped"  # by a signal, a spot notice, a pause or a cancellation: does not count
     ERROR = "error"  # network, disk or service: retried with a growing back-off
     CRASH = "crash"  # the process died or met an unexpected error: failed after a few of them
     NON_RETRYABLE = "non-retryable"  # no further attempt can succeed: failed at once

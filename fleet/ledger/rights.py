@@ -16,7 +16,7 @@ _SHOWN = 3  # commands in a message
 _LEDGER_KEY, _SCORE_QUEUE, _FINALIZE_QUEUE = f"{PREFIX}rights", "score.rights", "finalize"
 _OF_WORKERS = (
     *(f"EVAL script 1 {_LEDGER_KEY}", f"EVALSHA digest 1 {_LEDGER_KEY}", "SCRIPT LOAD script", "TIME"),
-    *(f"{command} {_LEDGER_KEY}" for command in ("DEL", "GET", "MGET", "SMEMBERS", "HGETALL", "ZCARD")),
+    *(f"{command} {_LEDGER_KEY}" for command in ("DEL", "EXISTS", "GET", "MGET", "SMEMBERS", "HGETALL", "ZCARD")),
     *(f"{command} {_LEDGER_KEY} x" for command in ("SADD", "SREM", "SISMEMBER", "HGET", "HDEL", "HEXISTS")),
     *(f"{command} {_LEDGER_KEY} x" for command in ("SET", "HMGET", "HSTRLEN", "ZREM", "ZSCORE")),
     *(f"{command} {_LEDGER_KEY} 0 1" for command in ("HSET", "HSETNX", "HINCRBY", "ZADD", "ZRANGE", "ZRANGEBYSCORE")),

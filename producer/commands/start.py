@@ -14,6 +14,7 @@ from producer.commands.reports import (
     report,
     say_begun,
     say_findings,
+    say_if_paused,
     say_left_out,
     taken_over,
 )
@@ -168,6 +169,7 @@ def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: b
         print_enqueued(done, as_json=as_json)
         return
     say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
+    say_if_paused(done)
     ended = watch(ledger, done.run_id, on_look=lambda: None)
     report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 

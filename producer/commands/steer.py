@@ -63,6 +63,44 @@ def cancel(run_id: RunId) -> None:
 
 
 @commands.command(
+    rich_help_panel="Runs", epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def pause(run_id: RunId) -> None:
+    """Pause a run. Workers give its shards back at the next batch, and are free for other runs. `producer resume` goes on.
+
+    Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
+    """
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+
+    with open_ledger(read_settings()) as (_, ledger):
+        ledger.spec(run_id)
+        ledger.pause(run_id)
+        say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def resume(run_id: RunId) -> None:
+    """Resume a paused run."""
+    from fleet.broker import make_app
+    from fleet.dispatch import send_due_shards
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+    from producer.status import run_status
+    from producer.status_report import what_it_waits_for
+
+    with open_ledger(read_settings()) as (settings, ledger):
+        ledger.spec(run_id)
+        was_paused = ledger.resume(run_id)
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
+        for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
+            say(line)
+
+
+@commands.command(
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:

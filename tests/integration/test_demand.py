@@ -86,8 +86,10 @@ def test_the_last_running_shard_still_wants_a_worker(ledger: Ledger, run: str) -
     assert (demand.queued, demand.running, demand.wanted) == (0, 1, 1)
 
 
-def test_a_cancelled_run_and_an_empty_ledger_want_none(ledger: Ledger, run: str, redis_url: str) -> None:
-    ledger.cancel(run)
+@pytest.mark.parametrize("how", ["cancel", "pause"])
+def test_a_run_that_was_stopped_wants_none(ledger: Ledger, run: str, redis_url: str, how: str) -> None:
+    claimed(ledger, run, 0)
+    getattr(ledger, how)(run)
 
     answer = demanded(redis_url)
 

@@ -394,6 +394,33 @@ class TestEnds:
         assert (status.word, status.exit_code, status.is_over) == ("cancelled", 4, True)
         assert what_next(status) == [f"Take it up again: producer retry {run}"]
 
+    @pytest.mark.parametrize(
+        ("reason", "said"), [("", "It is paused."), ("it has cost 50.02", "It is paused: it has cost 50.02.")]
+    )
+    def test_a_paused_run_is_not_over_and_says_how_to_resume_it(
+        self, ledger: Ledger, run: str, reason: str, said: str
+    ) -> None:
+        claimed(ledger, run)
+        announce(ledger.redis, READY)
+        ledger.pause(run, reason=reason)
+
+        status = run_status(ledger, run)
+
+        assert (status.word, status.exit_code, status.is_over) == ("paused", ExitCode.RUNNING, False)
+        assert what_next(status) == [f"{said} Resume it: producer resume {run}"]
+        assert progress_line(status) == "0 rows; paused"
+        assert status.as_json()["paused"] == reason
+
+    def test_a_run_whose_last_shards_were_done_while_it_was_paused_waits_for_nothing(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
+        ledger.pause(run)
+        for claim in claims:
+            ledger.complete(claim, a_receipt(run, claim.shard))
+
+        assert run_status(ledger, run).word == "publishing"
+
     def test_a_run_whose_enqueue_did_not_end_says_what_to_do(self, ledger: Ledger) -> None:
         ledger.add_shards(SPEC, [A], now=0)
 

@@ -193,12 +193,17 @@ class LedgerMachine(RuleBasedStateMachine):
         if is_finished:
             self.both(lambda ledger: ledger.mark_enqueued(self.run))
 
-    @rule(what=st.sampled_from(["cancel", "retry", "retry all", "forget messages", "replace the inputs"]))
+    @rule(reason=st.sampled_from(["", "cost"]))
+    def pause(self, reason: str) -> None:
+        self.both(lambda ledger: ledger.pause(self.run, reason=reason))
+
+    @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry all", "forget messages", "replace the inputs"]))
     def ask_for(self, what: str) -> None:
         self.receipts_may_go = what == "retry all"
         replaced = [a_shard(name, size_bytes=self.model.now) for name in NAMES]
         calls: dict[str, Callable[[Any], Any]] = {
             "cancel": lambda ledger: ledger.cancel(self.run),
+            "resume": lambda ledger: ledger.resume(self.run),
             "retry": lambda ledger: ledger.retry(self.run, done_too=False),
             "retry all": lambda ledger: ledger.retry(self.run, done_too=True),
             "forget messages": lambda ledger: ledger.forget_messages(self.run),
@@ -298,6 +303,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if sys.exc_info()[0] is None:
             self.enqueue(NAMES, is_finished=True)
             self.ask_for("retry")
+            self.ask_for("resume")
             self.ask_for("forget messages")
             self.move_clock(600_000)
             due = self.both(lambda ledger: ledger.take_due(self.run, room=len(NAMES)))
@@ -349,6 +355,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         },
         enqueued="complete" in run,
         cancelled="cancelled" in run,
+        paused=run.get("paused"),
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),

@@ -55,6 +55,7 @@ class RunState:
     shards: dict[str, ShardState] = field(default_factory=dict)
     enqueued: bool = False
     cancelled: bool = False
+    paused: str | None = None
     publication: Publication | None = None
     publishing: bool = False
     receipts_version: int = 0
@@ -118,6 +119,17 @@ class LedgerModel:
         if self.state.publication and not self._open():
             raise UsageError
         self.state.cancelled = True
+        self.state.paused = None
+
+    def pause(self, run_id: str, *, reason: str) -> None:
+        if self.state.cancelled or not self._open():
+            raise UsageError
+        if self.state.paused is None:
+            self.state.paused = reason
+
+    def resume(self, run_id: str) -> bool:
+        was_paused, self.state.paused = self.state.paused is not None, None
+        return was_paused
 
     def retry(self, run_id: str, *, done_too: bool) -> int:
         self.state.cancelled = False
@@ -162,6 +174,8 @@ class LedgerModel:
                 if state.place != "running":
                     owner = self._begun(state).owner or ""
                     lost.append(LostLease(shard=name, worker=owner, is_failed=state.place == "failed"))
+        if self.state.paused is not None:
+            return Due(again=[], fresh=[], more=False, lost=tuple(lost))
         waiting = sorted((state.at, name) for name, state in self._in("waiting") if state.at <= self.now)
         again = [name for at, name in waiting if at > NEVER_TRIED]
         fresh = [name for at, name in waiting if at == NEVER_TRIED][:room]
@@ -185,7 +199,7 @@ class LedgerModel:
             self._count(state, attempts=-1, crashes=-1)
             self._wait(state)
         for _, state in self._in("sent"):
-            state.place, state.at = "waiting", self.now if state.attempts else NEVER_TRIED
+            self._wait_again(state)
 
     # --- one shard ---
 
@@ -204,6 +218,10 @@ class LedgerModel:
             if state.at > self.now and known.owner != owner:
                 return Refusal.RUNNING
             self._crash(state, "The process that scored it exited unexpectedly.")
+        if self.state.paused is not None:
+            if state.place != "waiting":
+                self._wait_again(state)
+            return Refusal.PAUSED
         if state.place == "waiting" and state.at > self.now:
             return Refusal.WAITING
         known = self._begun(state)
@@ -217,7 +235,7 @@ class LedgerModel:
         self._run(state)
         return self._claim(state)
 
-    def renew(self, claim: Claim, *, rows: int) -> None:
+    def renew(self, claim: Claim, *, rows: int) -> bool:
         state = self._writable(claim, unknown=RunUnknown)
         if self.state.cancelled:
             raise LeaseLost
@@ -228,6 +246,7 @@ class LedgerModel:
         known.rows, known.spared = rows, False
         self._note_time(known)
         self._run(state)
+        return self.state.paused is None
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         known = self._begun(self._writable(claim, unknown=LeaseLost))
@@ -299,6 +318,8 @@ class LedgerModel:
         self.state.publication = publication if is_current else None
         if is_current:
             self.state.cancelled = False
+        if is_current and not self._open():
+            self.state.paused = None
         return is_current
 
     def withdraw_publication(self, run_id: str) -> None:
@@ -404,6 +425,10 @@ class LedgerModel:
 
     def _wait(self, state: ShardState, ms: int = 0) -> None:
         state.place, state.at = "waiting", self.now + ms
+
+    def _wait_again(self, state: ShardState) -> None:
+        """The message of the shard is gone."""
+        state.place, state.at = "waiting", self.now if state.attempts else NEVER_TRIED
 
     def _give_up(self, state: ShardState) -> None:
         state.place, state.at = "failed", 0

@@ -24,6 +24,13 @@ if lease_end then
   if tonumber(lease_end) > now and previous ~= owner then return {'running'} end
   note_crash(attempts, 'The process that scored it exited unexpectedly.')
 end
+if is_paused() then
+  -- The message is used up. The shard gets another one when the run is resumed.
+  if not redis.call('ZSCORE', waiting, name) then
+    wait(name, redis.call('EXISTS', attempts) == 1 and now or NEVER_TRIED)
+  end
+  return {'paused'}
+end
 local due = redis.call('ZSCORE', waiting, name)
 if due and tonumber(due) > now then return {'waiting'} end
 if tonumber(redis.call('HGET', attempts, 'crashes') or 0) >= tonumber(max_crashes) then

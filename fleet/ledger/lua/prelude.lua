@@ -11,6 +11,10 @@ local now = now_ms()
 
 local NEVER_TRIED = 0 -- score in `waiting` of a shard without an attempt; other shards have the time when they are due
 
+local function is_paused()
+  return redis.call('HEXISTS', run, 'paused') == 1
+end
+
 local function open_shards()
   return redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
 end

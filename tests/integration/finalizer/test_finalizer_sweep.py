@@ -161,6 +161,28 @@ class TestSweeping:
 
         assert queue_length(ledger.redis, spec.queue) == 0
 
+    def test_a_paused_run_is_sent_when_it_is_resumed(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
+        ledger.pause(spec.run_id)
+        sweeper.sweep()
+        sent_while_paused = queue_length(ledger.redis, spec.queue)
+        ledger.resume(spec.run_id)
+
+        sweeper.sweep()
+
+        assert (sent_while_paused, queue_length(ledger.redis, spec.queue)) == (0, 3)
+
+    def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper
+    ) -> None:
+        claims = [claimed(ledger, spec.run_id, shard) for shard in (A, B, C)]
+        ledger.pause(spec.run_id)
+        for claim in claims:
+            ledger.complete(claim, a_receipt(spec.run_id, claim.shard))
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(FINALIZE_QUEUE) == 1
+
     def test_a_sweeper_of_one_run_leaves_others_alone(
         self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec
     ) -> None:
