@@ -188,7 +188,8 @@ class LedgerModel:
         return [name for at, name in sent if at <= self.now - seconds * 1000]
 
     def queue_again(self, run_id: str, names: list[str], *, seconds: float) -> list[str]:
-        lost = [name for name in self.sent_before(run_id, seconds=seconds) if name in names]
+        sent = self.sent_before(run_id, seconds=seconds)
+        lost = [name for name in names if name in sent]
         for name in lost:
             self._wait(self.state.shards[name])
         return lost
