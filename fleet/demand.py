@@ -76,7 +76,10 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one."""
+    """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one.
+
+    Of a run that limits its workers, `queued` has no more shards than it may have further workers.
+    """
 
     load: Load
     queued: int

@@ -15,6 +15,7 @@ from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.plan import Plan
 from producer.same_run import changed_files_told, same_run
+from producer.steering import SteeringOptions, steer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -41,7 +42,15 @@ class Enqueued:
         return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done{paused}; {self.output_uri}>"
 
 
-def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, verify: bool = False) -> Enqueued:
+def enqueue(
+    plan: Plan,
+    ledger: Ledger,
+    app: Celery,
+    *,
+    resend_seconds: float,
+    verify: bool = False,
+    steering: SteeringOptions | None = None,
+) -> Enqueued:
     """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
 
     If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
@@ -55,6 +64,8 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     # worker scores finished shards, and the next call reads the receipts.
     recovered = Recovered() if ledger.is_enqueued(spec.run_id) else output.recovered()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
+    if steering:
+        steer(ledger, spec.run_id, steering)
     restored = ledger.restore(spec.run_id, recovered.whole)
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_enqueued(spec.run_id)

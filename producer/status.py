@@ -79,6 +79,7 @@ class RunStatus:
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
+    max_workers: int | None = None  # that may hold shards of it at once
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
@@ -239,6 +240,7 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
+        max_workers=ledger.steering(run_id).max_workers,
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         running=tuple(ledger.running_shards(run_id)),

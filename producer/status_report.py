@@ -53,7 +53,7 @@ def status_lines(status: RunStatus) -> list[str]:
         *_errored(status),
         f"speed    {_speed(status)}",
         *_spent(status),
-        f"workers  {_workers(status)}",
+        f"workers  {_workers(status)}{_at_most(status)}",
         *_at_work(status),
         f"output   {status.output_uri}",
     ]
@@ -113,6 +113,10 @@ def _workers(status: RunStatus) -> str:
     if not told and status.machines and status.counts.open:
         return f"none yet; {machines_line(status.machines)}"
     return told or "none"
+
+
+def _at_most(status: RunStatus) -> str:
+    return f"; at most {status.max_workers:,} have shards at once" if status.max_workers else ""
 
 
 def loading_line(status: RunStatus) -> str:

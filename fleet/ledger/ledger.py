@@ -29,6 +29,7 @@ from fleet.ledger.records import (
     Publication,
     Refusal,
     RunningShard,
+    Steering,
 )
 from fleet.ledger.rights import Role, check_rights
 from fleet.receipt import Receipt
@@ -150,12 +151,12 @@ class Ledger:
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled", "paused")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, waiting + sent, running)
-            for run_id, waiting, sent, running, (complete, cancelled, paused) in states
+            (run_id, _takeable(waiting + sent, running, max_workers), running)
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
             if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
@@ -260,6 +261,18 @@ class Ledger:
         """Why the run is paused, empty if a person asked for it. None if it is not paused."""
         reason = self.redis.hget(Keys(run_id).run, "paused")
         return None if reason is None else str(reason)
+
+    def steering(self, run_id: str) -> Steering:
+        max_workers = self.redis.hget(Keys(run_id).run, "max_workers")
+        return Steering(max_workers=None if max_workers is None else int(max_workers))
+
+    def steer(self, run_id: str, steering: Steering) -> None:
+        """Set how fast the run is scored. Workers above a lower limit finish the shards that they have."""
+        key = Keys(run_id).run
+        if steering.max_workers is None:
+            self.redis.hdel(key, "max_workers")
+        else:
+            self.redis.hset(key, "max_workers", steering.max_workers)
 
     def retry(self, run_id: str, *, done_too: bool = False) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
@@ -651,6 +664,11 @@ def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
     remaining = iter(items)
     while batch := list(islice(remaining, _BATCH)):
         yield batch
+
+
+def _takeable(queued: int, running: int, max_workers: str | None) -> int:
+    """The queued shards that further workers may take."""
+    return queued if max_workers is None else max(0, min(queued, int(max_workers) - running))
 
 
 def _lua(name: str) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fleet.counted import counted
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -14,6 +15,7 @@ class Refusal(StrEnum):
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
     PAUSED = "paused"
+    FULL = "full"  # as many workers as the run may have hold shards of it
     DONE = "done"
     FAILED = "failed"
     RUNNING = "running"  # another worker holds it
@@ -85,8 +87,18 @@ class RunningShard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Steering:
+    """How fast a run is scored, not what: no part of its spec, and changed at any time."""
+
+    max_workers: int | None = None  # that hold shards of the run at once; None for any number
+
+    def __str__(self) -> str:
+        return "any number of workers" if self.max_workers is None else f"at most {counted(self.max_workers, 'worker')}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `queued` shards have no worker; `running` ones have."""
+    """A run with open shards. `running` ones have a worker; `queued` ones may have one, which `max_workers` limits."""
 
     run_id: str
     spec: RunSpec

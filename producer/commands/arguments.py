@@ -10,6 +10,12 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Show the plan: shards, rows, model, filter and output. Starts and writes nothing."),
 ]
+MaxWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", help="Let at most N workers hold shards of the run at once. 0: any number, as by default."
+    ),
+]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
 ]

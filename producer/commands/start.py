@@ -7,7 +7,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, DryRun, Verify
+from producer.commands.arguments import AsJson, DryRun, MaxWorkers, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
@@ -22,6 +22,7 @@ from producer.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from producer.plan import Plan
+    from producer.steering import SteeringOptions
 
 
 commands = typer.Typer()
@@ -35,6 +36,7 @@ commands = typer.Typer()
 def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
+    max_workers: MaxWorkers = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -43,7 +45,10 @@ def enqueue(
     if dry_run:
         print_plan(_planned(options), as_json=as_json)
         return
-    _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json)
+    from producer.steering import SteeringOptions
+
+    steering = SteeringOptions(max_workers=max_workers)
+    _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json, steering=steering)
 
 
 @commands.command(
@@ -150,7 +155,9 @@ def _planned(options: RunOptions) -> "Plan":
     return plan
 
 
-def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool) -> None:
+def _enqueue(
+    plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool, steering: "SteeringOptions | None" = None
+) -> None:
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
     from fleet.broker import make_app
     from fleet.ledger import Ledger
@@ -163,7 +170,7 @@ def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: b
     settings = read_settings()
     ledger = Ledger.connect(settings, role=PRODUCER)
     app = make_app("producer", settings)
-    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
     say_findings(done)
     if not wait:
         print_enqueued(done, as_json=as_json)

@@ -6,7 +6,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, RunId, Verify
+from producer.commands.arguments import AsJson, MaxWorkers, RunId, Verify
 from producer.commands.reports import report
 
 commands = typer.Typer()
@@ -98,6 +98,32 @@ def resume(run_id: RunId) -> None:
         say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
         for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
             say(line)
+
+
+@commands.command(
+    "set",
+    rich_help_panel="Runs",
+    epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8",
+)
+def set_(run_id: RunId, max_workers: MaxWorkers = None) -> None:
+    """Change how fast a run is scored, while it goes on or before it begins.
+
+    Workers above a lower limit finish the shards that they have. To free them at once, pause the run and resume it.
+    """
+    from fleet.broker import make_app
+    from fleet.dispatch import send_due_shards
+    from fleet.errors import UsageError
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+    from producer.steering import SteeringOptions, steer
+
+    if max_workers is None:
+        raise UsageError("Say what to change: --max-workers N.")
+    with open_ledger(read_settings()) as (settings, ledger):
+        ledger.spec(run_id)
+        steering = steer(ledger, run_id, SteeringOptions(max_workers=max_workers))
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        say(f"Run {run_id}: {steering}.")
 
 
 @commands.command(

@@ -210,6 +210,33 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
 
 
+def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    fleet = quick_fleet
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "5", "--max-workers", "1")
+    seen = set()
+
+    def has_run() -> bool:
+        counts = fleet.ledger.counts(run_id)
+        seen.add(counts.running)
+        return counts.done >= 2
+
+    with fleet.finalizer(), fleet.worker(tiny_model, name="w1"), fleet.worker(tiny_model, name="w2"):
+        wait_until(lambda: len(list_workers(fleet.ledger.redis)) == 2, description="both workers are there")
+        wait_until(has_run, description="two shards are done")
+        status = fleet.call_producer("status", run_id)
+        changed = fleet.call_producer("set", run_id, "--max-workers", "0")
+        wait_until(lambda: fleet.ledger.counts(run_id).running == 2, description="both have a shard")
+        wait_until_published(fleet, run_id)
+
+    assert max(seen) == 1
+    assert "; at most 1 have shards at once\n" in status.stdout
+    assert changed.stderr == f"Run {run_id}: any number of workers.\n"
+    logs = "".join(fleet.log(name).read_text() for name in ("w1", "w2"))
+    assert logs.count("nothing to do: full") == 0, "no message is sent that would be refused"
+
+
 def test_failed_shards_are_retried_when_asked(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import REFUSED, Keys
+from fleet.ledger.records import Steering
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from producer.local.redis_server import embedded_redis
@@ -197,6 +198,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def pause(self, reason: str) -> None:
         self.both(lambda ledger: ledger.pause(self.run, reason=reason))
 
+    @rule(max_workers=st.sampled_from([None, 1, 2]))
+    def steer(self, max_workers: int | None) -> None:
+        self.both(lambda ledger: ledger.steer(self.run, Steering(max_workers=max_workers)))
+
     @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry all", "forget messages", "replace the inputs"]))
     def ask_for(self, what: str) -> None:
         self.receipts_may_go = what == "retry all"
@@ -304,6 +309,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.enqueue(NAMES, is_finished=True)
             self.ask_for("retry")
             self.ask_for("resume")
+            self.steer(None)
             self.ask_for("forget messages")
             self.move_clock(600_000)
             due = self.both(lambda ledger: ledger.take_due(self.run, room=len(NAMES)))
@@ -356,6 +362,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         enqueued="complete" in run,
         cancelled="cancelled" in run,
         paused=run.get("paused"),
+        max_workers=int(run["max_workers"]) if "max_workers" in run else None,
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),

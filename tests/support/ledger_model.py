@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
-from fleet.ledger.records import Due, LostLease
+from fleet.ledger.records import Due, LostLease, Steering
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -56,6 +56,7 @@ class RunState:
     enqueued: bool = False
     cancelled: bool = False
     paused: str | None = None
+    max_workers: int | None = None
     publication: Publication | None = None
     publishing: bool = False
     receipts_version: int = 0
@@ -131,6 +132,9 @@ class LedgerModel:
         was_paused, self.state.paused = self.state.paused is not None, None
         return was_paused
 
+    def steer(self, run_id: str, steering: Steering) -> None:
+        self.state.max_workers = steering.max_workers
+
     def retry(self, run_id: str, *, done_too: bool) -> int:
         self.state.cancelled = False
         self.state.damaged.clear()
@@ -177,8 +181,8 @@ class LedgerModel:
         if self.state.paused is not None:
             return Due(again=[], fresh=[], more=False, lost=tuple(lost))
         waiting = sorted((state.at, name) for name, state in self._in("waiting") if state.at <= self.now)
-        again = [name for at, name in waiting if at > NEVER_TRIED]
-        fresh = [name for at, name in waiting if at == NEVER_TRIED][:room]
+        again = [name for at, name in waiting if at > NEVER_TRIED][: self._free_places()]
+        fresh = [name for at, name in waiting if at == NEVER_TRIED][: min(room, self._free_places() - len(again))]
         for name in again + fresh:
             self.state.shards[name].place, self.state.shards[name].at = "sent", self.now
         return Due(again=again, fresh=fresh, more=False, lost=tuple(lost))
@@ -219,16 +223,16 @@ class LedgerModel:
             if state.at > self.now and known.owner != owner:
                 return Refusal.RUNNING
             self._crash(state, "The process that scored it exited unexpectedly.")
-        if self.state.paused is not None:
+        if state.attempts and state.attempts.crashes >= MAX_CRASHES:
+            self._give_up(state)
+            return Refusal.FAILED
+        if refusal := self._refusal(state):
             if state.place != "waiting":
                 self._wait_again(state)
-            return Refusal.PAUSED
+            return refusal
         if state.place == "waiting" and state.at > self.now:
             return Refusal.WAITING
         known = self._begun(state)
-        if known.crashes >= MAX_CRASHES:
-            self._give_up(state)
-            return Refusal.FAILED
         self.fence += 1
         known.token, known.owner, known.rows, known.spared = f"{self.fence}-{nonce}", owner, 0, False
         known.noted = self.now
@@ -426,6 +430,17 @@ class LedgerModel:
 
     def _wait(self, state: ShardState, ms: int = 0) -> None:
         state.place, state.at = "waiting", self.now + ms
+
+    def _refusal(self, state: ShardState) -> Refusal | None:
+        if self.state.paused is not None:
+            return Refusal.PAUSED
+        others = len(self._in("running")) - (state.place == "running")
+        return Refusal.FULL if self.state.max_workers is not None and others >= self.state.max_workers else None
+
+    def _free_places(self) -> int:
+        if self.state.max_workers is None:
+            return len(self.state.shards)
+        return max(0, self.state.max_workers - len(self._in("running", "sent")))
 
     def _wait_again(self, state: ShardState) -> None:
         """The message of the shard is gone."""

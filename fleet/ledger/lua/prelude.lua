@@ -42,6 +42,16 @@ local function give_up(name)
   redis.call('SADD', failed, name)
 end
 
+-- Let a shard wait whose message is used up or removed. `key` is that of its attempts.
+local function wait_for_message(name, key)
+  wait(name, redis.call('EXISTS', key) == 1 and now or NEVER_TRIED)
+end
+
+-- The most workers that may hold shards at once, or nil for any number.
+local function max_workers()
+  return tonumber(redis.call('HGET', run, 'max_workers'))
+end
+
 -- The pace of the run: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number
 -- of slots in which a worker held a shard. fleet/ledger/pace.py reads both.
 local SLOT_MS, SLOTS = 10000, 30

@@ -44,6 +44,11 @@ local function take(key, from, upto, at_most)
   end
   return names
 end
-local again = take(waiting, '(' .. NEVER_TRIED, now, limit)
-local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit))
+-- A run with a limit of workers has no more messages than it may have workers, so that none is refused over and over.
+local function free_places()
+  local most = max_workers()
+  return most and math.max(0, most - redis.call('ZCARD', running) - redis.call('ZCARD', sent)) or limit
+end
+local again = take(waiting, '(' .. NEVER_TRIED, now, math.min(limit, free_places()))
+local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit, free_places()))
 return {again, fresh, lost}
