@@ -75,6 +75,7 @@ WANTED = {
         "try failed shards again": "producer retry RUN",
         "publish without the failed shards": "producer finalize RUN",
         "pause a run; resume it": "producer pause RUN`, `producer resume RUN",
+        "score a run before others": "producer set RUN --priority 1",
         "let at most 8 workers score a run at once": "producer set RUN --max-workers 8",
         "cancel a run; take it up again": "producer cancel RUN`, `producer retry RUN",
         "check a published dataset": "producer verify hf://datasets/me/kept",

@@ -80,6 +80,7 @@ class RunStatus:
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
     max_workers: int | None = None  # that may hold shards of it at once
+    priority: int = 0  # the highest goes first
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
@@ -225,7 +226,7 @@ def run_status(
     To ask for the status of many runs, read who is `present` once.
     """
     spec = ledger.spec(run_id)
-    load = Load.of(spec)
+    load, steering = Load.of(spec), ledger.steering(run_id)
     present = present or Present.read(ledger.redis)
     return RunStatus(
         run_id=run_id,
@@ -240,7 +241,8 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
-        max_workers=ledger.steering(run_id).max_workers,
+        max_workers=steering.max_workers,
+        priority=steering.priority,
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         running=tuple(ledger.running_shards(run_id)),

@@ -45,7 +45,7 @@ def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
         f"run      {status.run_id}",
-        f"state    {status.word}",
+        f"state    {status.word}{f', priority {status.priority}' if status.priority else ''}",
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "

@@ -50,7 +50,17 @@ _MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is 
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "queue_again", "forget_messages", "retry", "restore", "requeue", "remember", "update_shards"),
+    *(
+        "take_due",
+        "queue_again",
+        "withdraw",
+        "forget_messages",
+        "retry",
+        "restore",
+        "requeue",
+        "remember",
+        "update_shards",
+    ),
     *("cancel", "pause", "begin_publishing", "record_publication"),
 )
 
@@ -151,17 +161,17 @@ class Ledger:
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "priority")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, _takeable(waiting + sent, running, max_workers), running)
-            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
+            (run_id, _takeable(waiting + sent, running, max_workers), running, int(priority or 0))
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, priority) in states
             if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
-            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running)
-            for run_id, queued, running in opened
+            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running, priority=priority)
+            for run_id, queued, running, priority in opened
             if (spec := self._readable_spec(run_id))
         ]
 
@@ -263,16 +273,21 @@ class Ledger:
         return None if reason is None else str(reason)
 
     def steering(self, run_id: str) -> Steering:
-        max_workers = self.redis.hget(Keys(run_id).run, "max_workers")
-        return Steering(max_workers=None if max_workers is None else int(max_workers))
+        max_workers, priority = self.redis.hmget(Keys(run_id).run, "max_workers", "priority")
+        return Steering(
+            max_workers=None if max_workers is None else int(max_workers),
+            priority=int(priority or 0),
+        )
 
     def steer(self, run_id: str, steering: Steering) -> None:
         """Set how fast the run is scored. Workers above a lower limit finish the shards that they have."""
-        key = Keys(run_id).run
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
+        pipeline.hset(key, "priority", steering.priority)
         if steering.max_workers is None:
-            self.redis.hdel(key, "max_workers")
+            pipeline.hdel(key, "max_workers")
         else:
-            self.redis.hset(key, "max_workers", steering.max_workers)
+            pipeline.hset(key, "max_workers", steering.max_workers)
+        pipeline.execute()
 
     def retry(self, run_id: str, *, done_too: bool = False) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
@@ -364,6 +379,12 @@ class Ledger:
             for batch in _batches(shards)
             for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
         ]
+
+    def withdraw(self, run_id: str, shards: Iterable[str]) -> None:
+        """Let sent shards wait again whose messages were removed from the queue. May run twice."""
+        keys = Keys(run_id)
+        for batch in _batches(shards):
+            self._run_script("withdraw", keys.of(), [keys.attempts(""), *batch])
 
     # --- one shard --------------------------------------------------------------------------------------------------
 

@@ -91,9 +91,13 @@ class Steering:
     """How fast a run is scored, not what: no part of its spec, and changed at any time."""
 
     max_workers: int | None = None  # that hold shards of the run at once; None for any number
+    priority: int = 0  # among the runs that a free worker can serve; the highest goes first
 
     def __str__(self) -> str:
-        return "any number of workers" if self.max_workers is None else f"at most {counted(self.max_workers, 'worker')}"
+        workers = (
+            "any number of workers" if self.max_workers is None else f"at most {counted(self.max_workers, 'worker')}"
+        )
+        return f"{workers}, priority {self.priority}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,7 @@ class OpenRun:
     spec: RunSpec
     queued: int
     running: int
+    priority: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

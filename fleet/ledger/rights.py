@@ -29,7 +29,7 @@ _OF_WORKERS = (
 _OF_PRODUCERS = (
     *_OF_WORKERS,
     *(f"{command} {_LEDGER_KEY}" for command in ("HKEYS", "HLEN", "SCARD")),
-    *(f"LRANGE {_SCORE_QUEUE} 0 -1", f"BRPOP {_FINALIZE_QUEUE} 1"),
+    *(f"LRANGE {_SCORE_QUEUE} 0 -1", f"LREM {_SCORE_QUEUE} -1 x", f"BRPOP {_FINALIZE_QUEUE} 1"),
     *("PUBLISH /{db}.reply.celery.pidbox x", "SUBSCRIBE /{db}.celeryev/x"),
 )
 

@@ -7,7 +7,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, DryRun, MaxWorkers, Verify
+from producer.commands.arguments import AsJson, DryRun, MaxWorkers, Priority, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
@@ -37,6 +37,7 @@ def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
     max_workers: MaxWorkers = None,
+    priority: Priority = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -47,7 +48,7 @@ def enqueue(
         return
     from producer.steering import SteeringOptions
 
-    steering = SteeringOptions(max_workers=max_workers)
+    steering = SteeringOptions(max_workers=max_workers, priority=priority)
     _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json, steering=steering)
 
 

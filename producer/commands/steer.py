@@ -6,7 +6,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, MaxWorkers, RunId, Verify
+from producer.commands.arguments import AsJson, MaxWorkers, Priority, RunId, Verify
 from producer.commands.reports import report
 
 commands = typer.Typer()
@@ -105,10 +105,10 @@ def resume(run_id: RunId) -> None:
     rich_help_panel="Runs",
     epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8",
 )
-def set_(run_id: RunId, max_workers: MaxWorkers = None) -> None:
-    """Change how fast a run is scored, while it goes on or before it begins.
+def set_(run_id: RunId, max_workers: MaxWorkers = None, priority: Priority = None) -> None:
+    """Change how fast and how soon a run is scored, while it goes on or before it begins.
 
-    Workers above a lower limit finish the shards that they have. To free them at once, pause the run and resume it.
+    No worker loses the shard that it has. To free workers at once, pause the run and resume it.
     """
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
@@ -117,11 +117,11 @@ def set_(run_id: RunId, max_workers: MaxWorkers = None) -> None:
     from producer.opening import open_ledger
     from producer.steering import SteeringOptions, steer
 
-    if max_workers is None:
-        raise UsageError("Say what to change: --max-workers N.")
+    if max_workers is None and priority is None:
+        raise UsageError("Say what to change: --max-workers N or --priority P.")
     with open_ledger(read_settings()) as (settings, ledger):
         ledger.spec(run_id)
-        steering = steer(ledger, run_id, SteeringOptions(max_workers=max_workers))
+        steering = steer(ledger, run_id, SteeringOptions(max_workers=max_workers, priority=priority))
         send_due_shards(make_app("producer", settings), ledger, run_id)
         say(f"Run {run_id}: {steering}.")
 

@@ -9,6 +9,7 @@ import pytest
 from fleet.demand import Wanted
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import Keys
+from fleet.ledger.records import Steering
 from fleet.machines import MachineState, announce_machine
 from fleet.spec import RunSpec
 from fleet.storage.folder import FolderOutput
@@ -420,6 +421,18 @@ class TestEnds:
             ledger.complete(claim, a_receipt(run, claim.shard))
 
         assert run_status(ledger, run).word == "publishing"
+
+    def test_limits_and_priority_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
+        before = status_lines(run_status(ledger, run))
+        ledger.steer(run, Steering(max_workers=8, priority=-1))
+
+        status = run_status(ledger, run)
+
+        assert {"state    queued", "workers  none"} <= set(before)
+        assert {"state    queued, priority -1", "workers  none; at most 8 have shards at once"} <= set(
+            status_lines(status)
+        )
+        assert (status.as_json()["max_workers"], status.as_json()["priority"]) == (8, -1)
 
     def test_a_run_whose_enqueue_did_not_end_says_what_to_do(self, ledger: Ledger) -> None:
         ledger.add_shards(SPEC, [A], now=0)
