@@ -74,6 +74,7 @@ WANTED = {
         "watch the fleet in a browser": "producer flower --port 5555",
         "try failed shards again": "producer retry RUN",
         "publish without the failed shards": "producer finalize RUN",
+        "pause a run when it has cost 50": "producer set RUN --max-cost 50 --price-per-gpu-hour 1.20",
         "pause a run; resume it": "producer pause RUN`, `producer resume RUN",
         "score a run before others": "producer set RUN --priority 1",
         "let at most 8 workers score a run at once": "producer set RUN --max-workers 8",

@@ -65,6 +65,8 @@ def enqueue(
     *,
     max_workers: int | None = None,
     priority: int | None = None,
+    max_cost: float | None = None,
+    price_per_gpu_hour: float | None = None,
     verify: bool = False,
     redis_url: str | None = None,
     **options: Unpack[RunKeywords],
@@ -76,13 +78,16 @@ def enqueue(
 
     max_workers: how many workers may hold shards of the run at once; 0 for any number. Default: as it was, at first any.
     priority: from -2 to 2; of the runs that a free worker can serve, the highest goes first. Default: as it was, at first 0.
+    max_cost, price_per_gpu_hour: pause the run when its work has cost this much; 0 for no limit.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
     Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
     """
     with _errors_told():
-        steering = SteeringOptions(max_workers=max_workers, priority=priority)
+        steering = SteeringOptions(
+            max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price_per_gpu_hour
+        )
         settings = read_settings(redis_url=redis_url)
         ledger = Ledger.connect(settings, role=PRODUCER)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:

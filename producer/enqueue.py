@@ -15,7 +15,7 @@ from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.plan import Plan
 from producer.same_run import changed_files_told, same_run
-from producer.steering import SteeringOptions, steer
+from producer.steering import AS_IT_WAS, SteeringOptions, steer, steered
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -49,7 +49,7 @@ def enqueue(
     *,
     resend_seconds: float,
     verify: bool = False,
-    steering: SteeringOptions | None = None,
+    steering: SteeringOptions = AS_IT_WAS,
 ) -> Enqueued:
     """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
 
@@ -57,6 +57,7 @@ def enqueue(
     at, with `verify` at its content too, and put right. Raises what the output raises.
     """
     spec = same_run(plan.spec, plan.shards, ledger)
+    how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
         output.reserve(spec, public=plan.public)
@@ -64,8 +65,7 @@ def enqueue(
     # worker scores finished shards, and the next call reads the receipts.
     recovered = Recovered() if ledger.is_enqueued(spec.run_id) else output.recovered()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
-    if steering:
-        steer(ledger, spec.run_id, steering)
+    steer(ledger, spec.run_id, how)
     restored = ledger.restore(spec.run_id, recovered.whole)
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_enqueued(spec.run_id)

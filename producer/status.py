@@ -12,6 +12,7 @@ import redis
 from fleet.counted import counted
 from fleet.demand import Load
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication, RunningShard
+from fleet.ledger.records import Steering
 from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
@@ -79,8 +80,7 @@ class RunStatus:
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
-    max_workers: int | None = None  # that may hold shards of it at once
-    priority: int = 0  # the highest goes first
+    steering: Steering = Steering()
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
@@ -241,14 +241,13 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
-        max_workers=steering.max_workers,
-        priority=steering.priority,
+        steering=steering,
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         running=tuple(ledger.running_shards(run_id)),
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
         worker_command=_worker_command(spec),
-        price_per_gpu_hour=price_per_gpu_hour,
+        price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,
     )
 

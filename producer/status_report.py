@@ -45,7 +45,7 @@ def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
         f"run      {status.run_id}",
-        f"state    {status.word}{f', priority {status.priority}' if status.priority else ''}",
+        f"state    {status.word}{_priority(status)}",
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
@@ -115,8 +115,13 @@ def _workers(status: RunStatus) -> str:
     return told or "none"
 
 
+def _priority(status: RunStatus) -> str:
+    return f", priority {status.steering.priority}" if status.steering.priority else ""
+
+
 def _at_most(status: RunStatus) -> str:
-    return f"; at most {status.max_workers:,} have shards at once" if status.max_workers else ""
+    most = status.steering.max_workers
+    return f"; at most {most:,} have shards at once" if most else ""
 
 
 def loading_line(status: RunStatus) -> str:
@@ -182,7 +187,7 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"Take it up again: producer retry {status.run_id}"
         case "paused":
             why = f": {status.paused}" if status.paused else ""
-            yield f"It is paused{why}. Resume it: producer resume {status.run_id}"
+            yield f"It is paused{why}. Resume it: producer resume {status.run_id}{_higher_limit(status)}"
         case "half enqueued":
             yield "Enqueueing was interrupted. Run the same command again to finish it."
         case "loading":
@@ -200,6 +205,14 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"No worker serves this run. Start one: {status.worker_command}"
         case "queued":
             yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+
+
+def _higher_limit(status: RunStatus) -> str:
+    """What `resume` needs too, if the run has cost what it may."""
+    steering = status.steering
+    if steering.max_cost is None or not steering.why_too_expensive(status.counts.worker_seconds):
+        return ""
+    return f" --max-cost {2 * steering.max_cost:g}"
 
 
 def _on_machines(status: RunStatus) -> str:

@@ -6,6 +6,7 @@ worker comes back after its lease expired and another worker claimed the shard, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
 from importlib import resources
 from itertools import islice
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ from fleet.spec import RunSpec
 
 _SHARD = TypeAdapter(Shard)
 _PUBLICATION = TypeAdapter(Publication)
+_STEERING = TypeAdapter(Steering)
 _T = TypeVar("_T")
 _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
 _DUE_LIMIT = 1000  # shards of each kind in one answer
@@ -273,20 +275,19 @@ class Ledger:
         return None if reason is None else str(reason)
 
     def steering(self, run_id: str) -> Steering:
-        max_workers, priority = self.redis.hmget(Keys(run_id).run, "max_workers", "priority")
-        return Steering(
-            max_workers=None if max_workers is None else int(max_workers),
-            priority=int(priority or 0),
-        )
+        """How fast, how soon and for how much the run is to be scored."""
+        names = [field.name for field in fields(Steering)]
+        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
+        return _STEERING.validate_python({name: value for name, value in found if value is not None})
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        """Set how fast the run is scored. Workers above a lower limit finish the shards that they have."""
+        """Set that. Workers above a lower limit finish the shards that they have."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
-        pipeline.hset(key, "priority", steering.priority)
-        if steering.max_workers is None:
-            pipeline.hdel(key, "max_workers")
-        else:
-            pipeline.hset(key, "max_workers", steering.max_workers)
+        for name, value in asdict(steering).items():
+            if value is None:
+                pipeline.hdel(key, name)
+            else:
+                pipeline.hset(key, name, value)
         pipeline.execute()
 
     def retry(self, run_id: str, *, done_too: bool = False) -> int:

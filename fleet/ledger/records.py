@@ -88,16 +88,32 @@ class RunningShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """How fast a run is scored, not what: no part of its spec, and changed at any time."""
+    """How fast, how soon and for how much a run is scored, not what: no part of its spec, and changed at any time."""
 
     max_workers: int | None = None  # that hold shards of the run at once; None for any number
     priority: int = 0  # among the runs that a free worker can serve; the highest goes first
+    max_cost: float | None = None  # at which the run is paused, in the currency of the price
+    price_per_gpu_hour: float | None = None
+
+    def cost(self, worker_seconds: float) -> float | None:
+        """What this much work costs, if the price is known. Each worker has one GPU."""
+        return None if self.price_per_gpu_hour is None else worker_seconds / 3600 * self.price_per_gpu_hour
+
+    def why_too_expensive(self, worker_seconds: float) -> str | None:
+        """None while the cost is below the limit."""
+        cost = self.cost(worker_seconds)
+        if self.max_cost is None or cost is None or cost < self.max_cost:
+            return None
+        return f"it has cost {cost:,.2f}, and --max-cost is {self.max_cost:g}"
 
     def __str__(self) -> str:
         workers = (
             "any number of workers" if self.max_workers is None else f"at most {counted(self.max_workers, 'worker')}"
         )
-        return f"{workers}, priority {self.priority}"
+        cost = (
+            "" if self.max_cost is None else f", at most {self.max_cost:g} at {self.price_per_gpu_hour:g} per GPU-hour"
+        )
+        return f"{workers}, priority {self.priority}{cost}"
 
 
 @dataclass(frozen=True, kw_only=True)

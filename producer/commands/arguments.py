@@ -27,6 +27,23 @@ Priority = Annotated[
         help="Of the runs that a free worker can serve, the one of the highest priority goes first. Default: 0.",
     ),
 ]
+MaxCost = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="X",
+        help="Pause the run when its work has cost this much, at --price-per-gpu-hour. 0: no limit, as by default.",
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option(
+        "--price-per-gpu-hour",
+        min=0,
+        envvar="SHARDSIFT_PRICE_PER_GPU_HOUR",
+        help="What a GPU costs. A worker counts as one GPU while it has a shard.",
+    ),
+]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")
 ]

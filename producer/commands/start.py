@@ -7,7 +7,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, DryRun, MaxWorkers, Priority, Verify
+from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Price, Priority, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
@@ -38,6 +38,8 @@ def enqueue(
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
     max_workers: MaxWorkers = None,
     priority: Priority = None,
+    max_cost: MaxCost = None,
+    price: Price = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -48,8 +50,8 @@ def enqueue(
         return
     from producer.steering import SteeringOptions
 
-    steering = SteeringOptions(max_workers=max_workers, priority=priority)
-    _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json, steering=steering)
+    steering = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
+    _enqueue(lambda: _planned(options), steering, wait=wait, verify=verify, as_json=as_json)
 
 
 @commands.command(
@@ -121,6 +123,7 @@ def refilter(
     from producer.opening import published_output_of
     from producer.plan import Choice
     from producer.refilter import RefilterOptions, plan_refilter
+    from producer.steering import AS_IT_WAS
     from producer.target import is_place
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
@@ -135,7 +138,7 @@ def refilter(
         return plan_refilter(uri, options, earlier=earlier)
 
     if enqueue_only:
-        _enqueue(plan, wait=False, verify=verify, as_json=as_json)
+        _enqueue(plan, AS_IT_WAS, wait=False, verify=verify, as_json=as_json)
     else:
         _run(plan(), workers=workers, verify=verify, as_json=as_json)
 
@@ -157,7 +160,7 @@ def _planned(options: RunOptions) -> "Plan":
 
 
 def _enqueue(
-    plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool, steering: "SteeringOptions | None" = None
+    plan: "Callable[[], Plan]", steering: "SteeringOptions", *, wait: bool, verify: bool, as_json: bool
 ) -> None:
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
     from fleet.broker import make_app

@@ -16,6 +16,7 @@ from fleet.broker import make_app
 from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
+from fleet.ledger.records import Steering
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
 from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
@@ -188,7 +189,7 @@ def urgent(ledger: Ledger) -> RunSpec:
     """A run of three shards with the highest priority, for the same workers as the long run."""
     spec = a_spec(output_uri="memory://urgent")
     ledger.create_run(spec, [a_shard(name) for name in ("u1", "u2", "u3")], now=2.0)
-    steer(ledger, spec.run_id, SteeringOptions(priority=2))
+    steer(ledger, spec.run_id, Steering(priority=2))
     return spec
 
 
@@ -221,10 +222,10 @@ def test_another_priority_holds_for_messages_that_wait_already(app: Celery, ledg
     send(app, ledger, spec)
     send(app, ledger, other)
 
-    steer(ledger, spec.run_id, SteeringOptions(priority=-1))
+    steer(ledger, spec.run_id, Steering(priority=-1))
     send(app, ledger, spec)
     lower = queued_shards(ledger, spec.queue)
-    steer(ledger, spec.run_id, SteeringOptions(priority=1))
+    steer(ledger, spec.run_id, Steering(priority=1))
     send(app, ledger, spec)
 
     assert lower == ["o", A.name, B.name]
@@ -237,7 +238,7 @@ def test_a_message_that_a_worker_takes_while_the_priority_changes_is_answered_as
     send(app, ledger, spec)
     assert next(taken(app, spec.queue)) == A.name
 
-    steer(ledger, spec.run_id, SteeringOptions(priority=1))
+    steer(ledger, spec.run_id, Steering(priority=1))
 
     assert send(app, ledger, spec) == 1, "only the other shard"
     assert isinstance(ledger.claim(spec.run_id, A.name, "w1"), Claim)

@@ -432,7 +432,12 @@ class TestEnds:
         assert {"state    queued, priority -1", "workers  none; at most 8 have shards at once"} <= set(
             status_lines(status)
         )
-        assert (status.as_json()["max_workers"], status.as_json()["priority"]) == (8, -1)
+        assert status.as_json()["steering"] == {
+            "max_workers": 8,
+            "priority": -1,
+            "max_cost": None,
+            "price_per_gpu_hour": None,
+        }
 
     def test_a_run_whose_enqueue_did_not_end_says_what_to_do(self, ledger: Ledger) -> None:
         ledger.add_shards(SPEC, [A], now=0)
