@@ -1,5 +1,6 @@
 """The status of a run for people: a table of runs, the lines about one, and what to do next."""
 
+import math
 from collections.abc import Iterator
 
 from rich.table import Table
@@ -208,11 +209,11 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
 
 
 def _higher_limit(status: RunStatus) -> str:
-    """What `resume` needs too, if the run has cost what it may."""
-    steering = status.steering
-    if steering.max_cost is None or not steering.why_too_expensive(status.counts.worker_seconds):
+    """What `resume` needs too, if the run has cost what it may: twice the limit, or more if the cost is far above it."""
+    limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
+    if limit is None or cost is None or cost < limit:
         return ""
-    return f" --max-cost {2 * steering.max_cost:g}"
+    return f" --max-cost {2 * limit if cost < 2 * limit else math.ceil(2 * cost):g}"
 
 
 def _on_machines(status: RunStatus) -> str:

@@ -18,6 +18,7 @@ from producer.finalizer.publish import finalize_run
 from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, looked_at, run_status
 from producer.status_report import status_lines, what_next
+from producer.steering import SteeringOptions, resume_run
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
@@ -421,6 +422,19 @@ class TestEnds:
             ledger.complete(claim, a_receipt(run, claim.shard))
 
         assert run_status(ledger, run).word == "publishing"
+
+    @pytest.mark.parametrize(("hours", "limit"), [(25, "100"), (60, "240")])
+    def test_the_limit_of_cost_that_is_proposed_lets_the_run_go_on(
+        self, ledger: Ledger, run: str, hours: int, limit: str
+    ) -> None:
+        ledger.steer(run, Steering(max_cost=50, price_per_gpu_hour=2))
+        ledger.redis.hset(Keys(run).run, "worker_ms", hours * 3_600_000)
+        ledger.pause(run, reason="its cost")
+
+        (line,) = what_next(run_status(ledger, run))
+
+        assert line.endswith(f"producer resume {run} --max-cost {limit}")
+        assert resume_run(ledger, run, SteeringOptions(max_cost=float(limit)))
 
     def test_limits_and_priority_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
         before = status_lines(run_status(ledger, run))
