@@ -23,10 +23,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptReport:
-    """`rows_per_second` is over the last minute; rows from a checkpoint do not count. `seconds` has the time of each phase."""
+    """`rows_per_second` is over the last minute; rows from a checkpoint do not count. `seconds` has the time of each phase.
+
+    `rows_written` are the rows that the filter has decided: of finished windows.
+    """
 
     device: str
     rows_per_second: float
+    rows_written: int
     rows_kept: int
     tokens: int
     seconds: Mapping[str, float]

@@ -15,7 +15,7 @@ from celery.loaders.app import AppLoader
 from kombu.exceptions import OperationalError
 
 from fleet.log_format import LINE, FleetFormatter
-from fleet.queues import FIRST, LATER
+from fleet.queues import MESSAGE_PRIORITIES
 from fleet.redact import all_redacted
 from fleet.redis_away import ABOUT_REDIS, OnceAMinute
 from fleet.settings import Settings
@@ -24,7 +24,7 @@ _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refus
 _CONFIGURATION: dict[str, Any] = {
     "broker_transport_options": {
         "visibility_timeout": _VISIBILITY_SECONDS,
-        "priority_steps": [FIRST, LATER],
+        "priority_steps": list(MESSAGE_PRIORITIES),
         "socket_timeout": 10,  # a dead network costs this for each connection, one after another
         "socket_connect_timeout": 10,
         "socket_keepalive": True,

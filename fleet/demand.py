@@ -4,11 +4,12 @@ Counted in the ledger. The length of a queue would be misleading: a running shar
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from fleet.choices import Dtype
 from fleet.ledger import Ledger
+from fleet.ledger.records import OpenRun
 from fleet.model import Model, worker_queue
 from fleet.spec import RunSpec
 
@@ -76,11 +77,15 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one."""
+    """The open shards that workers with this load can take: `queued` has no worker yet, `running` has one.
+
+    Of a run that limits its workers, `queued` has no more shards than it may have further workers.
+    """
 
     load: Load
     queued: int
     running: int
+    priority: int = 0  # the highest of a run with queued shards
 
     @property
     def queue(self) -> str:
@@ -88,10 +93,21 @@ class Demand:
 
 
 def open_demands(ledger: Ledger) -> list[Demand]:
-    """One demand for each queue with open shards, in the order of the oldest run. Cancelled runs need nothing."""
-    demands: dict[str, Demand] = {}
+    """One demand for each queue with open shards: the highest priority first, of equal ones that of the oldest run.
+
+    Cancelled and paused runs need nothing.
+    """
+    runs: dict[str, list[OpenRun]] = {}
     for run in ledger.open_runs():
-        load = Load.of(run.spec)
-        before = demands.get(load.queue, Demand(load=load, queued=0, running=0))
-        demands[load.queue] = replace(before, queued=before.queued + run.queued, running=before.running + run.running)
-    return list(demands.values())
+        runs.setdefault(run.spec.queue, []).append(run)
+    return sorted(map(_demand, runs.values()), key=lambda demand: -demand.priority)
+
+
+def _demand(runs: Sequence[OpenRun]) -> Demand:
+    """What the runs of one queue need."""
+    return Demand(
+        load=Load.of(runs[0].spec),
+        queued=sum(run.queued for run in runs),
+        running=sum(run.running for run in runs),
+        priority=max((run.priority for run in runs if run.queued), default=0),
+    )

@@ -7,7 +7,7 @@ ShardsiftError
 ├── LeaseLost         another worker has the shard   → the worker drops its output
 ├── NewerVersion      message or spec of a newer one → left for workers that understand it
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
-├── Stopped           the worker must stop           → checkpoint, release, exit
+├── Stopped           the work must stop here        → checkpoint, release
 ├── PublishConflict   the output changed meanwhile   → the finalizer looks again
 └── OutputDamaged     files do not match receipts    → the finalizer queues those shards again
 """
@@ -50,7 +50,7 @@ class RunUnknown(ShardsiftError):
 
 
 class Stopped(ShardsiftError):
-    """The worker was asked to stop and did so between two batches."""
+    """The work on a shard ended between two batches, because the worker was told to stop or the run is paused."""
 
 
 class PublishConflict(ShardsiftError):

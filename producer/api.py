@@ -22,6 +22,7 @@ from producer.opening import open_ledger_of, output_of
 from producer.plan import plan_run
 from producer.progress import watch
 from producer.status import RunStatus, looked_at, run_status
+from producer.steering import SteeringOptions
 from producer.verify.report import Verification
 from producer.verify.verify import verify as verify_output
 
@@ -60,23 +61,40 @@ def run(
 
 
 @with_run_keywords
-def enqueue(*, verify: bool = False, redis_url: str | None = None, **options: Unpack[RunKeywords]) -> Enqueued:
+def enqueue(
+    *,
+    max_workers: int | None = None,
+    priority: int | None = None,
+    max_cost: float | None = None,
+    price_per_gpu_hour: float | None = None,
+    verify: bool = False,
+    redis_url: str | None = None,
+    **options: Unpack[RunKeywords],
+) -> Enqueued:
     """Send a run to a fleet: one task per shard. Returns at once; calling it twice adds nothing.
 
     >>> sent = shardsift.enqueue(crawl="CC-MAIN-2024-10", redis_url="redis://10.0.0.5:6379/0")
     >>> shardsift.status(sent.run_id, wait=True, redis_url="redis://10.0.0.5:6379/0")
 
+    max_workers: how many workers may hold shards of the run at once; 0 for any number. Default: as it was, at first any.
+    priority: from -2 to 2; of the runs that a free worker can serve, the highest goes first. Default: as it was, at first 0.
+    max_cost, price_per_gpu_hour: pause the run when its work has cost this much; 0 for no limit.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
     Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
     """
     with _errors_told():
+        steering = SteeringOptions(
+            max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price_per_gpu_hour
+        )
         settings = read_settings(redis_url=redis_url)
         ledger = Ledger.connect(settings, role=PRODUCER)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
-            return enqueue_plan(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+            return enqueue_plan(
+                plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering
+            )
 
 
 def status(

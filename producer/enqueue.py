@@ -15,6 +15,7 @@ from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.plan import Plan
 from producer.same_run import changed_files_told, same_run
+from producer.steering import AS_IT_WAS, SteeringOptions, steer, steered
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -33,19 +34,30 @@ class Enqueued:
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
+    paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
 
     def __repr__(self) -> str:
         shards = counted(self.counts.shards, "shard")
-        return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done; {self.output_uri}>"
+        paused = ", paused" if self.paused else ""
+        return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done{paused}; {self.output_uri}>"
 
 
-def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, verify: bool = False) -> Enqueued:
+def enqueue(
+    plan: Plan,
+    ledger: Ledger,
+    app: Celery,
+    *,
+    resend_seconds: float,
+    verify: bool = False,
+    steering: SteeringOptions = AS_IT_WAS,
+) -> Enqueued:
     """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
 
     If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
     at, with `verify` at its content too, and put right. Raises what the output raises.
     """
     spec = same_run(plan.spec, plan.shards, ledger)
+    how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
         output.reserve(spec, public=plan.public)
@@ -53,6 +65,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
     # worker scores finished shards, and the next call reads the receipts.
     recovered = Recovered() if ledger.is_enqueued(spec.run_id) else output.recovered()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
+    steer(ledger, spec.run_id, how)
     restored = ledger.restore(spec.run_id, recovered.whole)
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_enqueued(spec.run_id)
@@ -69,6 +82,7 @@ def enqueue(plan: Plan, ledger: Ledger, app: Celery, *, resend_seconds: float, v
         sent=sent,
         counts=ledger.counts(spec.run_id),
         findings=findings,
+        paused=ledger.pause_reason(spec.run_id) is not None,
     )
 
 

@@ -100,6 +100,8 @@ def progress_line(status: RunStatus) -> str:
             return f"publishing, not yet: {status.publish_error}"
         case "publishing":
             return "publishing"
+        case "paused":
+            return f"{counted(status.counts.rows_scored, 'row')}; paused"
         case "loading":
             return loading_line(status)
         case "queued" | "stopped":

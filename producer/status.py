@@ -15,6 +15,7 @@ from fleet.demand import Load
 from fleet.finalizers import FinalizerState, list_finalizers
 from fleet.histogram import Histogram, added
 from fleet.ledger import Counts, Failure, Ledger, Pace, Publication, RunningShard
+from fleet.ledger.records import Steering
 from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
@@ -87,6 +88,8 @@ class RunStatus:
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
+    steering: Steering = Steering()
+    paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
@@ -122,7 +125,7 @@ class RunStatus:
     @property
     def rows_written(self) -> int:
         """The rows that the filter has decided, also of shards that are not done."""
-        return self.counts.rows_in + sum(shard.rows for shard in self.running if shard.report)
+        return self.counts.rows_in + sum(shard.report.rows_written for shard in self.running if shard.report)
 
     @property
     def rows_kept(self) -> int:
@@ -143,6 +146,11 @@ class RunStatus:
         return self.publication is not None and self.publication.shards == self.counts.done and not self.counts.open
 
     @property
+    def is_paused(self) -> bool:
+        """Whether open shards wait for `producer resume`. A run whose last shards were done meanwhile is published."""
+        return self.paused is not None and bool(self.counts.open) and not self.cancelled
+
+    @property
     def rows_per_second(self) -> float:
         """Over the last minutes while rows are scored, otherwise over all the time in which workers had shards."""
         pace = self.pace
@@ -158,6 +166,8 @@ class RunStatus:
             return "cancelled"
         if not self.complete:
             return "half enqueued"
+        if self.is_paused:
+            return "paused"
         if self.counts.open:
             return self._word_of_open_shards
         return "failed" if self.counts.failed or self.publish_failed else "publishing"
@@ -248,6 +258,7 @@ def run_status(
     """
     spec = ledger.spec(run_id)
     load, running = Load.of(spec), tuple(ledger.running_shards(run_id))
+    steering = ledger.steering(run_id)
     present = present or Present.read(ledger.redis)
     return RunStatus(
         run_id=run_id,
@@ -262,6 +273,8 @@ def run_status(
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
         publish_failed=ledger.publish_failed(run_id),
+        steering=steering,
+        paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         running=running,
         where=spec.where,
@@ -270,7 +283,7 @@ def run_status(
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
         worker_command=_worker_command(spec),
-        price_per_gpu_hour=price_per_gpu_hour,
+        price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
         is_of_this_machine=is_of_this_machine,
     )
 

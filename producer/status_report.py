@@ -1,5 +1,6 @@
 """The status of a run for people: a table of runs, the lines about one, and what to do next."""
 
+import math
 from collections.abc import Iterator
 
 from rich.table import Table
@@ -68,7 +69,7 @@ def verdict(status: RunStatus) -> str:
 def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
-        f"run      {status.run_id}",
+        f"run      {status.run_id}{_priority(status)}",
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
@@ -77,7 +78,7 @@ def status_lines(status: RunStatus) -> list[str]:
         *_errored(status),
         f"speed    {_speed(status)}",
         *_spent(status),
-        f"workers  {_workers(status)}",
+        f"workers  {_workers(status)}{_at_most(status)}",
         *_at_work(status),
         f"output   {status.output_uri}",
     ]
@@ -117,7 +118,10 @@ def time_left(status: RunStatus) -> str:
     left = status.remaining
     if left is None:
         return ""
-    return f"{shown_duration(left.low)} to {shown_duration(left.high)}" if left.high >= _FEW_SECONDS else "seconds"
+    low, high = shown_duration(left.low), shown_duration(left.high)
+    if left.high < _FEW_SECONDS:
+        return "seconds"
+    return high if low == high else f"{low} to {high}"
 
 
 def _spent(status: RunStatus) -> Iterator[str]:
@@ -161,6 +165,15 @@ def _workers(status: RunStatus) -> str:
     if not told and status.machines and status.counts.open:
         return f"none yet; {machines_line(status.machines)}"
     return told or "none"
+
+
+def _priority(status: RunStatus) -> str:
+    return f", priority {status.steering.priority}" if status.steering.priority else ""
+
+
+def _at_most(status: RunStatus) -> str:
+    most = status.steering.max_workers
+    return f"; at most {most:,} have shards at once" if most else ""
 
 
 def loading_line(status: RunStatus) -> str:
@@ -230,6 +243,9 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
     match status.word:
         case "cancelled":
             yield f"Take it up again: producer retry {status.run_id}"
+        case "paused":
+            why = f": {status.paused}" if status.paused else ""
+            yield f"It is paused{why}. Resume it: producer resume {status.run_id}{_higher_limit(status)}"
         case "half enqueued":
             yield "Enqueueing was interrupted. Run the same command again to finish it."
         case "loading":
@@ -248,6 +264,14 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"No worker serves this run. Start one: {status.worker_command}"
         case "queued":
             yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+
+
+def _higher_limit(status: RunStatus) -> str:
+    """What `resume` needs too, if the run has cost what it may: twice the limit, or more if the cost is far above it."""
+    limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
+    if limit is None or cost is None or cost < limit:
+        return ""
+    return f" --max-cost {2 * limit if cost < 2 * limit else math.ceil(2 * cost):g}"
 
 
 def _on_machines(status: RunStatus) -> str:

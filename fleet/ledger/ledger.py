@@ -6,7 +6,7 @@ worker comes back after its lease expired and another worker claimed the shard, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from importlib import resources
 from itertools import islice
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from fleet.ledger.records import (
     Publication,
     Refusal,
     RunningShard,
+    Steering,
 )
 from fleet.ledger.rights import Role, check_rights
 from fleet.receipt import Receipt
@@ -43,6 +44,7 @@ from fleet.spec import RunSpec
 
 _SHARD = TypeAdapter(Shard)
 _PUBLICATION = TypeAdapter(Publication)
+_STEERING = TypeAdapter(Steering)
 _T = TypeVar("_T")
 _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
 _DUE_LIMIT = 1000  # shards of each kind in one answer
@@ -54,8 +56,18 @@ _REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "queue_again", "forget_messages", "retry", "restore", "requeue", "remember", "update_shards"),
-    *("cancel", "begin_publishing", "record_publication"),
+    *(
+        "take_due",
+        "queue_again",
+        "withdraw",
+        "forget_messages",
+        "retry",
+        "restore",
+        "requeue",
+        "remember",
+        "update_shards",
+    ),
+    *("cancel", "pause", "begin_publishing", "record_publication"),
 )
 
 
@@ -146,7 +158,7 @@ class Ledger:
         return self._ordered(RUNS)[::-1]
 
     def open_runs(self) -> list[OpenRun]:
-        """The runs with open shards, oldest first, without cancelled and half-enqueued ones.
+        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones.
 
         Skips a run whose spec a newer version wrote, if this version cannot read it.
         """
@@ -155,17 +167,17 @@ class Ledger:
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "priority")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, waiting + sent, running)
-            for run_id, waiting, sent, running, (complete, cancelled) in states
-            if waiting + sent + running and complete and not cancelled
+            (run_id, _takeable(waiting + sent, running, max_workers), running, int(priority or 0))
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, priority) in states
+            if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
-            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running)
-            for run_id, queued, running in opened
+            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running, priority=priority)
+            for run_id, queued, running, priority in opened
             if (spec := self._readable_spec(run_id))
         ]
 
@@ -265,13 +277,52 @@ class Ledger:
     def cancel(self, run_id: str) -> None:
         """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
 
-        Raises UsageError if the run is published. A publication that has already begun still succeeds.
+        Ends a pause. Raises UsageError if the run is published. A publication that has already begun still succeeds.
         """
         if self._run_script("cancel", Keys(run_id).of(), []) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
     def is_cancelled(self, run_id: str) -> bool:
         return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
+
+    def pause(self, run_id: str, *, reason: str = "") -> None:
+        """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends it.
+
+        All progress is kept. `reason` is empty if a person asked for it; a run that is paused already keeps the earlier
+        one. Raises UsageError if the run is cancelled or has no open shard.
+        """
+        match self._run_script("pause", Keys(run_id).of(), [reason]):
+            case "cancelled":
+                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}")
+            case "published":
+                raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
+            case "over":
+                raise UsageError(f"Run {run_id} has no open shard: there is nothing left to pause.")
+
+    def resume(self, run_id: str) -> bool:
+        """End a pause. Returns False if the run is not paused."""
+        return bool(self.redis.hdel(Keys(run_id).run, "paused"))
+
+    def pause_reason(self, run_id: str) -> str | None:
+        """Why the run is paused, empty if a person asked for it. None if it is not paused."""
+        reason = self.redis.hget(Keys(run_id).run, "paused")
+        return None if reason is None else str(reason)
+
+    def steering(self, run_id: str) -> Steering:
+        """How fast, how soon and for how much the run is to be scored."""
+        names = [field.name for field in fields(Steering)]
+        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
+        return _STEERING.validate_python({name: value for name, value in found if value is not None})
+
+    def steer(self, run_id: str, steering: Steering) -> None:
+        """Set that. Workers above a lower limit finish the shards that they have."""
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
+        for name, value in asdict(steering).items():
+            if value is None:
+                pipeline.hdel(key, name)
+            else:
+                pipeline.hset(key, name, value)
+        pipeline.execute()
 
     def retry(self, run_id: str, *, done_too: bool = False) -> int:
         """Queue the failed shards again, with their attempts reset, and end a cancellation. Returns the number of shards.
@@ -364,6 +415,12 @@ class Ledger:
             for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
         ]
 
+    def withdraw(self, run_id: str, shards: Iterable[str]) -> None:
+        """Let sent shards wait again whose messages were removed from the queue. May run twice."""
+        keys = Keys(run_id)
+        for batch in _batches(shards):
+            self._run_script("withdraw", keys.of(), [keys.attempts(""), *batch])
+
     # --- one shard --------------------------------------------------------------------------------------------------
 
     def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim | Refusal:
@@ -396,8 +453,10 @@ class Ledger:
             previous=_readable_receipt(previous),
         )
 
-    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> None:
+    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
         """Extend the lease, and note the number of rows scored so far and what else the worker says of its attempt.
+
+        Returns False if the run is paused: give the shard back.
 
         Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
         """
@@ -405,9 +464,10 @@ class Ledger:
         answer = self._run_script("renew", _keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows, said])
         if answer == "unknown":
             raise _unknown(claim)
-        if answer != "renewed":
+        if answer not in ("renewed", "paused"):
             reason = "the run was cancelled" if answer == "cancelled" else "another attempt took it over"
             raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is no longer held by this worker: {reason}.")
+        return bool(answer == "renewed")
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.
@@ -663,6 +723,11 @@ def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
     remaining = iter(items)
     while batch := list(islice(remaining, _BATCH)):
         yield batch
+
+
+def _takeable(queued: int, running: int, max_workers: str | None) -> int:
+    """The queued shards that further workers may take."""
+    return queued if max_workers is None else max(0, min(queued, int(max_workers) - running))
 
 
 def _lua(name: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleet.attempt_report import AttemptReport
+from fleet.counted import counted
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -15,6 +16,8 @@ class Refusal(StrEnum):
 
     UNKNOWN = "unknown"  # no such run or shard: the message is older than the ledger
     CANCELLED = "cancelled"
+    PAUSED = "paused"
+    FULL = "full"  # as many workers as the run may have hold shards of it
     DONE = "done"
     FAILED = "failed"
     RUNNING = "running"  # another worker holds it
@@ -24,7 +27,7 @@ class Refusal(StrEnum):
 class Outcome(StrEnum):
     """How an attempt without a receipt ended. It decides what the attempt counts as."""
 
-    STOPPED = "stopped"  # by a signal, a spot notice or an operator: does not count
+    STOPPED = "stopped"  # by a signal, a spot notice, a pause or a cancellation: does not count
     ERROR = "error"  # network, disk or service: retried with a growing back-off
     CRASH = "crash"  # the process died or met an unexpected error: failed after a few of them
     NON_RETRYABLE = "non-retryable"  # no further attempt can succeed: failed at once
@@ -91,13 +94,44 @@ class RunningShard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Steering:
+    """How fast, how soon and for how much a run is scored, not what: no part of its spec, and changed at any time."""
+
+    max_workers: int | None = None  # that hold shards of the run at once; None for any number
+    priority: int = 0  # among the runs that a free worker can serve; the highest goes first
+    max_cost: float | None = None  # at which the run is paused, in the currency of the price
+    price_per_gpu_hour: float | None = None
+
+    def cost(self, worker_seconds: float) -> float | None:
+        """What this much work costs, if the price is known. Each worker has one GPU."""
+        return None if self.price_per_gpu_hour is None else worker_seconds / 3600 * self.price_per_gpu_hour
+
+    def why_too_expensive(self, worker_seconds: float) -> str | None:
+        """None while the cost is below the limit."""
+        cost = self.cost(worker_seconds)
+        if self.max_cost is None or cost is None or cost < self.max_cost:
+            return None
+        return f"it has cost {cost:,.2f}, and --max-cost is {self.max_cost:g}"
+
+    def __str__(self) -> str:
+        workers = (
+            "any number of workers" if self.max_workers is None else f"at most {counted(self.max_workers, 'worker')}"
+        )
+        cost = (
+            "" if self.max_cost is None else f", at most {self.max_cost:g} at {self.price_per_gpu_hour:g} per GPU-hour"
+        )
+        return f"{workers}, priority {self.priority}{cost}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run with open shards. `queued` shards have no worker; `running` ones have."""
+    """A run with open shards. `running` ones have a worker; `queued` ones may have one, which `max_workers` limits."""
 
     run_id: str
     spec: RunSpec
     queued: int
     running: int
+    priority: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

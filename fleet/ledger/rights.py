@@ -18,7 +18,7 @@ _OF_WORKERS = (
     *(f"EVAL script 1 {_LEDGER_KEY}", f"EVALSHA digest 1 {_LEDGER_KEY}", "SCRIPT LOAD script", "TIME"),
     *(
         f"{command} {_LEDGER_KEY}"
-        for command in ("DEL", "GET", "MGET", "SMEMBERS", "SCARD", "HGETALL", "HLEN", "ZCARD")
+        for command in ("DEL", "EXISTS", "GET", "MGET", "SMEMBERS", "SCARD", "HGETALL", "HLEN", "ZCARD")
     ),
     *(f"{command} {_LEDGER_KEY} x" for command in ("SADD", "SREM", "SISMEMBER", "HGET", "HDEL", "HEXISTS")),
     *(f"{command} {_LEDGER_KEY} x" for command in ("SET", "HMGET", "HSTRLEN", "ZREM", "ZSCORE")),
@@ -32,7 +32,7 @@ _OF_WORKERS = (
 _OF_PRODUCERS = (
     *_OF_WORKERS,
     f"HKEYS {_LEDGER_KEY}",
-    *(f"LRANGE {_SCORE_QUEUE} 0 -1", f"BRPOP {_FINALIZE_QUEUE} 1"),
+    *(f"LRANGE {_SCORE_QUEUE} 0 -1", f"LREM {_SCORE_QUEUE} -1 x", f"BRPOP {_FINALIZE_QUEUE} 1"),
     *("PUBLISH /{db}.reply.celery.pidbox x", "SUBSCRIBE /{db}.celeryev/x"),
 )
 

@@ -4,11 +4,45 @@ from typing import Annotated
 
 import typer
 
+from fleet.queues import HIGHEST
+
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Show the plan: shards, rows, model, filter and output. Starts and writes nothing."),
+]
+MaxWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", help="Let at most N workers hold shards of the run at once. 0: any number, as by default."
+    ),
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        min=-HIGHEST,
+        max=HIGHEST,
+        metavar="P",
+        help="Of the runs that a free worker can serve, the one of the highest priority goes first. Default: 0.",
+    ),
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="X",
+        help="Pause the run when its work has cost this much, at --price-per-gpu-hour. 0: no limit, as by default.",
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option(
+        "--price-per-gpu-hour",
+        min=0,
+        envvar="SHARDSIFT_PRICE_PER_GPU_HOUR",
+        help="What a GPU costs. A worker counts as one GPU while it has a shard.",
+    ),
 ]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Read all published files and compare their sha256, not only their sizes.")

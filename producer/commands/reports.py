@@ -48,12 +48,21 @@ def say_left_out(plan: "Plan") -> None:
 
 def print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
     if as_json:
-        print_json({"run_id": done.run_id, "queue": done.queue, "shards": done.counts.shards, "added": done.added})
+        print_json(
+            {
+                "run_id": done.run_id,
+                "queue": done.queue,
+                "shards": done.counts.shards,
+                "added": done.added,
+                "paused": done.paused,
+            }
+        )
         return
     say(
         f"{counted(done.counts.shards, 'shard')}: {done.added} new{taken_over(done)}, {done.counts.done} done, "
         f"{done.counts.open} to do."
     )
+    say_if_paused(done)
     say(f"Watch it: producer status {done.run_id}")
     typer.echo(done.run_id)
 
@@ -62,6 +71,13 @@ def say_begun(done: "Enqueued") -> None:
     """Runs after the checks, because the output may belong to another run, and the same options resume an earlier run."""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{taken_over(done)}, {done.counts.done:,} done")
     say_findings(done)
+    say_if_paused(done)
+
+
+def say_if_paused(done: "Enqueued") -> None:
+    """The same command adds nothing to a paused run, and does not resume it."""
+    if done.paused:
+        say(f"The run is paused. Resume it: producer resume {done.run_id}")
 
 
 def say_findings(done: "Enqueued") -> None:

@@ -7,13 +7,14 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, DryRun, Verify
+from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Price, Priority, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
     report,
     say_begun,
     say_findings,
+    say_if_paused,
     say_left_out,
     taken_over,
 )
@@ -21,6 +22,7 @@ from producer.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from producer.plan import Plan
+    from producer.steering import SteeringOptions
 
 
 commands = typer.Typer()
@@ -34,6 +36,10 @@ commands = typer.Typer()
 def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
+    max_workers: MaxWorkers = None,
+    priority: Priority = None,
+    max_cost: MaxCost = None,
+    price: Price = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
@@ -42,7 +48,10 @@ def enqueue(
     if dry_run:
         print_plan(_planned(options), as_json=as_json)
         return
-    _enqueue(lambda: _planned(options), wait=wait, verify=verify, as_json=as_json)
+    from producer.steering import SteeringOptions
+
+    steering = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
+    _enqueue(lambda: _planned(options), steering, wait=wait, verify=verify, as_json=as_json)
 
 
 @commands.command(
@@ -114,6 +123,7 @@ def refilter(
     from producer.opening import published_output_of
     from producer.plan import Choice
     from producer.refilter import RefilterOptions, plan_refilter
+    from producer.steering import AS_IT_WAS
     from producer.target import is_place
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
@@ -128,7 +138,7 @@ def refilter(
         return plan_refilter(uri, options, earlier=earlier)
 
     if enqueue_only:
-        _enqueue(plan, wait=False, verify=verify, as_json=as_json)
+        _enqueue(plan, AS_IT_WAS, wait=False, verify=verify, as_json=as_json)
     else:
         _run(plan(), workers=workers, verify=verify, as_json=as_json)
 
@@ -149,7 +159,9 @@ def _planned(options: RunOptions) -> "Plan":
     return plan
 
 
-def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: bool) -> None:
+def _enqueue(
+    plan: "Callable[[], Plan]", steering: "SteeringOptions", *, wait: bool, verify: bool, as_json: bool
+) -> None:
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
     from fleet.broker import make_app
     from fleet.ledger import Ledger
@@ -162,12 +174,13 @@ def _enqueue(plan: "Callable[[], Plan]", *, wait: bool, verify: bool, as_json: b
     settings = read_settings()
     ledger = Ledger.connect(settings, role=PRODUCER)
     app = make_app("producer", settings)
-    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify)
+    done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
     say_findings(done)
     if not wait:
         print_enqueued(done, as_json=as_json)
         return
     say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
+    say_if_paused(done)
     ended = watch(ledger, done.run_id, on_look=lambda: None)
     report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 

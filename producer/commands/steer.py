@@ -6,7 +6,7 @@ import typer
 
 from fleet.command_line import say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, RunId, Verify
+from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, Price, Priority, RunId, Verify
 from producer.commands.reports import report
 
 commands = typer.Typer()
@@ -64,6 +64,79 @@ def cancel(run_id: RunId) -> None:
         ledger.spec(run_id)
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer pause cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def pause(run_id: RunId) -> None:
+    """Pause a run. Workers give its shards back at the next batch, and are free for other runs. `producer resume` goes on.
+
+    Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
+    """
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+
+    with open_ledger(read_settings()) as (_, ledger):
+        ledger.spec(run_id)
+        ledger.pause(run_id)
+        say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer resume cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
+    """Resume a paused run. One that was paused for its cost needs a higher limit."""
+    from fleet.broker import make_app
+    from fleet.dispatch import send_due_shards
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+    from producer.status import run_status
+    from producer.status_report import what_it_waits_for
+    from producer.steering import SteeringOptions, resume_run
+
+    with open_ledger(read_settings()) as (settings, ledger):
+        ledger.spec(run_id)
+        was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        say(f"Run {run_id} is resumed." if was_paused else f"Run {run_id} is not paused.")
+        for line in what_it_waits_for(run_status(ledger, run_id, is_of_this_machine=settings.redis_is_embedded)):
+            say(line)
+
+
+@commands.command(
+    "set",
+    rich_help_panel="Runs",
+    epilog="Example: producer set cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1 --max-workers 8",
+)
+def set_(
+    run_id: RunId,
+    max_workers: MaxWorkers = None,
+    priority: Priority = None,
+    max_cost: MaxCost = None,
+    price: Price = None,
+) -> None:
+    """Change how fast, how soon and for how much a run is scored, while it goes on or before it begins.
+
+    No worker loses the shard that it has. To free workers at once, pause the run and resume it.
+    """
+    from fleet.broker import make_app
+    from fleet.dispatch import send_due_shards
+    from fleet.errors import UsageError
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+    from producer.steering import SteeringOptions, steer, steered
+
+    options = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
+    if max_workers is None and priority is None and max_cost is None and price is None:
+        raise UsageError("Say what to change: --max-workers, --priority, --max-cost or --price-per-gpu-hour.")
+    with open_ledger(read_settings()) as (settings, ledger):
+        ledger.spec(run_id)
+        steering = steered(ledger, run_id, options)
+        steer(ledger, run_id, steering)
+        send_due_shards(make_app("producer", settings), ledger, run_id)
+        say(f"Run {run_id}: {steering}.")
 
 
 @commands.command(

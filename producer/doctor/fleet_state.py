@@ -29,7 +29,7 @@ def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     present = Present.read(ledger.redis)
     statuses, unreadable = _statuses(ledger, present)
-    unserved = [status for status in statuses if status.complete and status.counts.open and not _is_served(status)]
+    unserved = [status for status in statuses if status.complete and _needs_workers(status) and not _is_served(status)]
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
         return warning(
@@ -42,6 +42,10 @@ def _workers(settings: Settings) -> Verdict:
             "Use that version for them, or update this machine.",
         )
     return ok(f"{present_line(present)}; every run that has shards to score is served.")
+
+
+def _needs_workers(status: RunStatus) -> bool:
+    return bool(status.counts.open) and not status.is_paused
 
 
 def _is_served(status: RunStatus) -> bool:

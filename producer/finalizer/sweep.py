@@ -81,11 +81,22 @@ class Sweeper:
         self._ask_for_waves(run_id)  # for a cancelled run too: it may be resumed
         if self._ledger.is_cancelled(run_id) and not self._ledger.is_publishing(run_id):
             return
+        self._pause_if_too_expensive(run_id)
         queue_lost_shards(self._ledger, run_id, resend_seconds=self._settings.resend_seconds)
         sent = send_due_shards(self._app, self._ledger, run_id)
         if sent:
             logger.info("Run %s: sent what was due: %s", run_id, counted(sent, "shard"), extra={"run_id": run_id})
         self._ask_for_publishing(run_id)
+
+    def _pause_if_too_expensive(self, run_id: str) -> None:
+        steering = self._ledger.steering(run_id)
+        if steering.max_cost is None:
+            return
+        counts = self._ledger.counts(run_id)
+        why = steering.why_too_expensive(counts.worker_seconds)
+        if why and counts.open and self._ledger.pause_reason(run_id) is None:
+            self._ledger.pause(run_id, reason=why)
+            logger.warning("Run %s is paused: %s", run_id, why, extra={"run_id": run_id})
 
     def _ask_for_publishing(self, run_id: str) -> None:
         counts = self._ledger.counts(run_id)

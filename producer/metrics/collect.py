@@ -88,6 +88,9 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
     unpublished = GaugeMetricFamily(
         "shardsift_run_publish_error", "1 if the last attempt to publish the run failed.", labels=["run"]
     )
+    paused = GaugeMetricFamily(
+        "shardsift_run_paused", "1 if the run is paused: its open shards wait for `producer resume`.", labels=["run"]
+    )
     served = GaugeMetricFamily(
         "shardsift_run_workers", "Workers that have the models of the run loaded, or load them.", labels=["run"]
     )
@@ -104,12 +107,13 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
             spent.add_metric([*run, phase], seconds)
         published.add_metric(run, status.is_published)
         unpublished.add_metric(run, status.publish_error is not None and not status.is_published)
+        paused.add_metric(run, status.is_paused)
         served.add_metric(run, len(status.workers))
-        if status.pace.idle_seconds is not None and not status.is_over:
+        if status.pace.idle_seconds is not None and not status.is_over and not status.is_paused:
             idle.add_metric(run, status.pace.idle_seconds)
         if status.remaining:
             left.add_metric(run, (status.remaining.low + status.remaining.high) / 2)
-    yield from (shards, rows, scored, worked, spent, tokens, idle, left, published, unpublished, served)
+    yield from (shards, rows, scored, worked, spent, tokens, idle, left, published, unpublished, paused, served)
 
 
 def _of_queues(ledger: Ledger) -> Iterator[Metric]:

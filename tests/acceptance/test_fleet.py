@@ -35,11 +35,15 @@ def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
 
 def enqueue(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> str:
     """The run id."""
-    arguments = ("--input", shards, "--model", model, "--output", output, "--dtype", "float32", *more)
-    arguments += ("--scorer", fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier"))
-    done = fleet.call_producer("enqueue", *arguments)
+    done = fleet.call_producer(*enqueue_arguments(fleet, shards, model, output, *more))
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def enqueue_arguments(fleet: Fleet, shards: Path, model: Path, output: Path, *more: str) -> tuple[str | Path, ...]:
+    scorer = fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier")
+    what = ("--input", shards, "--model", model, "--scorer", scorer, "--dtype", "float32")
+    return ("enqueue", *what, "--output", output, *more)
 
 
 def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
@@ -177,6 +181,60 @@ def test_a_cancelled_run_stops_and_is_taken_up_again(
 
     assert done_when_cancelled < 4
     assert fleet.ledger.counts(run_id).done == 4
+
+
+def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    fleet = quick_fleet
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
+
+    with fleet.finalizer(), fleet.worker(tiny_model):
+        wait_for_first_shard(fleet, run_id)
+        paused = fleet.call_producer("pause", run_id)
+        other = enqueue(fleet, shards, tiny_model, tmp_path / "other", "--limit-shards", "1", "--keep-all")
+        wait_until_published(fleet, other)
+        status = fleet.call_producer("status", run_id)
+        again = fleet.call_producer(
+            *enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
+        )
+        assert fleet.ledger.counts(run_id).running == 0
+        resumed = fleet.call_producer("resume", run_id)
+        wait_until_published(fleet, run_id)
+
+    assert paused.stderr == f"Run {run_id} is paused. Resume it: producer resume {run_id}\n"
+    assert status.returncode == 3
+    assert f"It is paused. Resume it: producer resume {run_id}\n" in status.stdout
+    assert f"The run is paused. Resume it: producer resume {run_id}\n" in again.stderr
+    assert resumed.stderr == f"Run {run_id} is resumed.\n"
+    assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
+
+
+def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
+    quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    fleet = quick_fleet
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "5", "--max-workers", "1")
+    seen = set()
+
+    def has_run() -> bool:
+        counts = fleet.ledger.counts(run_id)
+        seen.add(counts.running)
+        return counts.done >= 2
+
+    with fleet.finalizer(), fleet.worker(tiny_model, name="w1"), fleet.worker(tiny_model, name="w2"):
+        wait_until(lambda: len(list_workers(fleet.ledger.redis)) == 2, description="both workers are there")
+        wait_until(has_run, description="two shards are done")
+        status = fleet.call_producer("status", run_id)
+        changed = fleet.call_producer("set", run_id, "--max-workers", "0")
+        wait_until(lambda: fleet.ledger.counts(run_id).running == 2, description="both have a shard")
+        wait_until_published(fleet, run_id)
+
+    assert max(seen) == 1
+    assert "; at most 1 have shards at once\n" in status.stdout
+    assert changed.stderr == f"Run {run_id}: any number of workers, priority 0.\n"
+    logs = "".join(fleet.log(name).read_text() for name in ("w1", "w2"))
+    assert logs.count("nothing to do: full") == 0, "no message is sent that would be refused"
 
 
 def test_failed_shards_are_retried_when_asked(

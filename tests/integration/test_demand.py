@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import redis
 
+from fleet.demand import open_demands
 from fleet.ledger import Claim, Ledger
+from fleet.ledger.records import Steering
 from fleet.workers import WorkerState, announce
 from producer.demand.server import DemandServer
 from producer.demand.wanted import demand_json, queue_demands
@@ -86,8 +88,10 @@ def test_the_last_running_shard_still_wants_a_worker(ledger: Ledger, run: str) -
     assert (demand.queued, demand.running, demand.wanted) == (0, 1, 1)
 
 
-def test_a_cancelled_run_and_an_empty_ledger_want_none(ledger: Ledger, run: str, redis_url: str) -> None:
-    ledger.cancel(run)
+@pytest.mark.parametrize("how", ["cancel", "pause"])
+def test_a_run_that_was_stopped_wants_none(ledger: Ledger, run: str, redis_url: str, how: str) -> None:
+    claimed(ledger, run, 0)
+    getattr(ledger, how)(run)
 
     answer = demanded(redis_url)
 
@@ -107,6 +111,19 @@ def test_each_queue_wants_its_own_workers_and_a_stopping_one_does_not_count(ledg
         (other.queue, 1, 1),
     ]
     assert demand_json(demands)["wanted"] == 4
+
+
+def test_the_queue_with_the_highest_priority_comes_first_while_it_has_queued_shards(ledger: Ledger, run: str) -> None:
+    urgent = a_spec(dtype="auto")
+    ledger.create_run(urgent, SHARDS[:1], now=1)
+    ledger.steer(urgent.run_id, Steering(priority=1))
+    queues = [demand.queue for demand in open_demands(ledger)]
+    ledger.claim(urgent.run_id, SHARDS[0].name, "w1")
+
+    queues_when_all_are_running = [demand.queue for demand in open_demands(ledger)]
+
+    assert queues == [urgent.queue, SPEC.queue]
+    assert queues_when_all_are_running == [SPEC.queue, urgent.queue]
 
 
 def test_the_table_has_a_line_for_each_queue(ledger: Ledger, run: str, redis_url: str) -> None:

@@ -16,10 +16,12 @@ from fleet.broker import make_app
 from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
+from fleet.ledger.records import Steering
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
 from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from fleet.spec import RunSpec
+from producer.steering import SteeringOptions, steer
 from support.ledger_states import claimed, end_lease
 from support.records import a_receipt, a_shard, a_spec
 
@@ -47,6 +49,10 @@ def messages(ledger: Ledger, queue: str) -> list[dict[str, Any]]:
         for priority in queue_lists(queue)
         for message in reversed(ledger.redis.lrange(priority, 0, -1))
     ]
+
+
+def queued_shards(ledger: Ledger, queue: str) -> list[str]:
+    return [body(message)[1]["shard"] for message in messages(ledger, queue)]
 
 
 def lose_messages(ledger: Ledger, queue: str) -> None:
@@ -159,7 +165,7 @@ def test_all_shards_of_a_long_run_get_their_message_as_workers_take_them(
     names, longest = [], 0
     while send(app, ledger, long_run):
         longest = max(longest, queue_length(ledger.redis, long_run.queue))
-        names += [body(message)[1]["shard"] for message in messages(ledger, long_run.queue)]
+        names += queued_shards(ledger, long_run.queue)
         lose_messages(ledger, long_run.queue)
 
     assert names == [f"{number:04}" for number in range(5_000)]
@@ -178,11 +184,77 @@ def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledge
     assert next(workers) == "0000"
 
 
+@pytest.fixture
+def urgent(ledger: Ledger) -> RunSpec:
+    """A run of three shards with the highest priority, for the same workers as the long run."""
+    spec = a_spec(output_uri="memory://urgent")
+    ledger.create_run(spec, [a_shard(name) for name in ("u1", "u2", "u3")], now=2.0)
+    steer(ledger, spec.run_id, Steering(priority=2))
+    return spec
+
+
+def test_the_next_free_worker_takes_a_shard_of_the_run_of_the_highest_priority(
+    app: Celery, ledger: Ledger, long_run: RunSpec, urgent: RunSpec
+) -> None:
+    send(app, ledger, long_run)
+    workers = taken(app, long_run.queue)
+    assert next(workers) == "0000"
+
+    assert send(app, ledger, urgent) == 3, "though the queue is full of messages of the other run"
+
+    assert [next(workers) for _ in range(4)] == ["u1", "u2", "u3", "0001"]
+
+
+def test_a_new_shard_of_a_higher_priority_goes_before_a_started_one_of_a_lower(
+    app: Celery, ledger: Ledger, spec: RunSpec, urgent: RunSpec
+) -> None:
+    put_back(ledger, spec, B.name)
+    send(app, ledger, spec)
+    put_back(ledger, urgent, "u3")
+    send(app, ledger, urgent)
+
+    assert list(taken(app, spec.queue)) == ["u3", "u1", "u2", B.name, A.name]
+
+
+def test_another_priority_holds_for_messages_that_wait_already(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
+    other = a_spec(output_uri="memory://other")
+    ledger.create_run(other, [a_shard("o")], now=2.0)
+    send(app, ledger, spec)
+    send(app, ledger, other)
+
+    steer(ledger, spec.run_id, Steering(priority=-1))
+    send(app, ledger, spec)
+    lower = queued_shards(ledger, spec.queue)
+    steer(ledger, spec.run_id, Steering(priority=1))
+    send(app, ledger, spec)
+
+    assert lower == ["o", A.name, B.name]
+    assert list(taken(app, spec.queue)) == [A.name, B.name, "o"]
+
+
+def test_a_message_that_a_worker_takes_while_the_priority_changes_is_answered_as_usual(
+    app: Celery, ledger: Ledger, spec: RunSpec
+) -> None:
+    send(app, ledger, spec)
+    assert next(taken(app, spec.queue)) == A.name
+
+    steer(ledger, spec.run_id, Steering(priority=1))
+
+    assert send(app, ledger, spec) == 1, "only the other shard"
+    assert isinstance(ledger.claim(spec.run_id, A.name, "w1"), Claim)
+
+
+@pytest.mark.parametrize("priority", [-3, 3])
+def test_a_priority_that_there_is_not_is_refused(priority: int) -> None:
+    with pytest.raises(UsageError, match=f"There is no priority {priority}. The lowest is -2, the highest 2."):
+        SteeringOptions(priority=priority)
+
+
 def test_a_queues_length_is_that_of_all_its_lists(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     put_back(ledger, spec, A.name)
     send(app, ledger, spec)
 
-    first, later = (ledger.redis.llen(name) for name in queue_lists(spec.queue))
+    first, later = (ledger.redis.llen(name) for name in queue_lists(spec.queue, 0))
 
     assert (first, later, queue_length(ledger.redis, spec.queue)) == (1, 1, 2)
     assert list(taken(app, spec.queue)) == [A.name, B.name]

@@ -12,6 +12,7 @@ import redis
 
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger, Refusal
+from fleet.ledger.keys import Keys
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
@@ -151,6 +152,31 @@ def test_a_batch_after_the_run_was_cancelled_ends_the_work(ledger: Ledger) -> No
         error = wait_until(lambda: lost(lease), description="the cancellation is noticed", seconds=20)
 
     assert "the run was cancelled" in str(error)
+
+
+def test_a_batch_after_the_run_was_paused_ends_the_work_even_if_it_is_resumed_at_once(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    with lease_of(ledger, claim) as lease:
+        ledger.pause(claim.run_id)
+        wait_until(lambda: not lease.on_batch(1), description="the pause is noticed", seconds=20)
+        ledger.resume(claim.run_id)
+        with pytest.raises(Stopped, match="Shard a was given back: the run is paused"):
+            lease.check()
+
+
+def test_a_paused_shard_is_still_held_until_its_batch_ends(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    with lease_of(ledger, claim) as lease:
+        ledger.pause(claim.run_id)
+        wait_until(lambda: not lease.on_batch(1), description="the pause is noticed", seconds=20)
+        ledger.redis.zadd(Keys(claim.run_id).running, {"a": 1})
+        wait_until(
+            lambda: ledger.redis.zscore(Keys(claim.run_id).running, "a") != 1,
+            description="the lease is renewed",
+            seconds=20,
+        )
 
 
 def test_a_batch_after_the_worker_was_told_to_stop_ends_the_work(ledger: Ledger) -> None:

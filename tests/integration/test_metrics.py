@@ -118,6 +118,19 @@ def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledg
     assert value(found, "shardsift_run_published", run=ids[0]) == 0
 
 
+def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a")], now=0)
+    ledger.renew(claimed(ledger, "a"), rows=5)
+    before = scraped(ledger)
+
+    ledger.pause(RUN)
+
+    found = scraped(ledger)
+    assert [value(samples, "shardsift_run_paused", run=RUN) for samples in (before, found)] == [0, 1]
+    assert value(before, "shardsift_run_idle_seconds", run=RUN) is not None
+    assert value(found, "shardsift_run_idle_seconds", run=RUN) is None
+
+
 def test_a_failed_publication_and_refused_messages_are_told(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a")], now=0)
     claim = claimed(ledger, "a")

@@ -12,6 +12,7 @@ from fleet.finalizers import FinalizerState, announce_finalizer, withdraw_finali
 from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import Keys
+from fleet.ledger.records import Steering
 from fleet.machines import MachineState, announce_machine
 from fleet.spec import RunSpec
 from fleet.storage.folder import FolderOutput
@@ -20,6 +21,7 @@ from producer.finalizer.publish import finalize_run
 from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, looked_at, run_status
 from producer.status_report import status_lines, status_screen, verdict, what_next
+from producer.steering import SteeringOptions, resume_run
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
@@ -39,6 +41,7 @@ MACHINE = MachineState(name="box/12", devices=("0", "1"), free=1, wanted=Wanted(
 REPORT = AttemptReport(
     device="cpu",
     rows_per_second=117.6,
+    rows_written=4,
     rows_kept=3,
     tokens=900,
     seconds={"device": 4.5, "input": 0.5, "write": 0.02},
@@ -443,6 +446,63 @@ class TestEnds:
 
         assert (status.word, status.exit_code, status.is_over) == ("cancelled", 4, True)
         assert what_next(status) == [f"Take it up again: producer retry {run}"]
+
+    @pytest.mark.parametrize(
+        ("reason", "said"), [("", "It is paused."), ("it has cost 50.02", "It is paused: it has cost 50.02.")]
+    )
+    def test_a_paused_run_is_not_over_and_says_how_to_resume_it(
+        self, ledger: Ledger, run: str, reason: str, said: str
+    ) -> None:
+        claimed(ledger, run)
+        announce(ledger.redis, READY)
+        ledger.pause(run, reason=reason)
+
+        status = run_status(ledger, run)
+
+        assert (status.word, status.exit_code, status.is_over) == ("paused", ExitCode.RUNNING, False)
+        assert what_next(status) == [f"{said} Resume it: producer resume {run}"]
+        assert progress_line(status) == "0 rows; paused"
+        assert status.as_json()["paused"] == reason
+
+    def test_a_run_whose_last_shards_were_done_while_it_was_paused_waits_for_nothing(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        claims = [claimed(ledger, run, shard.name) for shard in (A, B)]
+        ledger.pause(run)
+        for claim in claims:
+            ledger.complete(claim, a_receipt(run, claim.shard))
+
+        assert run_status(ledger, run).word == "publishing"
+
+    @pytest.mark.parametrize(("hours", "limit"), [(25, "100"), (60, "240")])
+    def test_the_limit_of_cost_that_is_proposed_lets_the_run_go_on(
+        self, ledger: Ledger, run: str, hours: int, limit: str
+    ) -> None:
+        ledger.steer(run, Steering(max_cost=50, price_per_gpu_hour=2))
+        ledger.redis.hset(Keys(run).run, "worker_ms", hours * 3_600_000)
+        ledger.pause(run, reason="its cost")
+
+        (line,) = what_next(run_status(ledger, run))
+
+        assert line.endswith(f"producer resume {run} --max-cost {limit}")
+        assert resume_run(ledger, run, SteeringOptions(max_cost=float(limit)))
+
+    def test_limits_and_priority_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
+        before = status_lines(run_status(ledger, run))
+        ledger.steer(run, Steering(max_workers=8, priority=-1))
+
+        status = run_status(ledger, run)
+
+        assert {"state    queued", "workers  none"} <= set(before)
+        assert {"state    queued, priority -1", "workers  none; at most 8 have shards at once"} <= set(
+            status_lines(status)
+        )
+        assert status.as_json()["steering"] == {
+            "max_workers": 8,
+            "priority": -1,
+            "max_cost": None,
+            "price_per_gpu_hour": None,
+        }
 
     def test_a_run_whose_enqueue_did_not_end_says_what_to_do(self, ledger: Ledger) -> None:
         ledger.add_shards(SPEC, [A], now=0)

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import REFUSED, Keys
+from fleet.ledger.records import Steering
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from producer.local.redis_server import embedded_redis
@@ -194,12 +195,27 @@ class LedgerMachine(RuleBasedStateMachine):
         if is_finished:
             self.both(lambda ledger: ledger.mark_enqueued(self.run))
 
-    @rule(what=st.sampled_from(["cancel", "retry", "retry all", "forget messages", "replace the inputs"]))
+    @rule(reason=st.sampled_from(["", "cost"]))
+    def pause(self, reason: str) -> None:
+        self.both(lambda ledger: ledger.pause(self.run, reason=reason))
+
+    @rule(max_workers=st.sampled_from([None, 1, 2]), priority=st.sampled_from([0, 2]))
+    def steer(self, max_workers: int | None, priority: int) -> None:
+        steering = Steering(max_workers=max_workers, priority=priority)
+        self.both(lambda ledger: ledger.steer(self.run, steering))
+        assert self.ledger.steering(self.run) == steering
+
+    @rule(names=some_shards)
+    def withdraw(self, names: list[str]) -> None:
+        self.both(lambda ledger: ledger.withdraw(self.run, names))
+
+    @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry all", "forget messages", "replace the inputs"]))
     def ask_for(self, what: str) -> None:
         self.receipts_may_go = what == "retry all"
         replaced = [a_shard(name, size_bytes=self.model.now) for name in NAMES]
         calls: dict[str, Callable[[Any], Any]] = {
             "cancel": lambda ledger: ledger.cancel(self.run),
+            "resume": lambda ledger: ledger.resume(self.run),
             "retry": lambda ledger: ledger.retry(self.run, done_too=False),
             "retry all": lambda ledger: ledger.retry(self.run, done_too=True),
             "forget messages": lambda ledger: ledger.forget_messages(self.run),
@@ -306,6 +322,8 @@ class LedgerMachine(RuleBasedStateMachine):
         if sys.exc_info()[0] is None:
             self.enqueue(NAMES, is_finished=True)
             self.ask_for("retry")
+            self.ask_for("resume")
+            self.steer(None, 0)
             self.ask_for("forget messages")
             self.move_clock(600_000)
             due = self.both(lambda ledger: ledger.take_due(self.run, room=len(NAMES)))
@@ -357,6 +375,9 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         },
         enqueued="complete" in run,
         cancelled="cancelled" in run,
+        paused=run.get("paused"),
+        max_workers=int(run["max_workers"]) if "max_workers" in run else None,
+        priority=int(run.get("priority", 0)),
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),

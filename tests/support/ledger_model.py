@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
-from fleet.ledger.records import Due, LostLease
+from fleet.ledger.records import Due, LostLease, Steering
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -55,6 +55,9 @@ class RunState:
     shards: dict[str, ShardState] = field(default_factory=dict)
     enqueued: bool = False
     cancelled: bool = False
+    paused: str | None = None
+    max_workers: int | None = None
+    priority: int = 0
     publication: Publication | None = None
     publishing: bool = False
     receipts_version: int = 0
@@ -118,6 +121,20 @@ class LedgerModel:
         if self.state.publication and not self._open():
             raise UsageError
         self.state.cancelled = True
+        self.state.paused = None
+
+    def pause(self, run_id: str, *, reason: str) -> None:
+        if self.state.cancelled or not self._open():
+            raise UsageError
+        if self.state.paused is None:
+            self.state.paused = reason
+
+    def resume(self, run_id: str) -> bool:
+        was_paused, self.state.paused = self.state.paused is not None, None
+        return was_paused
+
+    def steer(self, run_id: str, steering: Steering) -> None:
+        self.state.max_workers, self.state.priority = steering.max_workers, steering.priority
 
     def retry(self, run_id: str, *, done_too: bool) -> int:
         self.state.cancelled = False
@@ -162,9 +179,11 @@ class LedgerModel:
                 if state.place != "running":
                     owner = self._begun(state).owner or ""
                     lost.append(LostLease(shard=name, worker=owner, is_failed=state.place == "failed"))
+        if self.state.paused is not None:
+            return Due(again=[], fresh=[], more=False, lost=tuple(lost))
         waiting = sorted((state.at, name) for name, state in self._in("waiting") if state.at <= self.now)
-        again = [name for at, name in waiting if at > NEVER_TRIED]
-        fresh = [name for at, name in waiting if at == NEVER_TRIED][:room]
+        again = [name for at, name in waiting if at > NEVER_TRIED][: self._free_places()]
+        fresh = [name for at, name in waiting if at == NEVER_TRIED][: min(room, self._free_places() - len(again))]
         for name in again + fresh:
             self.state.shards[name].place, self.state.shards[name].at = "sent", self.now
         return Due(again=again, fresh=fresh, more=False, lost=tuple(lost))
@@ -180,13 +199,18 @@ class LedgerModel:
             self._wait(self.state.shards[name])
         return lost
 
+    def withdraw(self, run_id: str, names: list[str]) -> None:
+        for name, state in self._in("sent"):
+            if name in names:
+                self._wait_again(state)
+
     def forget_messages(self, run_id: str) -> None:
         for _, state in self._in("running"):
             self._end_token(state)
             self._count(state, attempts=-1, crashes=-1)
             self._wait(state)
         for _, state in self._in("sent"):
-            state.place, state.at = "waiting", self.now if state.attempts else NEVER_TRIED
+            self._wait_again(state)
 
     # --- one shard ---
 
@@ -205,12 +229,16 @@ class LedgerModel:
             if state.at > self.now and known.owner != owner:
                 return Refusal.RUNNING
             self._crash(state, "The process that scored it exited unexpectedly.")
+        if state.attempts and state.attempts.crashes >= MAX_CRASHES:
+            self._give_up(state)
+            return Refusal.FAILED
+        if refusal := self._refusal(state):
+            if state.place != "waiting":
+                self._wait_again(state)
+            return refusal
         if state.place == "waiting" and state.at > self.now:
             return Refusal.WAITING
         known = self._begun(state)
-        if known.crashes >= MAX_CRASHES:
-            self._give_up(state)
-            return Refusal.FAILED
         self.fence += 1
         known.token, known.owner, known.rows, known.spared = f"{self.fence}-{nonce}", owner, 0, False
         known.noted = self.now
@@ -218,7 +246,7 @@ class LedgerModel:
         self._run(state)
         return self._claim(state)
 
-    def renew(self, claim: Claim, *, rows: int) -> None:
+    def renew(self, claim: Claim, *, rows: int) -> bool:
         state = self._writable(claim, unknown=RunUnknown)
         if self.state.cancelled:
             raise LeaseLost
@@ -229,6 +257,7 @@ class LedgerModel:
         known.rows, known.spared = rows, False
         self._note_time(known)
         self._run(state)
+        return self.state.paused is None
 
     def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         known = self._begun(self._writable(claim, unknown=LeaseLost))
@@ -300,6 +329,8 @@ class LedgerModel:
         self.state.publication = publication if is_current else None
         if is_current:
             self.state.cancelled = False
+        if is_current and not self._open():
+            self.state.paused = None
         return is_current
 
     def withdraw_publication(self, run_id: str) -> None:
@@ -405,6 +436,21 @@ class LedgerModel:
 
     def _wait(self, state: ShardState, ms: int = 0) -> None:
         state.place, state.at = "waiting", self.now + ms
+
+    def _refusal(self, state: ShardState) -> Refusal | None:
+        if self.state.paused is not None:
+            return Refusal.PAUSED
+        others = len(self._in("running")) - (state.place == "running")
+        return Refusal.FULL if self.state.max_workers is not None and others >= self.state.max_workers else None
+
+    def _free_places(self) -> int:
+        if self.state.max_workers is None:
+            return len(self.state.shards)
+        return max(0, self.state.max_workers - len(self._in("running", "sent")))
+
+    def _wait_again(self, state: ShardState) -> None:
+        """The message of the shard is gone."""
+        state.place, state.at = "waiting", self.now if state.attempts else NEVER_TRIED
 
     def _give_up(self, state: ShardState) -> None:
         state.place, state.at = "failed", 0

@@ -18,7 +18,7 @@ def doctor(
             "--model",
             metavar="MODEL",
             help="Model to try: a Hub name or folder. Give all models of a run with several. MODEL@REVISION names a revision. "
-            "Default: SHARDSIFT_MODEL, else what the oldest open run needs.",
+            "Default: SHARDSIFT_MODEL, else what open runs need first.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,

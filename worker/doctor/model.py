@@ -91,7 +91,7 @@ def _model(settings: Settings) -> Verdict:
 
 
 def _load(settings: Settings) -> Load | None:
-    """The models that the settings name, otherwise what the oldest open run needs."""
+    """The models that the settings name, otherwise what open runs need first."""
     if _is_named(settings):
         models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
         return Load(models=models, dtype=settings.dtype)

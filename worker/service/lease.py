@@ -53,6 +53,7 @@ class Lease:
         self._rows_before_window = 0
         self._rows = 0
         self._lost: LeaseLost | None = None
+        self._paused = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True)
         self._started = self._reported = time.monotonic()
@@ -74,7 +75,7 @@ class Lease:
         if time.monotonic() - self._reported >= self._report_seconds:
             self._reported = time.monotonic()
             self._report(f"{counted(self._rows, 'row')}, {self._rows / (self._reported - self._started):,.0f} rows/s")
-        return self._lost is None and not self._stopping.is_set()
+        return self._lost is None and not self._paused and not self._stopping.is_set()
 
     def on_window(self) -> None:
         """A window is finished. Rows that are reported from now on belong to the next one."""
@@ -90,6 +91,8 @@ class Lease:
             raise self._lost
         if self._stopping.is_set():
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
+        if self._paused:
+            raise Stopped(f"Shard {self._claim.shard.name} was given back: the run is paused.")
 
     def _attempt_report(self) -> AttemptReport:
         now, rows = time.monotonic(), self._rows - self.vitals.rows_resumed
@@ -98,6 +101,7 @@ class Lease:
         return AttemptReport(
             device=self._device,
             rows_per_second=round(max(0, rows - rows_then) / (now - then), 1),
+            rows_written=self.vitals.rows_written,
             rows_kept=self.vitals.rows_kept,
             tokens=self.vitals.tokens,
             seconds=self.vitals.seconds(),
@@ -114,7 +118,8 @@ class Lease:
                 )
                 return
             try:
-                self._ledger.renew(self._claim, rows=self._rows, report=self._attempt_report())
+                # Once paused, the work stops here, even if the run is resumed before the batch ends.
+                self._paused |= not self._ledger.renew(self._claim, rows=self._rows, report=self._attempt_report())
             except LeaseLost as lost:
                 self._lost = lost
                 return

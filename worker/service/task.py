@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fleet.errors import NewerVersion, Stopped
 from fleet.ledger import Refusal, new_nonce
 from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
-from fleet.queues import LATER
+from fleet.queues import message_priorities
 from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
@@ -72,13 +72,14 @@ def _named(positional: tuple[object, ...]) -> dict[str, object]:
 
 
 def _leave_to_others(task: ShardTask, fields: dict[str, object], newer: NewerVersion) -> str:
-    """Send the message again with low priority. At its old place, this worker would take it again before all others."""
+    """Send the message again, as for a new shard. At its old place, this worker would take it again before all others."""
     logger.warning("Left to other workers: %s", newer)
     _count_refused(task.child, NEWER)
     task.child.stopping.wait(_NEWER_PAUSE_SECONDS)
     queue = task.request.delivery_info["routing_key"]
+    _, later = message_priorities(0)
     with redis_may_be_away():
-        app.send_task(SCORE_SHARD, kwargs=fields, task_id=task.request.id, queue=queue, priority=LATER)
+        app.send_task(SCORE_SHARD, kwargs=fields, task_id=task.request.id, queue=queue, priority=later)
     return str(newer)
 
 

@@ -38,6 +38,10 @@ class Vitals:
         return {phase.value: round(seconds, 3) for phase, seconds in spent.items()}
 
     @property
+    def rows_written(self) -> int:
+        return self.counts.rows_in if self.counts else 0
+
+    @property
     def rows_kept(self) -> int:
         return self.counts.rows_kept if self.counts else 0
 

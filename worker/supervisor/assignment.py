@@ -13,7 +13,14 @@ def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
 
 
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], bool]) -> Load | None:
-    """What one more worker should serve: the queue that lacks the most workers, of equal ones the oldest. None: nothing."""
-    lacking = [(demand.queued - free[demand.queue], demand.load) for demand in demands if not avoids(demand.load)]
-    most, load = max(lacking, key=lambda pair: pair[0], default=(0, None))
-    return load if most > 0 else None
+    """What one more worker should serve, of the queues that lack workers. None: nothing.
+
+    That is the queue of the highest priority, of equal ones the one that lacks the most workers, then the oldest.
+    """
+    lacking = [
+        (demand.priority, demand.queued - free[demand.queue], demand.load)
+        for demand in demands
+        if demand.queued > free[demand.queue] and not avoids(demand.load)
+    ]
+    _, _, load = max(lacking, key=lambda one: one[:2], default=(0, 0, None))
+    return load

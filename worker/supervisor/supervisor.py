@@ -128,16 +128,18 @@ class Supervisor:
                 seat.note_loaded()
 
     def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
-        """Move workers that have no shard from queues with enough of them to queues that lack some."""
+        """Move workers that have no shard to queues that lack some, from queues with enough of them or a lower priority."""
         queued = {demand.queue: demand.queued for demand in demands}
+        priority = {demand.queue: demand.priority for demand in demands}
         idle = [seat for seat in self._seats if _may_move(seat, own.get(seat.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
         # A worker that has just started is not announced yet, so own workers are counted here.
         free.update(seat.load.queue for seat in idle if seat.load)
         for seat in idle:
-            if seat.load and free[seat.load.queue] <= queued.get(seat.load.queue, 0):
-                continue
             load = next_load(demands, free, seat.avoids)
+            is_needed = seat.load is not None and free[seat.load.queue] <= queued.get(seat.load.queue, 0)
+            if seat.load and is_needed and (load is None or priority[load.queue] <= priority.get(seat.load.queue, 0)):
+                continue
             if load is None and seat.load is None and self._preload and not seat.avoids(self._preload):
                 load = self._preload
             if load is not None and load != seat.load:

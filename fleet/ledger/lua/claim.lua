@@ -24,12 +24,19 @@ if lease_end then
   if tonumber(lease_end) > now and previous ~= owner then return {'running'} end
   note_crash(attempts, 'The process that scored it exited unexpectedly.')
 end
-local due = redis.call('ZSCORE', waiting, name)
-if due and tonumber(due) > now then return {'waiting'} end
 if tonumber(redis.call('HGET', attempts, 'crashes') or 0) >= tonumber(max_crashes) then
   give_up(name)
   return {'failed'}
 end
+local others = redis.call('ZCARD', running) - (lease_end and 1 or 0)
+local refusal = is_paused() and 'paused' or others >= (max_workers() or math.huge) and 'full'
+if refusal then
+  -- The message is used up. The shard gets another one when the run is resumed, or a worker has ended its shard.
+  if not redis.call('ZSCORE', waiting, name) then wait_for_message(name, attempts) end
+  return {refusal}
+end
+local due = redis.call('ZSCORE', waiting, name)
+if due and tonumber(due) > now then return {'waiting'} end
 
 local token = redis.call('HINCRBY', run, 'fence', 1) .. '-' .. nonce
 local attempt = redis.call('HINCRBY', attempts, 'attempts', 1)

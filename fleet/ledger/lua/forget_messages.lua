@@ -8,5 +8,5 @@ for _, name in ipairs(redis.call('ZRANGE', running, 0, -1)) do
   wait(name, now)
 end
 for _, name in ipairs(redis.call('ZRANGE', sent, 0, -1)) do
-  wait(name, redis.call('EXISTS', prefix .. name) == 1 and now or NEVER_TRIED)
+  wait_for_message(name, prefix .. name)
 end

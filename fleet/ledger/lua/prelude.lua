@@ -11,6 +11,10 @@ local now = now_ms()
 
 local NEVER_TRIED = 0 -- score in `waiting` of a shard without an attempt; other shards have the time when they are due
 
+local function is_paused()
+  return redis.call('HEXISTS', run, 'paused') == 1
+end
+
 local function open_shards()
   return redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
 end
@@ -36,6 +40,16 @@ end
 local function give_up(name)
   close(name)
   redis.call('SADD', failed, name)
+end
+
+-- Let a shard wait whose message is used up or removed. `key` is that of its attempts.
+local function wait_for_message(name, key)
+  wait(name, redis.call('EXISTS', key) == 1 and now or NEVER_TRIED)
+end
+
+-- The most workers that may hold shards at once, or nil for any number.
+local function max_workers()
+  return tonumber(redis.call('HGET', run, 'max_workers'))
 end
 
 -- The pace of the run: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number

@@ -9,4 +9,5 @@ if version ~= '' and version ~= (redis.call('HGET', run, 'receipts_version') or 
 end
 redis.call('HSET', run, 'published', publication)
 redis.call('HDEL', run, 'cancelled', 'publish_error', 'publish_failed', 'publish_after_ms', 'tidy_tries')
+if open_shards() == 0 then redis.call('HDEL', run, 'paused') end
 return 'recorded'

@@ -1,5 +1,7 @@
 -- Extend a lease and note progress. If the lease has expired and no other worker has claimed the shard, claim it back.
--- ARGV: name, token, lease_ms, rows, report (JSON or ''). Returns 'renewed', 'lost', 'cancelled', or 'unknown' if the run has no such shard.
+-- ARGV: name, token, lease_ms, rows, report (JSON or ''). Returns 'renewed', 'paused', 'lost', 'cancelled', or 'unknown' if
+-- the run has no such shard. A paused run's lease is extended too: its worker gives the shard back at the next batch, which
+-- may take long.
 local name, token, lease_ms, rows, report = unpack(ARGV)
 if not is_known(name) then return 'unknown' end
 if not may_write(name, token) then return 'lost' end
@@ -17,4 +19,4 @@ redis.call('HSET', attempts, 'token', token, 'rows', rows, 'report', report)
 redis.call('HDEL', attempts, 'spared')
 note_rows(attempts, rows)
 note_time()
-return 'renewed'
+return is_paused() and 'paused' or 'renewed'

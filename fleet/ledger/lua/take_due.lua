@@ -1,5 +1,5 @@
--- Take the shards that need a message now; they become `sent`. Running shards whose lease has expired wait again, or are
--- failed if that was their last crash.
+-- Take the shards that need a message now; they become `sent`. None does while the run is paused. Running shards whose
+-- lease has expired wait again, or are failed if that was their last crash.
 -- ARGV: room, limit of each kind, lease_ms, outage_ms, max_crashes, prefix of the attempts keys.
 -- Returns {names of shards started before, names of fresh shards, lost}, with at most `room` fresh ones. `lost` lists the
 -- leases that ended now: name, owner, and 'queued' or 'failed', for each.
@@ -34,6 +34,7 @@ for i = 1, #expired, 2 do
     lost[#lost + 1] = fate
   end
 end
+if is_paused() then return {{}, {}, lost} end
 
 local function take(key, from, upto, at_most)
   local names = redis.call('ZRANGEBYSCORE', key, from, upto, 'LIMIT', 0, at_most)
@@ -43,6 +44,11 @@ local function take(key, from, upto, at_most)
   end
   return names
 end
-local again = take(waiting, '(' .. NEVER_TRIED, now, limit)
-local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit))
+-- A run with a limit of workers has no more messages than it may have workers, so that none is refused over and over.
+local function free_places()
+  local most = max_workers()
+  return most and math.max(0, most - redis.call('ZCARD', running) - redis.call('ZCARD', sent)) or limit
+end
+local again = take(waiting, '(' .. NEVER_TRIED, now, math.min(limit, free_places()))
+local fresh = take(waiting, NEVER_TRIED, NEVER_TRIED, math.min(room, limit, free_places()))
 return {again, fresh, lost}

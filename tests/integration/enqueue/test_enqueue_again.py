@@ -11,10 +11,12 @@ from fleet.ledger import Claim, Ledger
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.opening import open_output
+from producer.enqueue import enqueue
 from producer.finalizer.publish import NotReady, finalize_run
 from producer.options import RunOptions
 from producer.plan import Plan, plan_run
 from producer.retry import retry_run
+from producer.steering import SteeringOptions
 from support.enqueued_runs import do, write
 from support.records import stage_shard
 
@@ -70,6 +72,45 @@ class TestChangedInput:
 
         with pytest.raises(UsageError, match="input files were changed: a"):
             do(options, ledger, app)
+
+
+class TestSteering:
+    """How fast a run is scored is no part of what is scored."""
+
+    def test_another_limit_of_workers_is_the_same_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        plan = plan_run(options)
+        given = [SteeringOptions(max_workers=2), SteeringOptions(), SteeringOptions(max_workers=0)]
+
+        done = [enqueue(plan, ledger, app, resend_seconds=60, steering=steering) for steering in given]
+
+        assert len({one.run_id for one in done}) == 1
+        assert [one.sent for one in done] == [2, 0, 1]
+
+    def test_a_limit_of_cost_without_a_price_is_refused_before_anything_is_written(
+        self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UsageError, match="add --price-per-gpu-hour, such as 1.20"):
+            enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=SteeringOptions(max_cost=50))
+
+        assert ledger.run_ids() == []
+        assert not (tmp_path / "out").exists()
+
+    def test_a_price_is_remembered_and_a_limit_of_zero_is_none(
+        self, options: RunOptions, ledger: Ledger, app: Celery
+    ) -> None:
+        given = [SteeringOptions(price_per_gpu_hour=1.2), SteeringOptions(max_cost=50), SteeringOptions(max_cost=0)]
+
+        steered = []
+        for steering in given:
+            run_id = enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=steering).run_id
+            steered.append(ledger.steering(run_id))
+
+        assert [one.max_cost for one in steered] == [None, 50, None]
+        assert {one.price_per_gpu_hour for one in steered} == {1.2}
+
+    def test_a_negative_number_of_workers_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="A run cannot have -1 workers. 0 means any number."):
+            SteeringOptions(max_workers=-1)
 
 
 class TestTakingOver:

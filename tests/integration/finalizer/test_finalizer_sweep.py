@@ -10,7 +10,10 @@ import redis
 from celery import Celery
 
 from fleet.broker import make_app
+from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
+from fleet.ledger.keys import Keys
+from fleet.ledger.records import Steering
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN
 from fleet.processes import Child, running
 from fleet.queues import queue_length, queue_lists
@@ -19,6 +22,9 @@ from fleet.spec import RunSpec
 from producer.finalizer.publish import finalize_run
 from producer.finalizer.sweep import Sweeper
 from producer.local.redis_server import find_redis_server
+from producer.status import run_status
+from producer.status_report import what_next
+from producer.steering import AS_IT_WAS, SteeringOptions, resume_run
 from support.finalizer_runs import A, B, C, do, fail
 from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec
@@ -160,6 +166,51 @@ class TestSweeping:
         sweeper.sweep()
 
         assert queue_length(ledger.redis, spec.queue) == 0
+
+    def test_a_paused_run_is_sent_when_it_is_resumed(self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper) -> None:
+        ledger.pause(spec.run_id)
+        sweeper.sweep()
+        sent_while_paused = queue_length(ledger.redis, spec.queue)
+        ledger.resume(spec.run_id)
+
+        sweeper.sweep()
+
+        assert (sent_while_paused, queue_length(ledger.redis, spec.queue)) == (0, 3)
+
+    def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper
+    ) -> None:
+        claims = [claimed(ledger, spec.run_id, shard) for shard in (A, B, C)]
+        ledger.pause(spec.run_id)
+        for claim in claims:
+            ledger.complete(claim, a_receipt(spec.run_id, claim.shard))
+
+        sweeper.sweep()
+
+        assert ledger.redis.llen(FINALIZE_QUEUE) == 1
+
+    def test_a_run_that_has_cost_what_it_may_is_paused_with_the_reason_until_it_may_cost_more(
+        self, ledger: Ledger, spec: RunSpec, sweeper: Sweeper
+    ) -> None:
+        ledger.steer(spec.run_id, Steering(max_cost=50, price_per_gpu_hour=2))
+        ledger.redis.hset(Keys(spec.run_id).run, "worker_ms", 24 * 3_600_000)
+        sweeper.sweep()
+        cheap = ledger.pause_reason(spec.run_id)
+        ledger.redis.hset(Keys(spec.run_id).run, "worker_ms", 25 * 3_600_000 + 36_000)
+
+        sweeper.sweep()
+
+        status = run_status(ledger, spec.run_id)
+        assert (cheap, status.word, status.cost and status.cost.so_far) == (None, "paused", 50.02)
+        assert what_next(status) == [
+            "It is paused: it has cost 50.02, and --max-cost is 50. Resume it: "
+            f"producer resume {spec.run_id} --max-cost 100"
+        ]
+        with pytest.raises(UsageError, match="stays paused: it has cost 50.02, and --max-cost is 50"):
+            resume_run(ledger, spec.run_id, AS_IT_WAS)
+        assert resume_run(ledger, spec.run_id, SteeringOptions(max_cost=100))
+        sweeper.sweep()
+        assert ledger.pause_reason(spec.run_id) is None
 
     def test_a_sweeper_of_one_run_leaves_others_alone(
         self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec

@@ -1,0 +1,146 @@
+"""Workers, Redis and the finalizer may die while a run is paused: it stays paused, and loses and repeats nothing."""
+
+import pytest
+
+from fleet.ledger.keys import Keys
+from producer.status import run_status
+from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
+from support.fleet import Fleet
+from support.injected_faults import InjectedFaults
+from support.redis_servers import RedisServer, moved
+from support.waiting import wait_until
+
+STAGE = "fleet.storage.folder:FolderOutput.stage"
+PUBLISH = "fleet.storage.folder:FolderOutput.publish"
+
+
+@pytest.fixture
+def fleet(fleet: Fleet, server: RedisServer) -> Fleet:
+    return moved(fleet, server.url)
+
+
+@pytest.fixture
+def faults(faults: InjectedFaults) -> InjectedFaults:
+    """Scoring is slow, so that a pause always comes in the middle of a shard."""
+    faults.use_stand_in(seconds_a_batch=0.4)
+    return faults
+
+
+def wait_until_given_back(runs: DisturbedRuns, run_id: str) -> None:
+    ledger = runs.fleet.ledger
+    wait_until(lambda: not ledger.counts(run_id).running, description="no shard is held", seconds=30)
+
+
+def wait_for_sweeps(runs: DisturbedRuns, run_id: str, sweeps: int = 3) -> None:
+    seen = set()
+
+    def swept() -> bool:
+        seen.add(runs.fleet.ledger.redis.hget(Keys(run_id).run, "looked_ms"))
+        return len(seen) > sweeps
+
+    wait_until(swept, description=f"{sweeps} sweeps")
+
+
+@pytest.mark.faults
+def test_a_paused_run_goes_on_where_it_stopped(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
+    run_id = runs.enqueue()
+
+    with runs.served(workers=2):
+        runs.wait_for_rows(run_id, 12)
+        assert runs.fleet.producer("pause", run_id).returncode == 0
+        wait_until_given_back(runs, run_id)
+        rows = runs.faults.rows_scored()
+        wait_for_sweeps(runs, run_id)
+        assert runs.faults.rows_scored() == rows < ALL_ROWS
+        assert runs.fleet.producer("resume", run_id).returncode == 0
+        runs.wait_until_published(run_id)
+
+    assert runs.attempts() == {1}
+    runs.check_each_row_scored_once(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_worker_that_is_killed_before_it_gives_its_shard_back_leaves_it_to_the_next(
+    runs: DisturbedRuns, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+
+    with runs.finalizer():
+        with runs.worker("w1") as worker:
+            runs.wait_for_rows(run_id, 12)
+            runs.fleet.ledger.pause(run_id)
+            worker.kill()
+        wait_until_given_back(runs, run_id)
+        status = run_status(runs.fleet.ledger, run_id)
+        runs.fleet.ledger.resume(run_id)
+        with runs.worker("w2"):
+            runs.wait_until_published(run_id)
+
+    assert status.word == "paused"
+    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_run_is_still_paused_after_redis_and_the_finalizer_were_killed(
+    runs: DisturbedRuns, server: RedisServer, undisturbed: dict[str, str]
+) -> None:
+    run_id = runs.enqueue()
+
+    with runs.worker():
+        with runs.finalizer() as finalizer:
+            runs.wait_for_rows(run_id, 12)
+            runs.fleet.ledger.pause(run_id)
+            server.kill()
+            finalizer.kill()
+        server.start()
+        with runs.finalizer():
+            wait_until_given_back(runs, run_id)
+            wait_for_sweeps(runs, run_id)
+            status = run_status(runs.fleet.ledger, run_id)
+            runs.fleet.ledger.resume(run_id)
+            runs.wait_until_published(run_id)
+
+    assert (status.word, status.counts.running) == ("paused", 0)
+    runs.check_each_row_scored_once(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_shard_that_is_stored_while_its_run_is_paused_is_done_and_not_stored_again(
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+) -> None:
+    faults.at(STAGE, "before", "freeze")
+    run_id = runs.enqueue()
+
+    with runs.finalizer(), runs.worker() as worker:
+        wait_until(faults.fired, description="the worker is frozen as it stores its shard")
+        runs.fleet.ledger.pause(run_id)
+        child_of(worker).resume()
+        wait_until(lambda: runs.fleet.ledger.counts(run_id).done, description="the shard is done")
+        wait_for_sweeps(runs, run_id)
+        counts = runs.fleet.ledger.counts(run_id)
+        runs.fleet.ledger.resume(run_id)
+        runs.wait_until_published(run_id)
+
+    assert (counts.done, counts.queued) == (1, 5)
+    assert runs.attempts() == {1}
+    runs.check_each_row_scored_once(run_id, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_run_that_is_being_published_cannot_be_paused_and_is_published(
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0)
+    faults.at(PUBLISH, "before", "kill", program="producer")
+    run_id = runs.enqueue()
+
+    with runs.worker():
+        with runs.finalizer() as killed:
+            killed.wait(timeout=60)
+        refused = runs.fleet.producer("pause", run_id)
+        with runs.finalizer():
+            runs.wait_until_published(run_id)
+
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"Run {run_id} has no open shard: there is nothing left to pause." in refused.stderr
+    runs.check_each_row_scored_once(run_id, undisturbed)
