@@ -493,8 +493,8 @@ class TestEnds:
 
         status = run_status(ledger, run)
 
-        assert {"state    queued", "workers  none"} <= set(before)
-        assert {"state    queued, priority -1", "workers  none; at most 8 have shards at once"} <= set(
+        assert {f"run      {run}", "workers  none"} <= set(before)
+        assert {f"run      {run}, priority -1", "workers  none; at most 8 have shards at once"} <= set(
             status_lines(status)
         )
         assert status.as_json()["steering"] == {
