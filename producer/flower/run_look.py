@@ -18,7 +18,7 @@ _MOST_LISTED = 1000  # workers, machines and running shards
 _MOST_DETAILS = 100  # shards of a cell
 _URGENCY = {State.FAILED: 0, State.RUNNING: 1, State.QUEUED: 2, State.DONE: 3}
 _BAD = {"failed", "stalled", "damaged"}
-_DOUBTFUL = {"half enqueued", "stopped", "cancelled", "published without its failed shards"}
+_DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 
 
 class RunLook:
