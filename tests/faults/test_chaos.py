@@ -137,7 +137,7 @@ def test_a_child_that_starts_while_redis_is_away_waits_for_it(
             wait_until(lambda: not psutil.pid_exists(killed.pid), description="its parent has noticed")
             child_of(worker)  # the next one
             server.kill()
-            wait_until(lambda: "Waiting for Redis: No Redis" in fleet.log("w1").read_text(), description="it waits")
+            wait_until(lambda: "No Redis answers at" in fleet.log("w1").read_text(), description="it waits")
             server.start()
             runs.wait_until_published(run_id)
             assert worker.poll() is None
