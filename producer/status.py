@@ -26,6 +26,7 @@ from producer.finalizer.publish import inspect_published
 from producer.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
+_MOST_RETRIES = 100
 
 
 class Checked(StrEnum):
@@ -83,11 +84,12 @@ class RunStatus:
     pace: Pace
     complete: bool
     cancelled: bool
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...]  # of failed shards
     publication: Publication | None
     publish_error: str | None
     refused: dict[str, int]  # kind of invalid message → how often it came, over all runs
     publish_failed: bool = False  # and trying again cannot help
+    retries: tuple[Failure, ...] = ()  # of shards that wait for another attempt; the first hundred
     steering: Steering = Steering()
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
@@ -269,6 +271,7 @@ def run_status(
         complete=ledger.is_enqueued(run_id),
         cancelled=ledger.is_cancelled(run_id),
         failures=tuple(ledger.failures(run_id, most=most_failures)),
+        retries=tuple(ledger.retries(run_id, most=_MOST_RETRIES)),
         publication=ledger.publication(run_id),
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from rich.filesize import decimal
 from rich.table import Table
 
 from fleet.counted import counted
@@ -10,6 +11,7 @@ from fleet.durations import shown_duration
 from fleet.ledger import RunningShard
 from fleet.machines import machine_names, machines_line
 from fleet.storage.inspection import lines_of
+from producer.failure_lines import failure_lines, retry_lines
 from producer.score_lines import kept_line, spread_line
 from producer.status import Checked, Present, RunStatus
 
@@ -80,7 +82,8 @@ def status_lines(status: RunStatus) -> list[str]:
         *_spent(status),
         f"workers  {_workers(status)}{_at_most(status)}",
         *_at_work(status),
-        f"output   {status.output_uri}",
+        f"output   {status.output_uri}{_stored(status)}",
+        *_waves(status),
     ]
 
 
@@ -148,13 +151,33 @@ def _at_work(status: RunStatus) -> Iterator[str]:
 
 def _of_attempt(shard: RunningShard) -> str:
     """For example `; 117 rows/s; 91% device, 6% tokenize; last seen 40 s ago`."""
+    again = f"; attempt {shard.attempt}" if shard.attempt > 1 else ""
     seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.seen_seconds > _SILENT_SECONDS else ""
     if not shard.report:
-        return seen
+        return f"{again}{seen}"
     total = sum(shard.report.seconds.values()) or 1.0
     spent = sorted(shard.report.seconds.items(), key=lambda phase: -phase[1])
     shares = ", ".join(f"{seconds / total:.0%} {phase}" for phase, seconds in spent if seconds >= _SHOWN_SHARE * total)
-    return f"; {shard.report.rows_per_second:,.0f} rows/s; {shares}{seen}"
+    return f"; {shard.report.rows_per_second:,.0f} rows/s; {shares}{again}{seen}"
+
+
+def _stored(status: RunStatus) -> str:
+    return (
+        f"; {decimal(status.counts.stored_bytes)} in {counted(status.counts.done, 'shard')}"
+        if status.counts.done
+        else ""
+    )
+
+
+def _waves(status: RunStatus) -> Iterator[str]:
+    """Only an output that drops files without a commit has waves."""
+    counts = status.counts
+    if counts.last_wave_seconds is not None and not status.is_published:
+        hours = max(counts.seconds / 3600, 1.0)  # at first, not more than there were
+        yield (
+            f"saved    by {counted(counts.waves, 'commit')}, {counts.waves / hours:.1f} an hour, the last "
+            f"{shown_duration(counts.last_wave_seconds)} ago; published when all shards are done"
+        )
 
 
 def _workers(status: RunStatus) -> str:
@@ -186,6 +209,7 @@ def what_next(status: RunStatus) -> list[str]:
     """The lines below the table: what is wrong, and the command that fixes it."""
     return [
         *_on_failures(status),
+        *_on_retries(status),
         *_on_publishing(status),
         *what_it_waits_for(status),
         *_on_no_finalizer(status),
@@ -194,12 +218,17 @@ def what_next(status: RunStatus) -> list[str]:
 
 
 def _on_failures(status: RunStatus) -> Iterator[str]:
-    for failure in status.failures:
-        yield f"Shard {failure.shard} failed on {failure.worker} (attempt {failure.attempts}): {failure.error}"
+    yield from failure_lines(status.failures)
     if status.failures and not status.is_published:
         yield f"Try them again: producer retry {status.run_id}"
         if status.counts.done:
             yield f"Or publish the others without them: producer finalize {status.run_id}"
+
+
+def _on_retries(status: RunStatus) -> Iterator[str]:
+    """A run whose shards all end with the same error does not advance, although its workers are busy."""
+    if status.retries and not status.cancelled:
+        yield from retry_lines(status.retries)
 
 
 def _on_publishing(status: RunStatus) -> Iterator[str]:

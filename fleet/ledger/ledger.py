@@ -215,6 +215,9 @@ class Ledger:
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
+            stored_bytes=int(run.get("stored_bytes", 0)),
+            waves=int(run.get("waves", 0)),
+            last_wave_seconds=max(0.0, now - int(run["wave_ms"]) / 1000) if "wave_ms" in run else None,
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
             seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
@@ -227,7 +230,7 @@ class Ledger:
         names = [str(name) for name in self.redis.zrange(keys.running, 0, -1)]
         pipeline = self.redis.pipeline()
         for name in names:
-            pipeline.hmget(keys.attempts(name), "owner", "rows", "noted_ms", "report")
+            pipeline.hmget(keys.attempts(name), "owner", "rows", "attempts", "noted_ms", "report")
         pipeline.time()
         *found, (seconds, microseconds) = pipeline.execute()
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
@@ -236,10 +239,11 @@ class Ledger:
                 name=name,
                 worker=owner or "",
                 rows=int(rows or 0),
+                attempt=int(attempt or 1),
                 seen_seconds=max(0.0, (now_ms - int(noted_ms or now_ms)) / 1000),
                 report=AttemptReport.from_json(report),
             )
-            for name, (owner, rows, noted_ms, report) in zip(names, found, strict=True)
+            for name, (owner, rows, attempt, noted_ms, report) in zip(names, found, strict=True)
         ]
 
     def pace(self, run_id: str) -> Pace:
@@ -570,9 +574,17 @@ class Ledger:
 
     def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
         """The dead-letter list: the failed shards in name order, all of them or the first ones."""
-        keys = Keys(run_id)
-        names = sorted(str(name) for name in self.redis.smembers(keys.failed))[:most]
-        pipeline = self.redis.pipeline()
+        names = sorted(str(name) for name in self.redis.smembers(Keys(run_id).failed))[:most]
+        return self._failed_attempts(run_id, names)
+
+    def retries(self, run_id: str, *, most: int) -> list[Failure]:
+        """The shards that wait for another attempt after one that ended badly. Those due next come first."""
+        waiting = self.redis.zrangebyscore(Keys(run_id).waiting, "(0", "+inf", start=0, num=most)
+        found = self._failed_attempts(run_id, [str(name) for name in waiting])
+        return [failure for failure in found if failure.error]  # a stop leaves none
+
+    def _failed_attempts(self, run_id: str, names: list[str]) -> list[Failure]:
+        keys, pipeline = Keys(run_id), self.redis.pipeline()
         for name in names:
             pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
         return [
@@ -654,6 +666,13 @@ class Ledger:
         key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", "tidy_tries", *damaged)
+
+    def count_waves(self, run_id: str, commits: int) -> None:
+        """Note commits that saved finished shards, for people. What is saved, the output itself says."""
+        pipeline, key = self.redis.pipeline(), Keys(run_id).run
+        pipeline.hincrby(key, "waves", commits)
+        pipeline.hset(key, "wave_ms", self._now_ms())
+        pipeline.execute()
 
     def count_tidy_try(self, run_id: str) -> int:
         """How often tidying up after the publication was tried, including this time."""

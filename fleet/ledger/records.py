@@ -70,6 +70,9 @@ class Counts:
         0.0  # in which workers have held shards, summed over workers; of a running one up to its last renewal
     )
 
+    stored_bytes: int = 0  # in the output, of the shards that are done
+    waves: int = 0  # commits that saved finished shards before the run is published
+    last_wave_seconds: float | None = None  # since the last one
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
 
@@ -89,6 +92,7 @@ class RunningShard:
     name: str
     worker: str
     rows: int
+    attempt: int = 1
     seen_seconds: float = 0.0  # since it last reported
     report: AttemptReport | None = None  # None before its first renewal
 
@@ -136,9 +140,10 @@ class OpenRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An entry of the dead-letter list: a failed shard, its last error and the worker that reported it.
+    """The last attempt at a shard that ended badly, and the worker that reported it.
 
-    `crashes` and `errors` are how many of its `attempts` ended by a crash or an error that may go away. Stops count as neither.
+    The shard is in the dead-letter list, or waits for another attempt. `crashes` and `errors` are how many of its `attempts`
+    ended by a crash or an error that may go away. Stops count as neither.
     """
 
     shard: str

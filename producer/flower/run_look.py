@@ -89,19 +89,20 @@ def _level(status: RunStatus) -> str:
 
 
 def _bounded(status: RunStatus) -> dict[str, object]:
-    """The status as `producer status --json` prints it, with the first of many workers, machines and running shards."""
+    """The status as `producer status --json` prints it, with the first of many workers and shards."""
     return replace(
         status,
         workers=status.workers[:_MOST_LISTED],
         machines=status.machines[:_MOST_LISTED],
         running=status.running[:_MOST_LISTED],
+        retries=tuple(replace(one, traceback="") for one in status.retries[:_MOST_FAILURES]),
     ).as_json() | {"workers_in_all": len(status.workers)}
 
 
 def _what_next(status: RunStatus) -> list[str]:
     """The lines below `producer status`, without what the verdict says."""
     found = _with_one_failure(status)
-    lines = [line for line in what_next(found) if line not in verdict(found)]
+    lines = [line for line in what_next(found) if line not in verdict(found) and not line.startswith(" ")]
     return (
         [*lines, f"This page does not look at the output: producer status {status.run_id}"]
         if status.is_published

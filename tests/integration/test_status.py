@@ -328,6 +328,61 @@ class TestSpeed:
         assert (status.counts.rows_in, status.rows_per_second) == (20, 0)
 
 
+class TestOutput:
+    def test_how_much_the_finished_shards_take_is_shown(self, ledger: Ledger, run: str) -> None:
+        before = run_status(ledger, run)
+
+        finish(ledger, run, A.name)
+        after = run_status(ledger, run)
+
+        assert status_lines(before)[-1] == f"output   {SPEC.output_uri}"
+        assert status_lines(after)[-1] == f"output   {SPEC.output_uri}; 200 bytes in 1 shard"
+
+    def test_a_shard_that_is_scored_again_counts_once(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name)
+        ledger.requeue(run, {A.name: "lost"}, of=list(ledger.receipts(run)))
+        finish(ledger, run, A.name)
+
+        assert ledger.counts(run).stored_bytes == 200
+
+
+class TestTroubles:
+    """What went wrong is on the screen, also while the run goes on."""
+
+    def test_a_shard_that_waits_after_an_error_is_told_with_the_error(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.retry_later(claim, "S3 answered 503.", "trace")
+
+        status = run_status(ledger, claim.run_id)
+
+        line = f"1 shard waits for another attempt. Shard {A.name} on w1@host/7, attempt 1: S3 answered 503."
+        assert what_next(status)[0] == line
+        assert "another attempt" in verdict(status)
+
+    def test_a_shard_that_a_worker_gave_back_waits_without_an_error(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.release(claim)
+
+        assert run_status(ledger, claim.run_id).retries == ()
+
+    def test_the_line_of_a_worker_says_that_it_is_not_the_first_attempt(self, ledger: Ledger, claim: Claim) -> None:
+        ledger.report_crash(claim.run_id, A.name, claim_owner := "w1@host/7", "died", "")
+        again = claimed(ledger, claim.run_id)
+        ledger.renew(again, rows=3, report=REPORT)
+
+        line = next(line for line in status_lines(run_status(ledger, claim.run_id)) if claim_owner in line)
+
+        assert "; attempt 2" in line
+
+    def test_failed_shards_are_grouped_by_cause_and_have_a_command(self, ledger: Ledger, run: str) -> None:
+        for shard in (A.name, B.name):
+            ledger.fail(claimed(ledger, run, shard), f"Shard {shard} has no column.", "")
+
+        assert what_next(run_status(ledger, run)) == [
+            f"2 shards failed with one error. {A.name} on w1@host/7 (attempt 1): Shard {A.name} has no column.",
+            f"  The others: {B.name}",
+            f"Try them again: producer retry {run}",
+        ]
+
+
 class TestEnds:
     @pytest.fixture
     def done(self, ledger: Ledger, run: str) -> str:

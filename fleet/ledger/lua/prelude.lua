@@ -150,6 +150,7 @@ local function count_receipt(said, sign)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
   end
+  redis.call('HINCRBY', run, 'stored_bytes', sign * (said.data.size_bytes + said.scores.size_bytes))
   for _, scoring in ipairs(said.scorings) do
     for bin, rows in pairs(scoring.histogram.rows_by_bin) do
       redis.call('HINCRBY', histograms, bin .. ':' .. scoring.score_column, sign * rows)
