@@ -104,9 +104,7 @@ class RunStatus:
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
     findings: tuple[Finding, ...] = ()  # what is wrong with the published output, if it was checked
     checked: Checked | None = None  # None if the output was not checked
-    error_reasons: dict[str, int] = field(
-        default_factory=dict
-    )  # reason → errored rows, if it was checked; most rows first
+    error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
 
     def __repr__(self) -> str:
         counts = self.counts
@@ -275,6 +273,7 @@ def run_status(
         publication=ledger.publication(run_id),
         publish_error=ledger.publish_error(run_id),
         refused=ledger.refused(),
+        error_reasons=ledger.error_reasons(run_id),
         publish_failed=ledger.publish_failed(run_id),
         steering=steering,
         paused=ledger.pause_reason(run_id),
@@ -292,15 +291,11 @@ def run_status(
 
 
 def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """The status after checking the output itself, if the run is published. With `hashes`, reads its files too.
-
-    Reads all receipts, also for the reasons of errored rows.
-    """
+    """The status after checking the output itself, if the run is published. With `hashes`, reads its files too."""
     return replace(
         status,
         findings=inspect_published(ledger, status.run_id, hashes=hashes),
         checked=_checked(status, hashes=hashes) if status.is_published else None,
-        error_reasons=_error_reasons(ledger, status.run_id) if status.counts.rows_errored else {},
     )
 
 
@@ -315,13 +310,6 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
 
 def _checked(status: RunStatus, *, hashes: bool) -> Checked:
     return Checked.SHA256 if hashes or output_class(status.output_uri).lists_sha256 else Checked.SIZES
-
-
-def _error_reasons(ledger: Ledger, run_id: str) -> dict[str, int]:
-    rows: Counter[str] = Counter()
-    for receipt in ledger.receipts(run_id):
-        rows.update(receipt.errors)
-    return dict(rows.most_common())
 
 
 def _worker_command(spec: RunSpec) -> str:

@@ -15,6 +15,7 @@ class Keys:
         self.failed = f"{self.run}:failed"
         self.receipts = f"{self.run}:receipts"
         self.histograms = f"{self.run}:histograms"
+        self.errored = f"{self.run}:errored"
         self.history = f"{self.run}:history"
 
     def attempts(self, shard: str) -> str:
@@ -28,5 +29,5 @@ class Keys:
     def of(self, shard: str = "") -> list[str]:
         """All keys, in the order that `lua/prelude.lua` expects."""
         places = [self.waiting, self.sent, self.running, self.failed, self.receipts]
-        tallies = [self.histograms, self.history]
+        tallies = [self.histograms, self.errored, self.history]
         return [self.run, self.shards, *places, *tallies, self.attempts(shard), self.scores(shard), REFUSED]

@@ -278,6 +278,11 @@ class Ledger:
             for column, histogram in empty.items()
         }
 
+    def error_reasons(self, run_id: str) -> dict[str, int]:
+        """Why rows of the shards that are done are errored: reason → rows, most rows first."""
+        rows = {reason: int(rows) for reason, rows in self._fields(Keys(run_id).errored).items()}
+        return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
+
     def cancel(self, run_id: str) -> None:
         """Cancel a run: workers stop at their next batch. All progress is kept, and `retry` or `create_run` resumes the run.
 

@@ -59,7 +59,9 @@ def runs(as_json: AsJson = False) -> None:
         statuses = []
         for run_id in ledger.run_ids():
             try:
-                statuses.append(run_status(ledger, run_id, present=present, is_of_this_machine=is_local))
+                statuses.append(
+                    run_status(ledger, run_id, present=present, is_of_this_machine=is_local, most_failures=1)
+                )
             except NewerVersion as newer:
                 say(str(newer))
         if as_json:

@@ -50,7 +50,7 @@ class FleetCollector(Collector):
         found, finished = [], 0
         for run_id in self._ledger.run_ids():  # newest first
             try:
-                status = run_status(self._ledger, run_id, present=present)
+                status = run_status(self._ledger, run_id, present=present, most_failures=1)
             except NewerVersion:
                 continue
             finished += status.is_over

@@ -422,10 +422,23 @@ class TestEnds:
                 claim, a_receipt(run, claim.shard, rows_in=9 + errored, rows_errored=errored, errors=errors)
             )
 
-        status = looked_at(ledger, run_status(ledger, run), hashes=False)
+        status = run_status(ledger, run)
 
         assert "errored  4 null text, 3 blank text" in status_lines(status)
         assert status.as_json()["error_reasons"] == {"null text": 4, "blank text": 3}
+
+    def test_a_scorer_that_invents_a_reason_for_each_row_does_not_fill_the_ledger(
+        self, ledger: Ledger, claim: Claim
+    ) -> None:
+        errors = {f"reason {number}": 1 for number in range(80)}
+        receipt = a_receipt(claim.run_id, claim.shard, rows_in=89, rows_errored=80, errors=errors)
+
+        ledger.complete(claim, receipt)
+        reasons = ledger.error_reasons(claim.run_id)
+        ledger.requeue(claim.run_id, {A.name: "lost"}, of=[receipt])
+
+        assert (len(reasons), reasons["other reasons"], sum(reasons.values())) == (51, 30, 80)
+        assert ledger.error_reasons(claim.run_id) == {}
 
     def test_the_status_says_how_thoroughly_a_published_output_was_checked(
         self, ledger: Ledger, tmp_path: Path

@@ -299,6 +299,11 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         for rows in ("rows_in", "rows_kept", "rows_dropped", "rows_errored"):
             assert getattr(counts, rows) == sum(getattr(receipt, rows) for receipt in done), rows
+        reasons = Counter[str]()
+        for receipt in done:
+            reasons.update(receipt.errors)
+        assert self.ledger.error_reasons(self.run) == reasons
+        assert counts.stored_bytes == sum(receipt.data.size_bytes + receipt.scores.size_bytes for receipt in done)
         rows_by_bin = Counter[int]()
         for receipt in done:
             rows_by_bin.update(receipt.scorings[0].histogram.rows_by_bin)

@@ -1,6 +1,7 @@
 -- The beginning of every script: the keys of a run, the clock of Redis, and functions that several scripts use.
 -- A shard is in one place at a time: `waiting`, `sent`, `running`, `failed` or `receipts`. In `receipts` it is done.
-local run, shards, waiting, sent, running, failed, receipts, histograms, history, attempts, scores, refused = unpack(KEYS)
+local run, shards, waiting, sent, running, failed, receipts = unpack(KEYS)
+local histograms, errored, history, attempts, scores, refused = unpack(KEYS, 8)
 
 -- The time in milliseconds. No other code in the scripts reads a clock, so a test can replace this function.
 local function now_ms()
@@ -145,11 +146,21 @@ local function receipts_changed()
   redis.call('HINCRBY', run, 'receipts_version', 1)
 end
 
+-- Reasons of errored rows that are counted one by one. A scorer of a user's own may invent any number of them.
+local MOST_REASONS = 50
+
+local function count_errored(reason, rows)
+  local is_new = redis.call('HEXISTS', errored, reason) == 0
+  if is_new and (rows < 0 or redis.call('HLEN', errored) >= MOST_REASONS) then reason = 'other reasons' end
+  if redis.call('HINCRBY', errored, reason, rows) <= 0 then redis.call('HDEL', errored, reason) end
+end
+
 -- Add a receipt to the totals of the run, or with sign -1 remove it from them.
 local function count_receipt(said, sign)
   for _, total in ipairs({'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored'}) do
     redis.call('HINCRBY', run, total, 0 + sign * said[total]) -- 0 +: Redis does not accept Lua's -0 as an integer
   end
+  for reason, rows in pairs(said.errors) do count_errored(reason, sign * rows) end
   redis.call('HINCRBY', run, 'stored_bytes', sign * (said.data.size_bytes + said.scores.size_bytes))
   for _, scoring in ipairs(said.scorings) do
     for bin, rows in pairs(scoring.histogram.rows_by_bin) do

@@ -1,6 +1,6 @@
-"""The Runs page of a large run in a real Flower: how fast it answers, and what it costs Redis. Writes a results file.
+"""Watch a large run by `producer status`, /metrics and the Runs page: how fast each answers, and what it costs Redis.
 
-Example: python -m benchmarks.runs_page --shards 100000 --workers 1000 --browsers 10
+Writes a results file. Example: python -m benchmarks.watching --shards 100000 --workers 1000 --browsers 10
 """
 
 import base64
@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +28,13 @@ from fleet.attempt_report import AttemptReport
 from fleet.command_line import own_command
 from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger
+from fleet.ledger.keys import Keys
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.workers import WorkerState, announce
 from producer.local.redis_server import embedded_redis
+from producer.metrics.serve import serve_metrics
+from producer.status import run_status
 
 _REPORT = AttemptReport(
     device="NVIDIA H100 80GB HBM3",
@@ -45,36 +48,102 @@ _REPORT = AttemptReport(
 _AUTH = "me:a-password"
 _EVERY_SECONDS = 2.0  # as the page asks
 _PATIENCE_SECONDS = 60
+_REPEATS = 10
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @cli.command()
-def runs_page(
+def watching(
     shards: Annotated[int, typer.Option(min=2, help="Half of them done.")] = 100_000,
     workers: Annotated[int, typer.Option(min=1, help="That hold a shard each.")] = 1000,
     browsers: Annotated[int, typer.Option(min=1, help="With the page of the run open.")] = 10,
     seconds: Annotated[float, typer.Option(min=4, help="With the browsers, and as long without them.")] = 60,
     output: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path("benchmarks/results"),
 ) -> None:
-    """Fill a ledger, start Flower, and let browsers ask for the page of the run every two seconds."""
-    found, spec = provenance_of("benchmarks.runs_page"), fineweb_spec(shards)
+    """Fill a ledger, ask for the state of the run in each way, and let browsers ask for its page every two seconds."""
+    found, spec = provenance_of("benchmarks.watching"), fineweb_spec(shards)
     with (
         tempfile.TemporaryDirectory(prefix="shardsift-bench-") as folder,
         embedded_redis(Path(folder) / "redis") as url,
     ):
         ledger = Ledger.connect(Settings(redis_url=url))
         busy = _fill(ledger, spec, shards, workers)
-        with _announced(ledger, busy), _flower(url, Path(folder)) as base:
-            without = _redis_share(ledger, seconds)
-            page = f"{base}/api/runs/{spec.run_id}"
-            first = _timed(page)
-            answers, during = _browse(ledger, page, browsers, seconds)
-            listed, page_itself = _timed(f"{base}/api/runs"), _timed(f"{base}/runs/{spec.run_id}")
+        with _announced(ledger, busy):
+            report = {
+                "shards": shards,
+                "workers": workers,
+                "redis_bytes_of_a_worker": _bytes_of(ledger, spec, busy[0]),
+                "status": _status_command(ledger, url, spec.run_id),
+                "metrics": _metrics(ledger),
+                "runs_page": _runs_page(ledger, url, Path(folder), spec.run_id, browsers=browsers, seconds=seconds),
+            }
+    typer.echo(write_results("watching", found, report, output).read_text())
+
+
+def _bytes_of(ledger: Ledger, spec: RunSpec, worker: WorkerState) -> int:
+    """What a busy worker adds to Redis: its announcement, and the record of its attempt with the report."""
+    keys = (f"shardsift:worker:{worker.name}", Keys(spec.run_id).attempts(str(worker.shard)))
+    return sum(int(ledger.redis.memory_usage(key) or 0) for key in keys)
+
+
+def _status_command(ledger: Ledger, redis_url: str, run_id: str) -> dict[str, float]:
+    """The whole command with its start, and one redraw of `--watch`."""
+    command, environment = own_command("producer", "status", run_id), {**os.environ, "REDIS_URL": redis_url}
+
+    def whole() -> None:
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
+
+    return {
+        "whole_command_seconds": _median_seconds(whole),
+        "one_redraw_seconds": _median_seconds(lambda: str(run_status(ledger, run_id))),
+        "redis_seconds_of_a_redraw": _redis_seconds_of(ledger, lambda: str(run_status(ledger, run_id))),
+    }
+
+
+def _metrics(ledger: Ledger) -> dict[str, float]:
+    """Scraped over HTTP, as by Prometheus."""
+    port = _free_port()
+    serve_metrics(ledger, address="127.0.0.1", port=port)
+
+    def scrape() -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_PATIENCE_SECONDS) as answer:
+            answer.read()
+
+    return {
+        "scrape_seconds": _median_seconds(scrape),
+        "redis_seconds_of_a_scrape": _redis_seconds_of(ledger, scrape),
+    }
+
+
+def _median_seconds(do: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        do()
+        times.append(time.perf_counter() - began)
+    return round(median(times), 3)
+
+
+def _redis_seconds_of(ledger: Ledger, do: Callable[[], object]) -> float:
+    """That Redis works for it, with what the announcing workers cost meanwhile."""
+    before = _redis_seconds(ledger)
+    for _ in range(_REPEATS):
+        do()
+    return round((_redis_seconds(ledger) - before) / _REPEATS, 4)
+
+
+def _runs_page(
+    ledger: Ledger, redis_url: str, folder: Path, run_id: str, *, browsers: int, seconds: float
+) -> dict[str, object]:
+    with _flower(redis_url, folder) as base:
+        without = _redis_share(ledger, seconds)
+        page = f"{base}/api/runs/{run_id}"
+        first = _timed(page)
+        answers, during = _browse(ledger, page, browsers, seconds)
+        listed, page_itself = _timed(f"{base}/api/runs"), _timed(f"{base}/runs/{run_id}")
     times = sorted(one.seconds for one in answers)
-    report = {
-        "shards": shards,
-        "workers": workers,
+    return {
         "browsers": browsers,
         "seconds": {
             "the_page": round(page_itself.seconds, 3),
@@ -89,7 +158,6 @@ def runs_page(
         "json_bytes_sent": answers[-1].bytes_sent,
         "share_of_redis": {"without_browsers": round(without, 5), "with_browsers": round(during, 5)},
     }
-    typer.echo(write_results("runs-page", found, report, output).read_text())
 
 
 class _Answer:
@@ -146,9 +214,7 @@ def _announced(ledger: Ledger, workers: list[WorkerState]) -> Iterator[None]:
 
 @contextmanager
 def _flower(redis_url: str, folder: Path) -> Iterator[str]:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
+    port = _free_port()
     environment = {
         **os.environ,
         "REDIS_URL": redis_url,
@@ -167,6 +233,12 @@ def _flower(redis_url: str, folder: Path) -> Iterator[str]:
     finally:
         flower.terminate()
         flower.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
 
 
 def _answers(url: str) -> bool:
