@@ -44,7 +44,7 @@ def refilter(
     with tempfile.TemporaryDirectory(prefix="shardsift-bench-") as name:
         folder = Path(name)
         write_shards(folder / "shards", shards=shards, rows=rows, seed=1)
-        model = _model(folder / "minilm")
+        model = minilm(folder / "minilm")
         run = ("run", "--input", folder / "shards", "--model", model, "--workers", 1)
         earlier = _measured(folder, *run, "--min-score", 0, "--output", folder / "earlier")
         fresh = _measured(folder, *run, "--min-score", 0.25, "--output", folder / "fresh")
@@ -65,7 +65,8 @@ def refilter(
     typer.echo(write_results("refilter", found, report, output).read_text())
 
 
-def _model(folder: Path) -> Path:
+def minilm(folder: Path) -> Path:
+    """A classifier of the size of MiniLM, with random weights."""
     from benchmarks.scorer.case import Model
     from benchmarks.scorer.models import read_tokenizer, save_model
     from worker.training.demo_encoder import verified_demo_encoder
