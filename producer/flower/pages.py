@@ -13,7 +13,7 @@ from flower.app import Flower, rewrite_handler
 from flower.views import BaseHandler
 from tornado.web import StaticFileHandler, authenticated, url
 
-from fleet.errors import NewerVersion, UsageError
+from fleet.errors import NewerVersion, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.redact import redacted
 from producer.flower.run_look import RunLook
@@ -22,6 +22,7 @@ from producer.flower.shared_reads import SharedReads
 
 _LOOK_SECONDS = 2.0
 _THREADS = 4
+_MOST_DIGITS = 18  # of a seed
 _MOST_LOOKS = 32  # runs whose names and scores are kept
 # Everything comes from this server. Pictures of Bootstrap are in its style sheet, as data.
 _POLICY = (
@@ -39,6 +40,7 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
         url(r"/api/runs", RunsJson, looks, name="api-runs"),
         url(r"/api/runs/([^/]+)", RunJson, looks, name="api-run"),
         url(r"/api/runs/([^/]+)/shards", ShardsJson, looks, name="api-shards"),
+        url(r"/api/runs/([^/]+)/rows", RowsJson, looks, name="api-rows"),
         url(r"/runs-assets/(.*)", Assets, assets, name="runs-assets"),
     ]
     if application.options.url_prefix:
@@ -47,13 +49,19 @@ def add_runs_pages(application: Flower, ledger: Ledger) -> None:
 
 
 class Looks:
-    """Reads of the ledger, as compressed JSON, shared by all browsers. Methods raise what the reads raise."""
+    """Reads of the ledger, as compressed JSON, shared by all browsers. Methods raise what the reads raise.
+
+    Files are read by one thread of their own, so that a slow storage delays nothing else.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._of_run: Callable[[str], RunLook] = lru_cache(_MOST_LOOKS)(lambda run_id: RunLook(ledger, run_id))
         self._reads = SharedReads[bytes](
             ThreadPoolExecutor(_THREADS, thread_name_prefix="runs page"), seconds=_LOOK_SECONDS
+        )
+        self._files = SharedReads[bytes](
+            ThreadPoolExecutor(1, thread_name_prefix="rows of the runs page"), seconds=_LOOK_SECONDS
         )
 
     async def runs(self) -> bytes:
@@ -65,6 +73,10 @@ class Looks:
     async def shards(self, run_id: str, first: str, last: str) -> bytes:
         read = self._of_run(run_id).details
         return await self._reads.get((run_id, first, last), lambda: _compressed({"shards": read(first, last)}))
+
+    async def rows(self, run_id: str, seed: int) -> bytes:
+        read = self._of_run(run_id).rows
+        return await self._files.get((run_id, seed), lambda: _compressed(read(seed)))
 
 
 def _compressed(look: dict[str, object]) -> bytes:
@@ -114,6 +126,8 @@ class _Json(_Handler):
             self._refuse(404, str(unknown))
         except NewerVersion as newer:
             self._refuse(409, str(newer))
+        except (ShardError, TransientError) as error:
+            self._refuse(502, redacted(str(error)))
         except redis.RedisError as error:
             self._refuse(503, f"Redis does not answer: {redacted(str(error))}")
 
@@ -147,6 +161,16 @@ class ShardsJson(_Json):
     async def get(self, run_id: str) -> None:
         first = self.get_query_argument("first")
         await self.answer(self.looks.shards(run_id, first, self.get_query_argument("last", first)))
+
+
+class RowsJson(_Json):
+    @authenticated
+    async def get(self, run_id: str) -> None:
+        seed = self.get_query_argument("seed", "0")
+        if not (seed.isascii() and seed.isdecimal() and len(seed) <= _MOST_DIGITS):
+            self._refuse(400, "seed is a whole number.")
+            return
+        await self.answer(self.looks.rows(run_id, int(seed)))
 
 
 class Assets(StaticFileHandler):

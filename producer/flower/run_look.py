@@ -1,15 +1,18 @@
 """What the Runs page shows of one run, as JSON: its status, as `producer status` has it, and its shards and scores."""
 
+import random
 import time
 from bisect import bisect_left, bisect_right
 from dataclasses import asdict, replace
 
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.shard_states import ShardDetails, State, read_shard_details, read_shard_names, read_shard_states
 from fleet.receipt import Receipt
 from producer.flower import charts
 from producer.flower.strip import shards_per_cell, strip
 from producer.progress import progress_line
+from producer.scores.examples import examples
 from producer.status import RunStatus, run_status
 from producer.status_report import status_lines, time_left, verdict, what_next
 
@@ -55,6 +58,13 @@ class RunLook:
         cell = names[begin : min(bisect_right(names, last), begin + shards_per_cell(len(names)))]
         found = read_shard_details(self._ledger.redis, self._run_id, cell)
         return [_details(one) for one in sorted(found, key=lambda one: _URGENCY[one.state])[:_MOST_DETAILS]]
+
+    def rows(self, seed: int) -> dict[str, object]:
+        """Some rows of a random finished shard, for a person to judge. Raises what `examples` raises."""
+        done = sorted(read_shard_states(self._ledger.redis, self._run_id).done)
+        if not done:
+            raise UsageError(f"No shard of {self._run_id} is done yet.")
+        return asdict(examples(self._ledger, self._run_id, random.Random(seed).choice(done), seed=seed))
 
     def _look_at_shards(self, shards: int) -> None:
         began = time.monotonic()

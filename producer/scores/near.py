@@ -4,10 +4,9 @@ import heapq
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from fleet.columns import ROW
 from fleet.errors import UsageError
@@ -15,17 +14,15 @@ from fleet.receipt import Receipt
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
-from fleet.storage.errors import translated
-from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_parquet
 from fleet.storage.published import Published
+from producer.scores.row_values import shown_columns, text_of, url_of, values_at, values_of_input
 from producer.scores.target import ScoredRun
 from producer.verify.source import source_shards
 
 _BATCH_ROWS = 1 << 16
 _SHOWN_CHARACTERS = 300
-_URL = "url"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,40 +120,18 @@ def _with_texts(
 ) -> Iterator[NearRow]:
     """The same rows with URL and text, if they can be found."""
     spec = published.spec
-    columns = [name for name in (*scoring.text_columns, _URL) if name in dict(spec.columns)]
+    columns, rows = shown_columns(spec, scoring), {row.row for row in wanted}
     if receipt.shard in source:
         with open_input(source[receipt.shard].uri, spec.columns, only=spec.only_columns) as file:
-            texts = _from_input(file, sorted({row.row for row in wanted}), list(dict.fromkeys(columns)))
+            values = values_of_input(file, rows, columns)
     else:
-        texts = _from_kept(published, receipt, spec, {row.row for row in wanted}, list(dict.fromkeys(columns)))
+        values = _of_kept(published, receipt, spec, rows, columns)
     for row in wanted:
-        values = texts.get(row.row)
-        yield row if values is None else _filled(row, values, scoring)
+        found = values.get(row.row)
+        yield row if found is None else replace(row, url=url_of(found), text=text_of(found, scoring))
 
 
-def _filled(row: NearRow, values: dict[str, object], scoring: Scoring) -> NearRow:
-    parts = [str(values[name]) for name in scoring.text_columns if values.get(name)]
-    url = values.get(_URL)
-    return NearRow(
-        shard=row.shard, row=row.row, score=row.score, url=None if url is None else str(url), text="\n\n".join(parts)
-    )
-
-
-def _from_input(file: InputFile, rows: Sequence[int], columns: list[str]) -> dict[int, dict[str, object]]:
-    found: dict[int, dict[str, object]] = {}
-    first = 0
-    with translated("Reading the input"):
-        for batch in file.batches(columns, use_threads=False):
-            for row in rows:
-                if first <= row < first + len(batch):
-                    found[row] = _values(batch, row - first)
-            first += len(batch)
-            if len(found) == len(rows):
-                break
-    return found
-
-
-def _from_kept(
+def _of_kept(
     published: Published, receipt: Receipt, spec: RunSpec, rows: set[int], columns: list[str]
 ) -> dict[int, dict[str, object]]:
     if spec.row_columns is None:
@@ -167,9 +142,5 @@ def _from_kept(
         for batch in file.iter_batches(columns=[row_column, *columns], use_threads=False):
             for place, row in enumerate(batch[row_column].to_pylist()):
                 if row in rows:
-                    found[row] = _values(batch, place)
+                    found[row] = values_at(batch, place)
     return found
-
-
-def _values(batch: pa.RecordBatch, place: int) -> dict[str, object]:
-    return dict(batch.slice(place, 1).to_pylist()[0])

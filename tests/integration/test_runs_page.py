@@ -138,6 +138,12 @@ class TestARun:
         assert "failed on" in page["headline"]
         assert not any("failed on" in line for line in page["next"])
 
+    def test_rows_are_shown_only_of_finished_shards(self, fleet: Fleet) -> None:
+        fleet.ledger.create_run(SPEC, [A], now=1.0)
+
+        with pytest.raises(UsageError, match="No shard of .* is done yet"):
+            RunLook(fleet.ledger, RUN).rows(seed=1)
+
     def test_an_unknown_one_is_refused_with_the_runs_that_there_are(self, ledger: Ledger) -> None:
         with pytest.raises(UsageError, match=RUN):
             RunLook(ledger, "unknown").look()

@@ -5,6 +5,7 @@
 
     const EVERY_MS = 2000;
     const PATIENCE_MS = 10000;
+    const FILES_PATIENCE_MS = 120000;
     const FIRST_WORKERS = 50;
     const MARKS = {good: "✓", doubtful: "!", bad: "✕"};
     const STATES = ["done", "running", "queued", "failed"];
@@ -92,11 +93,11 @@
 
     // ---- Asking again and again ---------------------------------------------------------------------------------------
 
-    async function ask(url) {
+    async function ask(url, patienceMs = PATIENCE_MS) {
         let answer, data;
         try {
             const whole = new URL(url, window.location.origin); // without the login that the page's own address may hold
-            answer = await fetch(whole, {cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS)});
+            answer = await fetch(whole, {cache: "no-store", signal: AbortSignal.timeout(patienceMs)});
         } catch (error) {
             throw new Error("The server does not answer.");
         }
@@ -507,6 +508,42 @@
                 make("td", {}, NUMBERS.format(rate.rows)), make("td", {}, percent(rate.rows, column.rows))))));
     }
 
+    // ---- Rows to judge ------------------------------------------------------------------------------------------------
+
+    function startRows(root) {
+        const button = byId("show-rows");
+        const place = byId("rows");
+        button.addEventListener("click", async function () {
+            button.disabled = true;
+            setText(button, "Reading …");
+            try {
+                const seed = Math.floor(Math.random() * 1e9);
+                place.replaceChildren(...examples(await ask(root.dataset.rows + "?seed=" + seed, FILES_PATIENCE_MS)));
+            } catch (error) {
+                place.replaceChildren(make("p", {class: "run-alert"}, error.message));
+            }
+            button.disabled = false;
+            setText(button, "Show other rows");
+        });
+    }
+
+    function examples(found) {
+        const kinds = [
+            ["Near the threshold" + (found.threshold === null ? "" : " of " + found.threshold), found.near],
+            ["Kept", found.kept], ["Dropped", found.dropped],
+        ].filter(([, rows]) => rows.length > 0);
+        return [make("p", {class: "small-print"}, "Of the first " + count(found.rows, "row") + " of " + found.shard + "."),
+            ...kinds.map(([title, rows]) => make("article", {class: "shard"}, make("h3", {}, title), ...rows.map(exampleRow)))];
+    }
+
+    /* The URL comes from a crawl, so it is no link. */
+    function exampleRow(row) {
+        const place = "row " + NUMBERS.format(row.row) + (row.url ? ", " + row.url : "");
+        return make("div", {class: "example"},
+            make("p", {}, make("strong", {}, row.score.toFixed(3)), " ", make("span", {class: "small-print"}, place)),
+            make("blockquote", {}, row.text));
+    }
+
     // ---- Throughput ---------------------------------------------------------------------------------------------------
 
     function showThroughput({history, isOpen}) {
@@ -613,6 +650,7 @@
         const strip = newStrip(details.open);
         const workers = newWorkers(root);
         const failures = newFailures(root);
+        startRows(root);
         const [next, lines, bar, scores, throughput] = [showNext, showLines, showBar, showScores, showThroughput].map(onChange);
         watch(root.dataset.api, function (data) {
             showVerdict(data);

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from fleet.errors import UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
@@ -19,12 +19,14 @@ from fleet.stored_scores import published_run
 from producer.demo.shards import write_shards
 from producer.options import RunOptions
 from producer.plan import plan_run
+from producer.scores.examples import examples
 from producer.scores.near import rows_near, rows_of_run_near
 from producer.scores.read import published_distributions
 from producer.scores.target import report_of, scored_run
 from producer.verify.source import source_shards
 from support.models import tiny_classifier
 from support.processes import call_command
+from support.records import a_shard, a_spec
 from support.small_run import publish, score
 from worker.scoring import SequenceClassifier, load_scorer
 
@@ -124,6 +126,63 @@ def test_json_and_png_have_the_same_numbers(scored: Scored, tmp_path: Path) -> N
     assert column["quantiles"]["0.5"] == pytest.approx(scored.rows["score"].median(), abs=0.01)
     assert all(0 <= one["share"] <= 1 for one in column["keep_rates"])
     assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+class TestExamples:
+    """The rows that the Runs page shows are those of the input, with their scores, and little is read for them."""
+
+    def name(self, scored: Scored) -> str:
+        return next(
+            shard.name for shard in scored.ledger.shards(scored.spec.run_id) if shard.name.endswith("000_00001")
+        )
+
+    def test_they_have_the_texts_of_the_input_and_are_of_their_kind(self, scored: Scored) -> None:
+        found = examples(scored.ledger, scored.spec.run_id, self.name(scored), seed=1)
+        source = pd.read_parquet(scored.folder / "source/000_00001.parquet")
+        scores = pd.read_parquet(Path(scored.output, "scores", f"{found.shard}.parquet"))["score"]
+
+        assert (found.rows, found.threshold) == (ROWS, 2.5)
+        assert found.near
+        assert found.kept
+        assert found.dropped
+        for row in (*found.near, *found.kept, *found.dropped):
+            assert source["text"][row.row].startswith(row.text.removesuffix("…"))
+            assert row.url == source["url"][row.row]
+            assert row.score == pytest.approx(scores[row.row], abs=0.001)
+        assert all(row.score >= 2.5 for row in found.kept)
+        assert all(row.score < 2.5 for row in found.dropped)
+
+    def test_another_seed_chooses_other_rows(self, scored: Scored) -> None:
+        name = self.name(scored)
+        one, same, other = (examples(scored.ledger, scored.spec.run_id, name, seed=seed) for seed in (1, 1, 2))
+
+        assert one == same
+        assert one != other
+
+    def test_only_the_beginning_of_a_shard_is_read(self, scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("producer.scores.examples.MOST_ROWS", 10)
+
+        found = examples(scored.ledger, scored.spec.run_id, self.name(scored), seed=1)
+
+        assert found.rows == 10
+        assert all(row.row < 10 for row in (*found.near, *found.kept, *found.dropped))
+
+    def test_rows_of_an_input_that_has_changed_are_not_shown(self, scored: Scored) -> None:
+        file = scored.folder / "source/000_00001.parquet"
+        content = file.read_bytes()
+        try:
+            pq.write_table(pq.read_table(file)[:5], file)
+            with pytest.raises(ShardError, match="has other bytes than those that were scored"):
+                examples(scored.ledger, scored.spec.run_id, self.name(scored), seed=1)
+        finally:
+            file.write_bytes(content)
+
+    def test_a_shard_that_is_not_done_is_refused(self, ledger: Ledger) -> None:
+        spec, shard = a_spec(), a_shard("a")
+        ledger.create_run(spec, [shard], now=1.0)
+
+        with pytest.raises(UsageError, match="Shard a of .* is not done yet"):
+            examples(ledger, spec.run_id, "a", seed=1)
 
 
 def test_labels_are_counted(scored: Scored, tmp_path: Path) -> None:
