@@ -26,7 +26,7 @@ from producer.scores.row_values import shown_columns, text_of, url_of, values_of
 MOST_ROWS = 5000  # of the beginning of a shard: a bound on what is read, whatever its size
 _OF_EACH_KIND = 3
 _NEAREST = 30  # of which the rows near the threshold are chosen
-_MOST_CHARACTERS = 600
+_MOST_CHARACTERS = 500
 _BATCH_ROWS = 1024
 
 
@@ -35,7 +35,7 @@ class ExampleRow:
     row: int
     score: float
     url: str | None
-    text: str  # its beginning
+    text: str  # its beginning, in one line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +140,6 @@ def _rows(
     rows: Sequence[int], scores: np.ndarray, values: Mapping[int, dict[str, object]], scoring: Scoring
 ) -> Iterator[ExampleRow]:
     for row in rows:
-        text = text_of(values[row], scoring)
+        text = " ".join(text_of(values[row], scoring).split())
         shown = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
         yield ExampleRow(row=row, score=round(float(scores[row]), 3), url=url_of(values[row]), text=shown)

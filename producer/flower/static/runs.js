@@ -533,7 +533,8 @@
             ["Kept", found.kept], ["Dropped", found.dropped],
         ].filter(([, rows]) => rows.length > 0);
         return [make("p", {class: "small-print"}, "Of the first " + count(found.rows, "row") + " of " + found.shard + "."),
-            ...kinds.map(([title, rows]) => make("article", {class: "shard"}, make("h3", {}, title), ...rows.map(exampleRow)))];
+            make("div", {class: "examples"}, ...kinds.map(
+                ([title, rows]) => make("article", {class: "shard"}, make("h3", {}, title), ...rows.map(exampleRow))))];
     }
 
     /* The URL comes from a crawl, so it is no link. */

@@ -146,7 +146,7 @@ class TestExamples:
         assert found.kept
         assert found.dropped
         for row in (*found.near, *found.kept, *found.dropped):
-            assert source["text"][row.row].startswith(row.text.removesuffix("…"))
+            assert " ".join(source["text"][row.row].split()).startswith(row.text.removesuffix("…"))
             assert row.url == source["url"][row.row]
             assert row.score == pytest.approx(scores[row.row], abs=0.001)
         assert all(row.score >= 2.5 for row in found.kept)
