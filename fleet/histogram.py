@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _BINS_PER_UNIT = {
     "none": 4,
@@ -35,8 +37,10 @@ def empty_histogram(function_to_apply: str) -> Histogram:
     return Histogram(bins_per_unit=_BINS_PER_UNIT[function_to_apply], rows_by_bin={})
 
 
-def with_values(histogram: Histogram, values: npt.NDArray[np.float32]) -> Histogram:
+def with_values(histogram: Histogram, values: "npt.NDArray[np.float32]") -> Histogram:
     """The histogram with more scores. `values` has the shape (rows,) and holds no NaN."""
+    import numpy as np  # here, because most programs only read histograms, and numpy takes a quarter of a second
+
     bins = np.floor(values.astype(np.float64) * histogram.bins_per_unit).clip(-_LAST_BIN, _LAST_BIN)
     numbers, rows = np.unique(bins.astype(np.int64), return_counts=True)
     counted = zip(numbers.tolist(), rows.tolist(), strict=True)

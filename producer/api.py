@@ -19,9 +19,10 @@ from producer.enqueue import enqueue as enqueue_plan
 from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
 from producer.local.run import run_locally
 from producer.opening import open_ledger_of, output_of
+from producer.output_look import looked_at
 from producer.plan import plan_run
 from producer.progress import watch
-from producer.status import RunStatus, looked_at, run_status
+from producer.status import RunStatus, run_status
 from producer.steering import SteeringOptions
 from producer.verify.report import Verification
 from producer.verify.verify import verify as verify_output

@@ -8,7 +8,7 @@ from fleet.ledger import Ledger
 from fleet.ledger.rights import PRODUCER, Role
 from fleet.settings import Settings
 from fleet.spec import RunSpec
-from producer.local.run import machine_redis
+from producer.local.machine_redis import machine_redis
 from producer.target import is_place, no_folder_told, refuse_place
 
 

@@ -4,7 +4,7 @@ import html
 import shlex
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Self
 
@@ -20,9 +20,7 @@ from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
-from fleet.storage.opening import output_class
 from fleet.workers import WorkerState, list_workers
-from producer.finalizer.publish import inspect_published
 from producer.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
@@ -290,15 +288,6 @@ def run_status(
     )
 
 
-def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
-    """The status after checking the output itself, if the run is published. With `hashes`, reads its files too."""
-    return replace(
-        status,
-        findings=inspect_published(ledger, status.run_id, hashes=hashes),
-        checked=_checked(status, hashes=hashes) if status.is_published else None,
-    )
-
-
 def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
     """The histograms of the shards that are done and of those that workers have."""
     reports = [shard.report.histograms for shard in running if shard.report]
@@ -306,10 +295,6 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
         column: added([histogram, *(report[column] for report in reports if column in report)])
         for column, histogram in done.items()
     }
-
-
-def _checked(status: RunStatus, *, hashes: bool) -> Checked:
-    return Checked.SHA256 if hashes or output_class(status.output_uri).lists_sha256 else Checked.SIZES
 
 
 def _worker_command(spec: RunSpec) -> str:

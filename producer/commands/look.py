@@ -37,12 +37,16 @@ def status(
     from fleet.settings import read_settings
     from producer.opening import open_ledger_of
     from producer.progress import redraw
-    from producer.status import looked_at, run_status
+    from producer.status import run_status
 
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
         show = redraw if watch else run_status
         found = show(ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=price)
-        report(looked_at(ledger, found, hashes=verify), as_json=as_json)
+        if found.publication:
+            from producer.output_look import looked_at  # loads what outputs need, which takes a second
+
+            found = looked_at(ledger, found, hashes=verify)
+        report(found, as_json=as_json)
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")

@@ -168,8 +168,8 @@ def _enqueue(
     from fleet.ledger.rights import PRODUCER
     from fleet.settings import read_settings
     from producer.enqueue import enqueue
+    from producer.output_look import looked_at
     from producer.progress import watch
-    from producer.status import looked_at
 
     settings = read_settings()
     ledger = Ledger.connect(settings, role=PRODUCER)

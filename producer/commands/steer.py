@@ -147,7 +147,8 @@ def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> 
     from fleet.settings import read_settings
     from producer.finalizer.publish import NotReady, finalize_run
     from producer.opening import open_ledger
-    from producer.status import ExitCode, looked_at, run_status
+    from producer.output_look import looked_at
+    from producer.status import ExitCode, run_status
 
     with open_ledger(read_settings()) as (_, ledger):
         ledger.spec(run_id)

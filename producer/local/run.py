@@ -1,6 +1,5 @@
 """Do a run on one machine: embedded Redis, finalizer, one worker per GPU. No process is left running afterwards."""
 
-import fcntl
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +22,12 @@ from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.program import ONLY_RUN
-from producer.local.redis_server import embedded_redis
+from producer.local.machine_redis import machine_redis
+from producer.output_look import looked_at
 from producer.plan import Plan
 from producer.progress import watch
 from producer.same_run import same_run
-from producer.status import RunStatus, looked_at
+from producer.status import RunStatus
 
 OnLook = Callable[[Ledger, str], None]  # with the id of the run
 _WORKERS = "workers"  # name of their log
@@ -86,32 +86,6 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def machine_redis(settings: Settings, *, create: bool) -> Iterator[Settings]:
-    """The settings with a Redis: the fleet's if REDIS_URL names one, otherwise this machine's own.
-
-    The machine's own is started for the block with the data of earlier runs, unless a `producer run` already runs it.
-    """
-    if settings.redis_url is not None:
-        yield settings
-        return
-    data_dir = settings.state_dir / "redis"
-    if not create and not data_dir.exists():
-        raise UsageError("No Redis is named, and there was no `producer run` here. Set REDIS_URL.")
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with (settings.state_dir / "redis.lock").open("a+") as lock:
-        if _is_free(lock.fileno()):
-            with embedded_redis(data_dir) as url:
-                (settings.state_dir / "redis.url").write_text(url)
-                yield _embedded(settings, url)
-        elif create:
-            raise UsageError(
-                f"Another `producer run` is using {settings.state_dir}. Wait for it to end, or set SHARDSIFT_STATE_DIR."
-            )
-        else:
-            yield _embedded(settings, (settings.state_dir / "redis.url").read_text())
-
-
-@contextmanager
 def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
     ledger = Ledger.connect(settings)
     try:
@@ -119,18 +93,6 @@ def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
             yield ledger, app
     finally:
         ledger.redis.close()
-
-
-def _is_free(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _embedded(settings: Settings, url: str) -> Settings:
-    return settings.model_copy(update={"redis_url": url, "redis_is_embedded": True})
 
 
 def _forget_the_dead(ledger: Ledger, spec: RunSpec) -> None:

@@ -16,7 +16,7 @@ import pytest
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.settings import Settings
 from hubserver import HubServer
-from producer.local.run import machine_redis
+from producer.local.machine_redis import machine_redis
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import BIN, call_command, run_command

@@ -33,6 +33,18 @@ def test_no_module_of_the_light_side_brings_torch_in() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_look_at_a_run_loads_no_data_library() -> None:
+    """They take a second to load, and `producer status` is asked often."""
+    code = (
+        "import sys, producer.cli, producer.opening, producer.progress, producer.status; "
+        "sys.exit(', '.join(sorted({'numpy', 'pyarrow', 'duckdb', 'huggingface_hub', 'celery'} & set(sys.modules))) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_importing_the_public_api_imports_no_library() -> None:
     code = (
         "import sys; before = set(sys.modules); import shardsift; "

@@ -18,8 +18,9 @@ from fleet.spec import RunSpec
 from fleet.storage.folder import FolderOutput
 from fleet.workers import WorkerState, announce
 from producer.finalizer.publish import finalize_run
+from producer.output_look import looked_at
 from producer.progress import progress_line
-from producer.status import ExitCode, RunStatus, looked_at, run_status
+from producer.status import ExitCode, RunStatus, run_status
 from producer.status_report import status_lines, status_screen, verdict, what_next
 from producer.steering import SteeringOptions, resume_run
 from support.records import a_receipt, a_shard, a_spec, stage_shard

@@ -13,8 +13,9 @@ from fleet.settings import Settings
 from fleet.storage.opening import open_output
 from producer.enqueue import enqueue
 from producer.finalizer.publish import finalize_run
+from producer.output_look import looked_at
 from producer.plan import Plan
-from producer.status import looked_at, run_status
+from producer.status import run_status
 from producer.status_report import what_next
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import Lease
