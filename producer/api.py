@@ -109,8 +109,10 @@ def status(
     """The state of a run: of the newest one if no id is given. Checks the output if the run is published.
 
     >>> print(shardsift.status())
+    on track, 3 h 20 min to 4 h 5 min left
+    <BLANKLINE>
     run      cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1
-    state    running
+    progress █▒▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  4% of shards done
     shards   12 of 250 done, 8 running, 230 queued, 0 failed
 
     Its `word` is the state, its `counts` the shards and rows, and `is_over` tells whether nothing more will happen by itself.
@@ -122,9 +124,10 @@ def status(
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
     with _errors_told(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
+        is_local = settings.redis_is_embedded
         if wait:
-            watch(ledger, run, on_look=lambda: None, progress=progress)
-        found = run_status(ledger, run, is_of_this_machine=settings.redis_is_embedded)
+            watch(ledger, run, on_look=lambda: None, is_of_this_machine=is_local, progress=progress)
+        found = run_status(ledger, run, is_of_this_machine=is_local)
         return looked_at(ledger, found, hashes=verify)
 
 

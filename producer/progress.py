@@ -1,55 +1,45 @@
-"""Watch a run until it ends: with a progress bar, with its whole status, or with occasional lines without a terminal."""
+"""Watch a run until it ends: its whole status on a terminal, redrawn, or occasional lines without one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import redis
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from fleet.command_line import say
 from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.status import RunStatus, run_status
-from producer.status_report import loading_line, time_left
+from producer.status_report import loading_line, status_screen, time_left
 
 _LOOK_SECONDS = 0.5
 _REDRAW_SECONDS = 2.0
 _LINE_SECONDS = 10.0
+_GOOD, _ATTENTION, _LABEL = "bold green", "bold yellow", "cyan"
 
 
-def watch(ledger: Ledger, run_id: str, *, on_look: Callable[[], None], progress: bool = True) -> RunStatus:
-    """Block until nothing more will happen by itself. `on_look` is called twice a second; its exceptions propagate.
+def watch(
+    ledger: Ledger,
+    run_id: str,
+    *,
+    on_look: Callable[[], None],
+    is_of_this_machine: bool = False,
+    progress: bool = True,
+) -> RunStatus:
+    """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
 
-    Without `progress` nothing is printed. Raises redis.RedisError if Redis does not answer.
+    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Raises
+    redis.RedisError if Redis does not answer.
     """
-    console = Console(stderr=True, quiet=not progress)
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("shards"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rows]}"),
-        console=console,
-        disable=not console.is_terminal,
-    ) as shown:
-        bar = shown.add_task(run_id, total=None, rows="")
-        next_line = 0.0
+    with _shown_on(Console(stderr=True, quiet=not progress)) as show:
         while True:
-            status = run_status(ledger, run_id)
-            shown.update(bar, total=status.counts.shards, completed=status.counts.done, rows=progress_line(status))
+            status = run_status(ledger, run_id, is_of_this_machine=is_of_this_machine)
             if status.is_over:
                 return status
-            if not console.is_terminal and time.monotonic() >= next_line:
-                console.print(
-                    f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}",
-                    highlight=False,
-                )
-                next_line = time.monotonic() + _LINE_SECONDS
+            show(status)
             on_look()
             time.sleep(_LOOK_SECONDS)
 
@@ -76,8 +66,17 @@ def redraw(
             status = _outlasting(look, on_error=below)
             if status.is_over:
                 return status
-            screen.update(Text(str(status)), refresh=True)
+            screen.update(screen_text(status), refresh=True)
             time.sleep(_REDRAW_SECONDS)
+
+
+def screen_text(status: RunStatus) -> Text:
+    """The screen of `producer status` in colour: the verdict is green if all is well, otherwise yellow."""
+    verdict, *lines = status_screen(status)
+    rest = Text("\n".join(lines))
+    rest.highlight_regex(r"(?m)^[a-z]+(?= +\S)", _LABEL)
+    rest.highlight_regex(r"(?<=progress )█+", _GOOD)
+    return Text.assemble((verdict, _GOOD if verdict.startswith("on track") else _ATTENTION), "\n", rest)
 
 
 def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
@@ -91,6 +90,25 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
                 on_error(f"Redis does not answer ({' '.join(str(error).split())}). Waiting for it.")
             is_told = True
             time.sleep(_REDRAW_SECONDS)
+
+
+@contextmanager
+def _shown_on(console: Console) -> Iterator[Callable[[RunStatus], None]]:
+    """What shows a status: as a screen that replaces the one before, or as a line every ten seconds without a terminal."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as screen:
+            yield lambda status: screen.update(screen_text(status), refresh=True)
+        return
+    next_line = 0.0
+
+    def print_line(status: RunStatus) -> None:
+        nonlocal next_line
+        if time.monotonic() >= next_line:
+            shards = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}"
+            console.print(f"{shards}, {progress_line(status)}", highlight=False)
+            next_line = time.monotonic() + _LINE_SECONDS
+
+    yield print_line
 
 
 def progress_line(status: RunStatus) -> str:

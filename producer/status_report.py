@@ -19,6 +19,7 @@ _NAMED_WORKERS = 16
 _SILENT_SECONDS = 20.0  # a worker reports every five
 _FEW_SECONDS = 10.0
 _SHOWN_SHARE = 0.05  # of the time of an attempt
+_BAR_WIDTH = 40
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
     Checked.SHA256: "Checked just now: every file is there and has its sha256.",
@@ -51,8 +52,20 @@ def present_line(present: Present) -> str:
 
 def status_screen(status: RunStatus) -> list[str]:
     """What `producer status` prints: the verdict, the facts, and what to do."""
-    first = verdict(status)
-    return [first, "", *status_lines(status), *(line for line in what_next(status) if line not in first)]
+    first, (run, *facts) = verdict(status), status_lines(status)
+    return [first, "", run, *_bar(status), *facts, *(line for line in what_next(status) if line not in first)]
+
+
+def _bar(status: RunStatus) -> Iterator[str]:
+    """A bar of the run's shards: done, running, failed, queued. For example `██████▒▒▒×░░░░░░  37% of shards done`."""
+    counts = status.counts
+    if not counts.open:
+        return
+    bar, so_far = "", 0
+    for mark, shards in (("█", counts.done), ("▒", counts.running), ("×", counts.failed), ("░", counts.queued)):
+        so_far += shards
+        bar += mark * (_BAR_WIDTH * so_far // counts.shards - len(bar))
+    yield f"progress {bar}  {100 * counts.done // counts.shards}% of shards done"
 
 
 def verdict(status: RunStatus) -> str:

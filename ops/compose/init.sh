@@ -43,6 +43,13 @@ elif [ ! -e /volumes/flower/login ]; then
   store /volumes/flower/login "shardsift:$(random)"
 fi
 
+password=$(given grafana_password)
+if [ -n "$password" ]; then
+  store /volumes/grafana/password "$password"
+elif [ ! -e /volumes/grafana/password ]; then
+  store /volumes/grafana/password "$(random)"
+fi
+
 token=$(given hf_token)
 if [ -n "$token" ]; then
   store /volumes/tokens/hf_token "$token"

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,15 @@ import pyarrow.parquet as pq
 from fleet.counted import counted
 from fleet.ledger import Ledger
 from fleet.workers import list_workers
+from producer.status import run_status
 
 
 @dataclass
 class Killer:
-    """Kills the first worker of a run once, after a shard is done and while every worker is scoring another one."""
+    """Kills the first worker of a run once, after a shard is done and while every worker is scoring another one.
+
+    It shows the status of the run first.
+    """
 
     lease_seconds: float
     tell: Callable[[str], None]
@@ -28,12 +33,18 @@ class Killer:
         counts = ledger.counts(run_id)
         workers = list_workers(ledger.redis)
         if counts.done and counts.running == len(workers) > 0:
+            self.tell(_screen(ledger, run_id))
             os.killpg(workers[0].pid, signal.SIGKILL)  # parent and child, as in a power loss
             self.done_before = counts.done
             self.tell(
                 f"Killed a worker with SIGKILL after {counts.done} of {counted(counts.shards, 'shard')}. Another takes over its "
                 f"shard when the lease expires, {self.lease_seconds:.0f} s after the last renewal."
             )
+
+
+def _screen(ledger: Ledger, run_id: str) -> str:
+    screen = str(run_status(ledger, run_id, is_of_this_machine=True))
+    return f"`producer status` says:\n\n{textwrap.indent(screen, '  ')}\n"
 
 
 @dataclass(frozen=True, kw_only=True)

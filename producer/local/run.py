@@ -65,7 +65,8 @@ def run_locally(
                 _check_alive(supervisor, settings)
                 on_look(ledger, plan.spec.run_id)
 
-            ended = watch(ledger, plan.spec.run_id, on_look=look, progress=progress)
+            is_local = settings.redis_is_embedded
+            ended = watch(ledger, plan.spec.run_id, on_look=look, is_of_this_machine=is_local, progress=progress)
             return looked_at(ledger, ended, hashes=verify)
 
 

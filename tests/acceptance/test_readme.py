@@ -143,6 +143,8 @@ def test_the_demo_runs_and_says_where_everything_is(tmp_path: Path) -> None:
         r"^Killed a worker with SIGKILL after \d of 8 shards\. Another takes over", done.stderr, re.MULTILINE
     )
     assert bool(killed) == ("A worker was killed with SIGKILL" in done.stdout)
+    screen = re.search(r"^  progress █+▒+░*  \d+% of shards done$", done.stderr, re.MULTILINE)
+    assert bool(screen) == bool(killed)
     accuracy = float(re.search(r"Accuracy at the threshold: ([\d.]+)%", done.stdout)[1])  # type: ignore[index]
     assert accuracy > 75
     places = re.findall(r"^\w.*?  +(/\S+)$", done.stdout, flags=re.MULTILINE)

@@ -249,6 +249,20 @@ class TestWorkers:
         assert speed.endswith(" left")
         assert status.as_json()["remaining_seconds"] == asdict(left)
 
+    def test_the_shards_are_a_bar_until_none_is_open(self, ledger: Ledger, run: str) -> None:
+        ledger.add_shards(SPEC, [a_shard("crawl/c"), a_shard("crawl/d")], now=0)
+        finish(ledger, run, A.name)
+        ledger.fail(claimed(ledger, run, B.name), "no column text", "")
+        claim = claimed(ledger, run, "crawl/c")
+
+        begun = status_screen(run_status(ledger, run))
+        ledger.complete(claim, a_receipt(run, claim.shard))
+        finish(ledger, run, "crawl/d")
+        ended = status_screen(run_status(ledger, run))
+
+        assert f"progress {'█' * 10}{'▒' * 10}{'×' * 10}{'░' * 10}  25% of shards done" in begun
+        assert not [line for line in ended if line.startswith("progress")]
+
     def test_the_cost_is_the_time_of_all_workers_times_the_price(self, ledger: Ledger, run: str) -> None:
         first, second = claimed(ledger, run), claimed(ledger, run, B.name)
         for claim, seconds in ((first, 1800), (second, 5400)):

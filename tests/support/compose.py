@@ -23,9 +23,10 @@ UNIT = ROOT / "ops/systemd/shardsift-worker.service"
 
 PASSWORD = r"""pass"word's \ $HOME 100%"""  # characters that are special in shells, URLs and configuration files
 WORKERS = ("worker-cpu", "worker-gpu")
-SERVING = ("redis", "finalizer", "flower", *WORKERS)
 OURS = ("finalizer", "flower", "producer", *WORKERS)
-SERVICES = ("init", "redis", *OURS)
+MONITORING = ("prometheus", "grafana")
+SERVING = ("redis", "finalizer", "flower", *WORKERS, *MONITORING)
+SERVICES = ("init", "redis", *OURS, *MONITORING)
 
 
 def compose(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

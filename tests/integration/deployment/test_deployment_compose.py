@@ -11,6 +11,7 @@ from typer.main import get_command
 from producer.cli import cli as producer_cli
 from support.compose import (
     COMPOSE,
+    MONITORING,
     OURS,
     PARTS,
     PASSWORD,
@@ -24,6 +25,7 @@ from support.compose import (
 )
 from worker.cli import cli as worker_cli
 
+OWN_USERS = {"redis": "999:1000", "prometheus": "65534:65534", "grafana": "472:1000"}  # of images that are not ours
 CONTROL = {"init", "redis", "finalizer", "flower"}
 SECRETS = yaml.safe_load((PARTS / "secrets.yml").read_text())["secrets"]
 VARIABLES = sorted(secret["environment"] for secret in SECRETS.values())
@@ -31,13 +33,20 @@ REDIS_URL = "redis://10.0.0.5:6379/0"
 
 
 @pytest.mark.parametrize(
-    ("profiles", "workers"), [("", set()), ("cpu", {"worker-cpu"}), ("gpu", {"worker-gpu"}), ("tools", {"producer"})]
+    ("profiles", "others"),
+    [
+        ("", set()),
+        ("cpu", {"worker-cpu"}),
+        ("gpu", {"worker-gpu"}),
+        ("tools", {"producer"}),
+        ("gpu,monitoring", {"worker-gpu", *MONITORING}),
+    ],
 )
-def test_a_fresh_clone_starts_these_services(project: Path, profiles: str, workers: set[str]) -> None:
+def test_a_fresh_clone_starts_these_services(project: Path, profiles: str, others: set[str]) -> None:
     answer = compose(project, "config", "--services", COMPOSE_PROFILES=profiles)
 
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert set(answer.stdout.split()) == CONTROL | workers
+    assert set(answer.stdout.split()) == CONTROL | others
 
 
 def test_a_machine_that_joins_runs_workers_alone(project: Path) -> None:
@@ -79,12 +88,12 @@ def test_each_part_of_env_example_is_accepted(project: Path, role: int) -> None:
 # ---- Nothing is open to the outside --------------------------------------------------------------------------------
 
 
-def test_only_flower_has_a_port_and_only_on_this_machine(services: dict[str, dict[str, Any]]) -> None:
+def test_only_pages_for_people_have_a_port_and_only_on_this_machine(services: dict[str, dict[str, Any]]) -> None:
     published = {
         name: [port["host_ip"] for port in service["ports"]] for name, service in services.items() if "ports" in service
     }
 
-    assert published == {"flower": ["127.0.0.1"]}
+    assert published == {name: ["127.0.0.1"] for name in ("flower", *MONITORING)}
 
 
 def test_redis_is_published_on_the_address_that_was_named(project: Path) -> None:
@@ -131,6 +140,8 @@ def test_init_alone_gets_the_secrets_and_the_others_the_files_that_they_need(
         "init": {},
         "redis": {"redis-password": "redis"},
         "flower": {"redis-password": "redis", "flower-login": "flower"},
+        "prometheus": {},
+        "grafana": {"grafana-password": "grafana"},
         **{
             name: {"redis-password": "redis", "tokens": "tokens"}
             for name in ("finalizer", "producer", "worker-cpu", "worker-gpu")
@@ -162,7 +173,12 @@ def test_every_container_is_locked_down(services: dict[str, dict[str, Any]], nam
         assert service["network_mode"] == "none"
     else:
         assert service["read_only"] is True
-        assert service["user"] == ("999:1000" if name == "redis" else "1000:1000")
+        assert service["user"] == OWN_USERS.get(name, "1000:1000")
+
+
+@pytest.mark.parametrize("name", ["redis", *MONITORING])
+def test_an_image_that_is_not_ours_has_a_full_version(services: dict[str, dict[str, Any]], name: str) -> None:
+    assert re.search(r":v?\d+\.\d+\.\d+(-alpine)?$", services[name]["image"])
 
 
 # ---- Services do what they should ----------------------------------------------------------------------------------
@@ -217,6 +233,57 @@ def test_what_was_tuned_outlives_the_container(services: dict[str, dict[str, Any
     for name in WORKERS:
         volumes = {volume["target"]: volume["type"] for volume in services[name]["volumes"]}
         assert volumes[services[name]["environment"]["SHARDSIFT_STATE_DIR"]] == "volume"
+
+
+# ---- The profile monitoring ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MONITORING)
+def test_the_files_of_monitoring_are_there_and_cannot_be_changed(
+    services: dict[str, dict[str, Any]], project: Path, name: str
+) -> None:
+    mounts = [volume for volume in services[name]["volumes"] if volume["type"] == "bind"]
+
+    assert mounts
+    for mount in mounts:
+        assert (ROOT / Path(mount["source"]).relative_to(project)).is_file()
+        assert mount["read_only"] is True
+
+
+def test_prometheus_scrapes_the_finalizer_and_differs_in_nothing_else_from_the_one_without_docker(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    ours, other = (
+        yaml.safe_load((ROOT / folder / "prometheus.yml").read_text()) for folder in ("ops/compose", "ops/monitoring")
+    )
+    (target,) = ours["scrape_configs"][0]["static_configs"][0].pop("targets")
+    del other["scrape_configs"][0]["static_configs"][0]["targets"]
+    finalizer = services["finalizer"]["environment"]
+
+    assert ours == other
+    assert target == f"finalizer:{finalizer['SHARDSIFT_METRICS_PORT']}"
+    assert finalizer["SHARDSIFT_METRICS_ADDRESS"] == "0.0.0.0"
+    mounted = {Path(volume["target"]).name for volume in services["prometheus"]["volumes"]}
+    assert mounted >= {"prometheus.yml", *ours["rule_files"]}
+
+
+def test_grafana_reads_that_prometheus_and_opens_on_the_dashboard(services: dict[str, dict[str, Any]]) -> None:
+    (source,) = yaml.safe_load((PARTS / "grafana/datasource.yml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((PARTS / "grafana/dashboards.yml").read_text())["providers"]
+    targets = {volume["target"] for volume in services["grafana"]["volumes"]}
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+
+    assert source["url"] == f"http://prometheus:{services['prometheus']['ports'][0]['target']}"
+    assert home in targets
+    assert str(Path(home).parent) == provider["options"]["path"]
+
+
+def test_grafana_shows_nothing_without_its_password(services: dict[str, dict[str, Any]]) -> None:
+    environment = services["grafana"]["environment"]
+
+    assert environment["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+    assert "GF_SECURITY_ADMIN_PASSWORD" not in environment  # it is in a file that `init` makes
+    assert environment["GF_SECURITY_ADMIN_PASSWORD__FILE"] == "/run/secrets/grafana/password"
 
 
 def _files(part: str) -> str:

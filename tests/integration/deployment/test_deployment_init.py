@@ -13,11 +13,13 @@ REDIS_URL = "redis://10.0.0.5:6379/0"
 SECRETS = (
     "redis_password",
     "flower_login",
+    "grafana_password",
     "hf_token",
     "aws_access_key_id",
     "aws_secret_access_key",
     "aws_session_token",
 )
+MADE = {"redis/password", "flower/login", "grafana/password"}  # without any variable
 STAND_INS = {
     "chown": 'echo "chown $*" >> "$LOG"',
     "chgrp": 'echo "chgrp $*" >> "$LOG"',
@@ -35,7 +37,7 @@ class Machine:
             self.secrets,
             folder / "data",
             folder / "bin",
-            *map(self.volumes.joinpath, ("redis", "flower", "tokens")),
+            *map(self.volumes.joinpath, ("redis", "flower", "grafana", "tokens")),
         ):
             path.mkdir(parents=True)
         for name, script in STAND_INS.items():
@@ -83,23 +85,24 @@ def test_the_first_start_makes_a_password_and_a_login_and_the_next_keeps_them(ma
     second = machine.init()
 
     assert (first.returncode, first.stderr, second.returncode) == (0, "", 0)
-    assert set(made) == {"redis/password", "flower/login"}
-    assert len(made["redis/password"]) == 48
+    assert set(made) == MADE
+    assert (len(made["redis/password"]), len(made["grafana/password"])) == (48, 48)
     assert made["flower/login"].startswith("shardsift:")
-    assert made["redis/password"] not in made["flower/login"]
+    assert len({value.rpartition(":")[2] for value in made.values()}) == 3
     assert machine.stored() == made
     assert not set(made.values()) & set(first.stdout.split())
 
 
 def test_a_secret_of_the_shell_replaces_the_stored_one_which_stays_without_it(machine: Machine) -> None:
-    machine.init(hf_token="hf_old", redis_password="old", flower_login="me:old")
+    machine.init(hf_token="hf_old", redis_password="old", flower_login="me:old", grafana_password="old")
 
-    machine.init(hf_token="hf_new", redis_password=PASSWORD, flower_login="me:new")
+    machine.init(hf_token="hf_new", redis_password=PASSWORD, flower_login="me:new", grafana_password="new")
     machine.init()
 
     assert machine.stored() == {
         "redis/password": PASSWORD,
         "flower/login": "me:new",
+        "grafana/password": "new",
         "tokens/hf_token": "hf_new",
     }
     assert {oct(path.stat().st_mode & 0o777) for path in machine.volumes.glob("*/*")} == {"0o440"}
@@ -108,7 +111,7 @@ def test_a_secret_of_the_shell_replaces_the_stored_one_which_stays_without_it(ma
 def test_an_empty_variable_counts_as_none(machine: Machine) -> None:
     machine.init(hf_token="", aws_access_key_id="", redis_password="")
 
-    assert set(machine.stored()) == {"redis/password", "flower/login"}
+    assert set(machine.stored()) == MADE
 
 
 @pytest.mark.parametrize("session", ["unset", "a/session+token=="])
@@ -164,4 +167,4 @@ def test_a_data_folder_that_cannot_be_changed_stops_nothing(machine: Machine) ->
 
     assert answer.returncode == 0
     assert "Cannot change who may write to ./data" in answer.stderr
-    assert set(machine.stored()) == {"redis/password", "flower/login"}
+    assert set(machine.stored()) == MADE

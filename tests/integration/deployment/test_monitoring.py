@@ -58,6 +58,18 @@ def test_promtool_has_no_complaint(command: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@needs_promtool
+def test_promtool_has_no_complaint_about_the_prometheus_of_compose(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "ops/compose/prometheus.yml", tmp_path)
+    shutil.copy(FOLDER / "alerts.yml", tmp_path)
+
+    done = subprocess.run(
+        ["promtool", "check", "config", "prometheus.yml"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not() -> None:
     cases = [
         case
