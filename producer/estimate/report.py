@@ -1,6 +1,6 @@
 """The estimate of a run for people: a line about its rows and tokens, one for each kind of device, and what is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fleet.counted import counted
 from producer.estimate.estimate import LIST_PRICE, DeviceEstimate, Estimate
@@ -45,26 +45,30 @@ def _columns(rows: list[list[str]]) -> Iterator[str]:
 
 
 def _hours(device: DeviceEstimate) -> str:
-    return f"{_shown(device.gpu_hours)} {'GPU-hours' if gpu_called(device.device) else 'worker-hours'}"
+    return f"{_shown(device.gpu_hours, _hours_number)} {'GPU-hours' if gpu_called(device.device) else 'worker-hours'}"
 
 
 def _cost(device: DeviceEstimate) -> str:
     if device.cost is None:
         return "no price known"
-    return f"{_shown(device.cost, '$' if device.price_from == LIST_PRICE else '')}"
+    return _shown(device.cost, _dollars if device.price_from == LIST_PRICE else _money)
 
 
-def _shown(found: Range, currency: str = "") -> str:
-    low, high = (f"{_under(value)}{currency}{_number(value)}" for value in (found.low, found.high))
+def _shown(found: Range, number: Callable[[float], str]) -> str:
+    low, high = number(found.low), number(found.high)
     return low if low == high else f"{low} to {high}"
 
 
-def _under(value: float) -> str:
-    return "under " if value < 0.01 else ""
+def _hours_number(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{max(value, 0.01):.2f}"
+def _dollars(cost: float) -> str:
+    return f"${_money(cost)}"
+
+
+def _money(cost: float) -> str:
+    return f"{cost:,.0f}" if cost >= 100 else f"{cost:,.2f}"
 
 
 def _about_hours_and_prices(estimate: Estimate) -> Iterator[str]:

@@ -24,7 +24,7 @@ from producer.estimate.speed import DeviceTime, device_times
 from producer.estimate.texts import scored_texts
 from producer.estimate.tokens import CharacterCounter, lengths_of
 from producer.estimate.work import Quantity, ScoringWork, sampled_rows
-from producer.gpus import GPUS, gpu_called
+from producer.gpus import GPUS, PRICED_ON, gpu_called
 from support.records import a_shard, a_spec
 
 BERT_BASE = Shape(layers=12, hidden=768, attention=768, key_value=768, feed_forward=3072, gated=False)
@@ -260,6 +260,15 @@ def test_the_cost_is_the_hours_times_the_price() -> None:
     assert listed.cost == Range(low=9.0 * 0.8, high=22.0 * 0.8)
     assert (listed.price_per_gpu_hour, listed.price_from) == (0.8, "list price of Hugging Face Jobs on 2026-11-21")
     assert (given.cost, given.price_from) == (Range(low=18.0, high=44.0), "--price-per-gpu-hour")
+
+
+def test_the_page_about_hf_jobs_has_the_same_prices() -> None:
+    page = (Path(__file__).parents[2] / "ops/hf-jobs/README.md").read_text()
+    priced = [gpu for gpu in GPUS if gpu.price_per_hour is not None]
+
+    assert f"as read on {PRICED_ON}" in page
+    assert "| " + " | ".join(gpu.name.replace("A10G", "A10G small") for gpu in priced) + " |" in page
+    assert "| " + " | ".join(f"${gpu.price_per_hour:.2f}" for gpu in priced) + " |" in page
 
 
 def test_a_device_without_a_list_price_has_no_cost() -> None:
