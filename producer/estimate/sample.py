@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
@@ -33,7 +34,7 @@ class SampledShard:
 def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard, ...]:
     """A random sample of the shards, and the first rows of each. Opens a few files, and reads MOST_ROWS rows.
 
-    Raises ShardError or TransientError if one cannot be read.
+    Raises ShardError or TransientError if one cannot be read, or has other columns.
     """
     most = LOCAL_SHARDS if all(shard.uri.startswith("file:") for shard in shards) else REMOTE_SHARDS
     chosen = random.Random(spec.run_id).sample(list(shards), min(most, len(shards)))
@@ -47,7 +48,12 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
     with open_input(shard.uri, spec.columns, only=spec.only_columns) as file, translated(f"Reading {shard.uri}"):
         rows = file.count_rows(shard.row_limit) if has_footer(shard.uri) else None
         wanted = min(most_rows, most_rows if shard.row_limit is None else shard.row_limit)
-        return SampledShard(shard=shard, rows=rows, table=_first_rows(file, _scored_columns(spec), wanted))
+        columns = _scored_columns(spec)
+        if missing := [name for name in columns if name not in file.schema.names]:
+            raise ShardError(
+                f'Shard {shard.name} has no column "{missing[0]}"; it has: {", ".join(file.schema.names)}.'
+            )
+        return SampledShard(shard=shard, rows=rows, table=_first_rows(file, columns, wanted))
 
 
 def _first_rows(file: InputFile, columns: list[str], wanted: int) -> pa.Table:

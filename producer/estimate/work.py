@@ -13,6 +13,7 @@ from fleet.flops import flops
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.errors import translated
 from producer.estimate.model_files import ModelFiles, read_model_files
 from producer.estimate.sample import SampledShard
 from producer.estimate.texts import scored_texts
@@ -92,7 +93,8 @@ class _Measured:
 
 
 def _measured(one: SampledShard, scoring: Scoring, counter: Counter, files: ModelFiles) -> _Measured:
-    texts = scored_texts(one.table, scoring)
+    with translated(f"Reading {one.shard.uri}"):
+        texts = scored_texts(one.table, scoring)
     lengths = lengths_of(texts, scoring, counter, max_tokens=files.max_tokens)
     sequences = np.fromiter(chain.from_iterable(lengths), np.int64)
     tokens = np.zeros(len(one.table), np.int64)

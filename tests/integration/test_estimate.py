@@ -1,6 +1,8 @@
 """The estimate of a dry run, against what real runs of the same plan then take."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from fleet.ledger import Ledger
 from fleet.storage.opening import open_output
+from hubserver import HubServer
 from producer.demo.shards import write_shards
 from producer.estimate.earlier import speeds_of_an_earlier_run
 from producer.estimate.estimate import Estimate, estimate_run
@@ -19,6 +22,7 @@ from producer.plan import Plan, plan_run
 from producer.plan_report import plan_report
 from support.models import tiny_classifier
 from support.nli import nli_classifier
+from support.processes import run_command
 from support.small_run import Scorers, score
 from worker.scoring import SequenceClassifier, load_scorer
 
@@ -202,6 +206,16 @@ class TestWhatIsMissing:
         assert (estimate.rows, estimate.tokens) == (10, None)
         assert "the file does not exist" in estimate.notes[0] or "No such file" in estimate.notes[0]
 
+    def test_a_shard_of_other_columns_is_named(self, options: RunOptions, tmp_path: Path) -> None:
+        folder = tmp_path / "in"
+        write_shards(folder, shards=2, rows=5, seed=1)
+        pq.write_table(pa.table({"content": ["a"]}), folder / "zzz.parquet")
+        plan = plan_run(replace(options, input_uris=(str(folder),)))
+
+        assert estimated(plan, tmp_path).notes == (
+            'tokens are unknown: Shard zzz has no column "text"; it has: content',
+        )
+
     def test_an_input_without_rows_says_so(self, options: RunOptions, tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
         plan = plan_run(replace(options, input_uris=(str(tmp_path / "empty.parquet"),)))
@@ -210,3 +224,64 @@ class TestWhatIsMissing:
 
         assert (estimate.rows, estimate.tokens) == (0, None)
         assert estimate.notes == ("tokens are unknown: the shards that were looked at have no rows",)
+
+
+@pytest.fixture(scope="module")
+def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    folder = tmp_path_factory.mktemp("dataset")
+    write_shards(folder / "data/CC-MAIN-2024-10", shards=20, rows=30, seed=6)
+    with HubServer() as hub:
+        hub.create_repo("org/web")
+        hub.add_folder("org/web", folder)
+        for name, files in (("org/tiny", ("config", "tokenizer", "tokenizer_config")), ("org/bare", ("config",))):
+            model = tmp_path_factory.mktemp("model")
+            for file in files:
+                shutil.copy(tiny_model / f"{file}.json", model)
+            hub.create_repo(name, repo_type="model")
+            hub.add_folder(name, model, repo_type="model")
+        yield hub
+    assert hub.handler_errors == []
+
+
+class TestOnTheHub:
+    """A crawl of 20 files, of which 4 are looked at, and a model without weights."""
+
+    def dry_run(self, hub: HubServer, model: str, tmp_path: Path) -> dict[str, Any]:
+        done = run_command(
+            *(
+                "producer",
+                "enqueue",
+                "--crawl",
+                "CC-MAIN-2024-10",
+                "--dataset",
+                "org/web",
+                "--model",
+                model,
+                "--dry-run",
+            ),
+            *("--output", tmp_path / "out", "--json"),
+            environment=hub.client_env(tmp_path / "home"),
+        )
+        assert done.returncode == 0, done.stderr
+        plan: dict[str, Any] = json.loads(done.stdout)
+        return plan
+
+    def test_a_crawl_is_estimated_from_a_few_files(self, hub: HubServer, tmp_path: Path) -> None:
+        plan = self.dry_run(hub, "org/tiny", tmp_path)
+        estimate = plan["estimate"]
+        opened = {Path(one.path).name for one in hub.requests if one.method == "GET" and ".parquet" in one.path}
+
+        assert plan["rows"] == "not counted: it would take reading 20 footers over the network"
+        assert (estimate["sampled_rows"], estimate["sampled_shards"]) == (4 * 30, 4)
+        assert estimate["rows"] == pytest.approx(600, rel=estimate["rows_error"])
+        assert estimate["tokens"] > 100 * 600
+        assert estimate["notes"] == []
+        assert 0 < len(opened) <= 1 + 4  # the first shard, whose schema is looked at, and the sample
+
+    def test_a_model_without_a_tokenizer_file_is_estimated_from_characters(
+        self, hub: HubServer, tmp_path: Path
+    ) -> None:
+        estimate = self.dry_run(hub, "org/bare", tmp_path)["estimate"]
+
+        assert estimate["tokens"] > 100 * 600
+        assert estimate["notes"] == ["a token is taken for 4.2 characters, since org/bare has no tokenizer.json"]
