@@ -73,7 +73,7 @@ def estimate_run(
     if rows is None:
         return Estimate(notes=(_unknown("rows", "files of lines do not say how many they have"),))
     try:
-        work = [scoring_work(scoring, rows, sample) for scoring in spec.scorings]
+        work = [scoring_work(scoring, rows, sample, shards=len(plan.shards)) for scoring in spec.scorings]
     except ShardsiftError as error:
         return _estimate(rows, sample, notes=(_unknown("tokens", str(error)),))
     tokens = _sum([one.tokens for one in work])

@@ -1,4 +1,4 @@
-"""Read a few rows of a few shards. The same plan reads the same ones."""
+"""Read a few rows of a few shards. The same input gives the same ones."""
 
 import random
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard,
     Raises ShardError or TransientError if one cannot be read, or has other columns.
     """
     most = LOCAL_SHARDS if all(shard.uri.startswith("file:") for shard in shards) else REMOTE_SHARDS
-    chosen = random.Random(spec.run_id).sample(list(shards), min(most, len(shards)))
+    chosen = random.Random(spec.input_revision).sample(list(shards), min(most, len(shards)))
     if not chosen:
         return ()
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -25,7 +25,9 @@ from producer.estimate.tokens import (
     lengths_of,
 )
 
-_STANDARD_ERRORS = 2.0  # within which 19 of 20 samples lie
+# Standard errors within which the mean of 19 of 20 samples lies: Student's t of 2 to 8 values. Of many, it is 1.96.
+_STANDARD_ERRORS = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36)
+_OF_MANY = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +64,17 @@ def sampled_rows(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[Sample
     return Quantity(value=min(rows, spec.limit_rows or rows), error=error)
 
 
-def scoring_work(scoring: Scoring, rows: Quantity, sample: Sequence[SampledShard]) -> ScoringWork:
-    """Raises ShardsiftError if it is not known what goes through the model."""
+def scoring_work(scoring: Scoring, rows: Quantity, sample: Sequence[SampledShard], *, shards: int) -> ScoringWork:
+    """Of a run with these `rows` in so many `shards`. Raises ShardsiftError if it is not known what goes through the model."""
     files = read_model_files(scoring.model)
     counter, why_not_counted = _counter(files)
     of_shards = [_measured(one, scoring, counter, files) for one in sample if len(one.table)]
     if not of_shards:
         raise ShardsiftError("the shards that were looked at have no rows")
     tokens = np.concatenate([shard.tokens for shard in of_shards])
-    is_whole = len(tokens) >= rows.value
-    error = 0.0 if is_whole else max(_error_of_mean(tokens), _error_of_mean([s.tokens.mean() for s in of_shards]))
+    error = 0.0 if len(tokens) >= rows.value else _error_of_mean(tokens)
+    if len(sample) < shards:
+        error = max(error, _error_of_mean([shard.tokens.mean() for shard in of_shards]))
     return ScoringWork(
         scoring=scoring,
         tokens=Quantity(
@@ -125,4 +128,5 @@ def _error_of_mean(values: Sequence[float] | npt.NDArray[np.int64]) -> float:
     mean = float(np.mean(values))
     if len(values) < 2 or not mean:
         return 0.0
-    return _STANDARD_ERRORS * float(np.std(values, ddof=1)) / math.sqrt(len(values)) / mean
+    errors = _STANDARD_ERRORS[len(values) - 2] if len(values) - 2 < len(_STANDARD_ERRORS) else _OF_MANY
+    return errors * float(np.std(values, ddof=1)) / math.sqrt(len(values)) / mean

@@ -273,8 +273,9 @@ class TestOnTheHub:
 
         assert plan["rows"] == "not counted: it would take reading 20 footers over the network"
         assert (estimate["sampled_rows"], estimate["sampled_shards"]) == (4 * 30, 4)
-        assert estimate["rows"] == pytest.approx(600, rel=estimate["rows_error"])
-        assert estimate["tokens"] > 100 * 600
+        assert estimate["rows"] == pytest.approx(600, rel=0.5)  # the commit, which chooses the files, differs each time
+        assert estimate["rows_error"] > 0
+        assert estimate["tokens"] > 100 * estimate["rows"]
         assert estimate["notes"] == []
         assert 0 < len(opened) <= 1 + 4  # the first shard, whose schema is looked at, and the sample
 
@@ -283,5 +284,5 @@ class TestOnTheHub:
     ) -> None:
         estimate = self.dry_run(hub, "org/bare", tmp_path)["estimate"]
 
-        assert estimate["tokens"] > 100 * 600
+        assert estimate["tokens"] > 100 * estimate["rows"]
         assert estimate["notes"] == ["a token is taken for 4.2 characters, since org/bare has no tokenizer.json"]
