@@ -22,11 +22,11 @@ from transformers import BartConfig, BartForSequenceClassification, PreTrainedTo
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
+from fleet.flops import Shape
 from worker.scoring import Hypotheses, Reading, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.device import best_device
 from worker.training.demo_encoder import verified_demo_encoder
-from worker.tuning.flops import Shape
 from worker.tuning.peak import matmul_peak
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -25,7 +25,7 @@ WANTED = {
         "score my own files on this machine": "producer run --input './shards/*.parquet' --output ./kept --min-score 3",
         "try it on a thousand rows first": "producer run --crawl CC-MAIN-2024-10 --limit-rows 1000 --output ./sample",
         "score a crawl with the fleet, and wait": "producer enqueue --crawl CC-MAIN-2024-10 --wait",
-        "see the plan of a run, and start nothing": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
+        "see what a run will do, take and cost, and start nothing": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
         "see which classifiers are known, and with which options": "producer recipes",
         "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept --model me/my-classifier "
         "--revision v1",

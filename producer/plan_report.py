@@ -6,7 +6,7 @@ from fleet.storage.inputs.formats import has_footer
 from producer.plan import Plan
 from producer.sources.inputs import count_rows
 
-_REMOTE_FOOTERS = 16  # reading more than this over the network takes too long
+_REMOTE_FOOTERS, _LOCAL_FOOTERS = 16, 2_000  # reading more than this takes too long
 _LINES_BYTES = 1 << 30  # reading more than this of files of lines takes too long
 
 
@@ -32,8 +32,9 @@ def plan_report(plan: Plan) -> dict[str, int | str]:
 
 def _rows(shards: tuple[Shard, ...]) -> int | str:
     is_local = all(shard.uri.startswith("file:") for shard in shards)
-    if not is_local and len(shards) > _REMOTE_FOOTERS:
-        return f"not counted: it would take reading {len(shards)} footers over the network"
+    if len(shards) > (_LOCAL_FOOTERS if is_local else _REMOTE_FOOTERS):
+        where = "" if is_local else " over the network"
+        return f"not counted: it would take reading {len(shards):,} footers{where}"
     lines = [shard for shard in shards if not has_footer(shard.uri)]
     if lines and (not is_local or sum(shard.size_bytes or 0 for shard in lines) > _LINES_BYTES):
         return f"not counted: it would take reading {counted(len(lines), 'file')} whole"

@@ -178,10 +178,11 @@ class Ledger:
         return [
             OpenRun(run_id=run_id, spec=spec, queued=queued, running=running, priority=priority)
             for run_id, queued, running, priority in opened
-            if (spec := self._readable_spec(run_id))
+            if (spec := self.readable_spec(run_id))
         ]
 
-    def _readable_spec(self, run_id: str) -> RunSpec | None:
+    def readable_spec(self, run_id: str) -> RunSpec | None:
+        """The spec of a run. None if a newer version wrote it, and this one cannot read it. Raises UsageError as `spec` does."""
         try:
             return self.spec(run_id)
         except NewerVersion:
@@ -576,6 +577,11 @@ class Ledger:
             for receipt in self.redis.hmget(keys.receipts, batch):
                 if receipt is not None:  # `retry --all` may remove one while this reads
                     yield Receipt.from_json(receipt)
+
+    def some_receipts(self, run_id: str, most: int) -> list[Receipt]:
+        """The receipts of up to this many done shards, chosen at random."""
+        found: Any = self.redis.hrandfield(Keys(run_id).receipts, most, withvalues=True)
+        return [Receipt.from_json(receipt) for receipt in found[1::2]]
 
     def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
         """The dead-letter list: the failed shards in name order, all of them or the first ones."""

@@ -10,7 +10,11 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `produc
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Show the plan: shards, rows, model, filter and output. Starts and writes nothing."),
+    typer.Option(
+        "--dry-run",
+        help="Show the plan: shards, rows, model, filter and output; and what it is estimated to take: tokens, GPU-hours "
+        "and cost for each kind of GPU. Starts and writes nothing.",
+    ),
 ]
 MaxWorkers = Annotated[
     int | None,

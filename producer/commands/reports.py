@@ -9,6 +9,7 @@ from fleet.counted import counted, first_of
 
 if TYPE_CHECKING:
     from producer.enqueue import Enqueued
+    from producer.estimate.estimate import Estimate
     from producer.plan import Plan
     from producer.status import RunStatus
 
@@ -24,16 +25,38 @@ def report(status: "RunStatus", *, as_json: bool) -> None:
     raise typer.Exit(status.exit_code)
 
 
-def print_plan(plan: "Plan", *, as_json: bool) -> None:
+def print_plan(plan: "Plan", *, as_json: bool, price_per_gpu_hour: float | None = None) -> None:
+    """Print what a run would do, and what it is estimated to take."""
+    from producer.estimate.report import estimate_lines
     from producer.plan_report import plan_report
 
     report = plan_report(plan)
+    rows = report["rows"]
+    estimate = _estimate(plan, rows if isinstance(rows, int) else None, price_per_gpu_hour)
     if as_json:
-        print_json(report)
-    else:
-        for name, value in report.items():
-            shown = f"{value:,}" if isinstance(value, int) else value
-            typer.echo(f"{name.replace('_', ' ')}: {shown}")
+        print_json(report | {"estimate": estimate.as_json()})
+        return
+    for name, value in report.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        typer.echo(f"{name.replace('_', ' ')}: {shown}")
+    for line in estimate_lines(estimate):
+        typer.echo(line)
+
+
+def _estimate(plan: "Plan", counted_rows: int | None, price_per_gpu_hour: float | None) -> "Estimate":
+    from fleet.settings import read_settings
+    from producer.estimate.earlier import ledger_if_it_answers
+    from producer.estimate.estimate import estimate_run
+
+    settings = read_settings()
+    with ledger_if_it_answers(settings) as ledger:
+        return estimate_run(
+            plan,
+            counted_rows=counted_rows,
+            ledger=ledger,
+            state_dir=settings.state_dir,
+            price_per_gpu_hour=price_per_gpu_hour,
+        )
 
 
 def say_left_out(plan: "Plan") -> None:

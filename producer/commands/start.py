@@ -46,7 +46,7 @@ def enqueue(
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
     if dry_run:
-        print_plan(_planned(options), as_json=as_json)
+        print_plan(_planned(options), as_json=as_json, price_per_gpu_hour=price)
         return
     from producer.steering import SteeringOptions
 

@@ -109,6 +109,10 @@ def test_the_producer_commands_work_without_torch(
     local = light(light_python, "run", *options, environment=fleet.environment)
 
     assert json.loads(planned.stdout)["rows"] == 96
+    estimate = json.loads(planned.stdout)["estimate"]
+    assert estimate["rows"] == 96
+    assert estimate["tokens"] > 10_000
+    assert "this machine has no tokenizers: pip install 'shardsift[estimate]'" in estimate["notes"][0]
     assert json.loads(planned.stdout)["run_id"] == run_id
     assert json.loads(sent.stdout)["added"] == 8
     assert (status.returncode, json.loads(status.stdout)["state"]) == (3, "queued")
@@ -124,8 +128,24 @@ def test_a_dry_run_touches_nothing(command: str, fleet: Fleet, shards: Path, tin
 
     assert done.returncode == 0
     assert "tasks: 8" in done.stdout
+    assert "estimate: 96 rows, " in done.stdout
+    assert "estimated from its peak, not measured" in done.stdout
+    assert "(list price of Hugging Face Jobs on 2026-11-21)" in done.stdout
     assert not output.exists()
     assert fleet.ledger.redis.keys("*") == []
+
+
+def test_a_price_of_ones_own_counts_for_every_device(fleet: Fleet, shards: Path, tiny_model: Path) -> None:
+    options = ("--input", shards, "--model", tiny_model, "--output", fleet.folder / "out")
+
+    done = fleet.call_producer("enqueue", *options, "--dry-run", "--json", "--price-per-gpu-hour", "2.5")
+
+    devices = json.loads(done.stdout)["estimate"]["devices"]
+    assert {"T4", "H100", "H200"} <= {device["device"] for device in devices}
+    for device in devices:
+        assert device["price_from"] == "--price-per-gpu-hour"
+        assert device["cost"]["low"] == pytest.approx(2.5 * device["gpu_hours"]["low"])
+        assert device["cost"]["high"] == pytest.approx(2.5 * device["gpu_hours"]["high"])
 
 
 @pytest.mark.parametrize(

@@ -24,25 +24,35 @@ from transformers import (
     ModernBertConfig,
     PreTrainedConfig,
     Qwen3Config,
+    T5Config,
 )
 
 from fleet.errors import UsageError
+from fleet.flops import Shape, flops
+from fleet.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
 from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.budgets import budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
-from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
-from worker.tuning.store import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from worker.tuning.texts import trial_texts
-from worker.tuning.trials import Candidate, Figures, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
+from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
 from worker.tuning.tune import parse_budgets
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL_BART = {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+}
 
 
 def quiet(_line: str) -> None:
@@ -64,6 +74,7 @@ def test_a_text_of_512_tokens_costs_bert_base_97_billion_operations() -> None:
         (DistilBertConfig(vocab_size=50, dim=32, n_layers=2, n_heads=4, hidden_dim=48), {}),
         (ModernBertConfig(**SMALL, pad_token_id=0), {}),
         (Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=16), {}),
+        (BartConfig(vocab_size=50, **SMALL_BART), {}),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
@@ -76,7 +87,7 @@ def test_the_operations_are_those_that_torch_counts(config: PreTrainedConfig, ex
     assert flops(Shape.of(config), np.array([20])).sum() == pytest.approx(counted.get_total_flops(), rel=0.01)
 
 
-@pytest.mark.parametrize("config", [BartConfig(), FalconConfig(num_kv_heads=2)])
+@pytest.mark.parametrize("config", [T5Config(), FalconConfig(num_kv_heads=2)])
 def test_a_model_with_unknown_layers_has_no_figure_instead_of_a_wrong_one(config: PreTrainedConfig) -> None:
     with pytest.raises(ValueError, match="not known here"):
         Shape.of(config)

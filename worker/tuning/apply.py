@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fleet.sequence_classifier import revision_of_folder
 from fleet.settings import Settings
+from fleet.tuned import Key, find_tuned
 from worker.scoring import SequenceClassifier
-from worker.tuning.store import find_tuned, key_of
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,16 @@ def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> Sequenc
         "Using batches of %d tokens, which `worker tune` found best here on %s", tuned.max_batch_tokens, tuned.date
     )
     return replace(scorer, max_batch_tokens=tuned.max_batch_tokens)
+
+
+def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
+    return Key(
+        model=model,
+        revision=revision,
+        device=scorer.info.device,
+        dtype=scorer.dtype,
+        backend=scorer.backend.name,
+    )
 
 
 def _folder_revision(model: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from worker.tuning.flops import Shape
+from fleet.flops import Shape
 
 _TOKENS = {"cpu": (512, 2_048), "cuda": (8_192, 32_768, 131_072)}  # rows of the left matrix; the fastest counts
 _SECONDS = 0.1  # how long each product is repeated, after a warm-up of the same length

@@ -13,6 +13,7 @@ from statistics import median
 import torch
 
 from fleet.errors import UsageError
+from fleet.tuned import Figures
 from worker.tuning.memory import Gauge, gauge_of
 from worker.tuning.peak import finish
 
@@ -53,17 +54,6 @@ class Candidate:
     setting: Setting
     waste: float  # share of padding among the tokens that go through the model
     run: Callable[[], object]  # does all the work; raises TooLargeError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Medians over the turns; for memory, the maximum."""
-
-    rows_per_second: float
-    tokens_per_second: float  # without padding
-    waste: float
-    memory_bytes: int
-    peak_share: float | None  # of the matmul peak, which is the median over the turns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,19 +14,20 @@ import torch
 from transformers import AutoConfig
 
 from fleet.errors import UsageError
+from fleet.flops import Shape, flops
 from fleet.model import Model
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
+from fleet.tuned import Tuned, store_tuned
 from fleet.zero_shot import entailment_output, zero_shot_of
 from worker.loading import load_model
 from worker.scoring import Hypotheses, ModelError, Place, Reading, SequenceClassifier
+from worker.tuning.apply import key_of
 from worker.tuning.budgets import EncodedWindow, budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
-from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
 from worker.tuning.peak import matmul_peak, multiplied_in
 from worker.tuning.reference import reference_candidates
-from worker.tuning.store import Tuned, key_of, store_tuned
 from worker.tuning.texts import trial_texts
 from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
 

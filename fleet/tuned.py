@@ -1,4 +1,6 @@
-"""Store the best budget for each model, device, format and backend, in a file in the user's state folder."""
+"""What `worker tune` has measured on this machine, in a file in the user's state folder: the best token budget for each model,
+device, format and backend, and how fast it was. Workers use the budget, and `--dry-run` the speed.
+"""
 
 import json
 import logging
@@ -9,8 +11,6 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import UsageError
-from worker.scoring import SequenceClassifier
-from worker.tuning.trials import Figures
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,17 @@ class Key:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Medians over the turns; for memory, the maximum."""
+
+    rows_per_second: float
+    tokens_per_second: float  # without padding
+    waste: float
+    memory_bytes: int
+    peak_share: float | None  # of the matmul peak, which is the median over the turns
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tuned:
     key: Key
     max_batch_tokens: int
@@ -40,16 +51,6 @@ class Tuned:
 
 
 _TUNED = TypeAdapter(list[Tuned])
-
-
-def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
-    return Key(
-        model=model,
-        revision=revision,
-        device=scorer.info.device,
-        dtype=scorer.dtype,
-        backend=scorer.backend.name,
-    )
 
 
 def read_tuned(state_dir: Path) -> list[Tuned]:

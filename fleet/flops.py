@@ -1,8 +1,9 @@
-"""Count the floating point operations that a text costs a model. Knows nothing of devices or clocks.
+"""Count the floating point operations that a text costs a model. Knows nothing of devices or clocks, and needs no torch.
 
 Each layer multiplies every token by the matrices of its attention (query, key, value, output) and of its feed-forward
 part. The attention also multiplies every token with every other token twice: once for the scores, once for the values.
-A multiplication and its addition count as two operations.
+A multiplication and its addition count as two operations. BART has a decoder too, which reads the text again: its layers
+have a second attention, to the encoder's tokens.
 """
 
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _GATED = {
     "qwen2",
     "qwen3",
 }
+_WITH_DECODER = {"bart", "mbart"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +38,13 @@ class Shape:
     key_value: int  # width of all heads' keys; smaller if heads share them
     feed_forward: int
     gated: bool
+    decoder_layers: int = 0  # of the same widths, besides `layers`
 
     @classmethod
     def of(cls, config: Any) -> "Shape":
         """Read the shape from a transformers config. Raises ValueError if the layers of this model type are not known."""
+        if config.model_type in _WITH_DECODER:
+            return _with_decoder(config)
         shares_keys = getattr(config, "num_key_value_heads", None) is not None
         if config.is_encoder_decoder or (shares_keys and config.model_type not in _GATED):
             raise ValueError(f"The layers of {config.model_type} are not known here.")
@@ -71,8 +76,24 @@ class Shape:
         return tuple((rows, columns, count) for (rows, columns), count in counts.items())
 
 
+def _with_decoder(config: Any) -> Shape:
+    if config.encoder_ffn_dim != config.decoder_ffn_dim:
+        raise ValueError(f"The layers of this {config.model_type} are not known here: its two halves differ.")
+    return Shape(
+        layers=config.encoder_layers,
+        hidden=config.d_model,
+        attention=config.d_model,
+        key_value=config.d_model,
+        feed_forward=config.encoder_ffn_dim,
+        gated=False,
+        decoder_layers=config.decoder_layers,
+    )
+
+
 def flops(shape: Shape, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """The cost of each text, from its length in tokens. Work that a backend or a sliding window saves is counted too."""
     linear = sum(2 * rows * columns * count for rows, columns, count in shape.matrices)
     attention = 4 * lengths * shape.attention
-    return np.asarray(lengths * shape.layers * (linear + attention), dtype=np.float64)
+    second = 2 * 4 * shape.hidden * shape.hidden  # matrices of the attention to the encoder
+    per_token = shape.layers * (linear + attention) + shape.decoder_layers * (linear + second + 2 * attention)
+    return np.asarray(lengths * per_token, dtype=np.float64)

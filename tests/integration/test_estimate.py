@@ -1,0 +1,288 @@
+"""The estimate of a dry run, against what real runs of the same plan then take."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.ledger import Ledger
+from fleet.storage.opening import open_output
+from hubserver import HubServer
+from producer.demo.shards import write_shards
+from producer.estimate.earlier import speeds_of_an_earlier_run
+from producer.estimate.estimate import Estimate, estimate_run
+from producer.options import RunOptions
+from producer.plan import Plan, plan_run
+from producer.plan_report import plan_report
+from support.models import tiny_classifier
+from support.nli import nli_classifier
+from support.processes import run_command
+from support.small_run import Scorers, score
+from worker.scoring import SequenceClassifier, load_scorer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def loaded(model: Path) -> SequenceClassifier:
+    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+
+
+@pytest.fixture(scope="module")
+def scorer(tiny_model: Path) -> SequenceClassifier:
+    return loaded(tiny_model)
+
+
+@pytest.fixture
+def options(shards: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
+    return RunOptions(
+        input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(tmp_path / "out"), keep_all=True
+    )
+
+
+def estimated(plan: Plan, tmp_path: Path, *, ledger: Ledger | None = None, rows: int | None = None) -> Estimate:
+    counted = plan_report(plan)["rows"] if rows is None else rows
+    assert isinstance(counted, int)
+    return estimate_run(plan, counted_rows=counted, ledger=ledger, state_dir=tmp_path)
+
+
+def tokens_of_run(ledger: Ledger, scorer: Scorers, plan: Plan, scratch: Path) -> int:
+    """Score the whole run. The receipts say the tokens."""
+    open_output(plan.spec.output_uri, plan.spec.run_id).reserve(plan.spec)
+    ledger.create_run(plan.spec, plan.shards, now=1.0)
+    return sum(one.provenance.tokens for one in score(ledger, scorer, plan.spec, plan.shards, scratch=scratch))
+
+
+class TestAgainstARun:
+    def test_a_small_input_is_counted_exactly(
+        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        plan = plan_run(options)
+
+        estimate = estimated(plan, tmp_path)
+
+        assert (estimate.rows, estimate.rows_error) == (96, 0.0)
+        assert (estimate.sampled_rows, estimate.sampled_shards) == (96, 8)
+        assert estimate.tokens_error == 0.0
+        assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
+
+    def test_a_sample_is_within_the_error_that_it_states(
+        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "in"
+        write_shards(folder, shards=12, rows=150, seed=3)
+        plan = plan_run(replace(options, input_uris=(str(folder),)))
+
+        estimate = estimated(plan, tmp_path)
+        tokens = tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
+
+        assert (estimate.rows, estimate.sampled_rows, estimate.sampled_shards) == (1_800, 1_000, 8)
+        assert 0 < estimate.tokens_error < 0.15
+        assert estimate.tokens == pytest.approx(tokens, rel=estimate.tokens_error)
+
+    def test_rows_that_were_not_counted_come_from_footers_of_a_sample(
+        self, options: RunOptions, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "in"
+        write_shards(folder, shards=20, rows=30, seed=4)
+        plan = plan_run(replace(options, input_uris=(str(folder),)))
+
+        estimate = estimate_run(plan, counted_rows=None, ledger=None, state_dir=tmp_path)
+
+        assert estimate.sampled_shards == 8
+        assert 0 < estimate.rows_error < 0.5
+        assert estimate.rows == pytest.approx(600, rel=estimate.rows_error)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"max_tokens": 32, "windows": "head+tail"},
+            {"max_tokens": 64, "windows": "stride:40"},
+            {"text_template": "{id}: {text}"},
+            {"text_column": "url,text"},
+            {"limit_rows": 30},
+        ],
+        ids=str,
+    )
+    def test_texts_are_read_as_the_run_says(
+        self, changes: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        plan = plan_run(replace(options, **changes))
+
+        estimate = estimated(plan, tmp_path)
+
+        assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
+
+    def test_several_models_and_labels_add_up(
+        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        nli = nli_classifier(tmp_path / "nli", "BERT")
+        models = (f"edu={options.model}", f"topic={nli}")
+        labelled = replace(options, models=models, task="zero-shot", labels=("climate change", "sport"))
+        plan = plan_run(labelled)
+
+        estimate = estimated(plan, tmp_path)
+
+        assert estimate.tokens == tokens_of_run(ledger, [scorer, loaded(nli)], plan, tmp_path / "scratch")
+
+    def test_an_earlier_run_of_the_model_says_how_fast_its_device_is(
+        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        done = plan_run(options)
+        tokens = tokens_of_run(ledger, scorer, done, tmp_path / "scratch")
+        (speed,) = speeds_of_an_earlier_run(done.spec, ledger)
+        again = plan_run(replace(options, min_score=4, keep_all=False, output_uri=str(tmp_path / "other")))
+
+        estimate = estimated(again, tmp_path, ledger=ledger)
+        (cpu,) = (device for device in estimate.devices if device.device == "cpu")
+
+        receipts = [one.provenance for one in ledger.receipts(done.spec.run_id)]
+        worked = sum(sum(one.seconds.values()) for one in receipts)
+        assert (speed.shards, speed.tokens_per_second) == (8, pytest.approx(tokens / worked))
+        assert cpu.basis == f"as run {done.spec.run_id} did"
+        assert cpu.gpu_hours.low * 3600 < worked < cpu.gpu_hours.high * 3600
+        assert cpu.cost is None
+
+    def test_a_run_of_another_model_says_nothing(
+        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        tokens_of_run(ledger, scorer, plan_run(options), tmp_path / "scratch")
+        other = tiny_classifier(tmp_path / "other-model", seed=9)
+        plan = plan_run(replace(options, models=(str(other),), output_uri=str(tmp_path / "other")))
+
+        assert "cpu" not in [device.device for device in estimated(plan, tmp_path, ledger=ledger).devices]
+
+
+class TestWhatIsMissing:
+    def test_a_model_without_a_tokenizer_file_is_estimated_from_characters(
+        self, options: RunOptions, tmp_path: Path
+    ) -> None:
+        model = tiny_classifier(tmp_path / "model")
+        exact = estimated(plan_run(replace(options, models=(str(model),))), tmp_path).tokens
+        (model / "tokenizer.json").unlink()
+
+        estimate = estimated(plan_run(replace(options, models=(str(model),))), tmp_path)
+
+        assert exact is not None
+        assert estimate.tokens == pytest.approx(exact, rel=estimate.tokens_error)
+        assert estimate.tokens_error >= 0.3
+        assert estimate.notes == (f"a token is taken for 4.2 characters, since {model} has no tokenizer.json",)
+
+    def test_a_broken_tokenizer_file_does_not_stop_the_plan(self, options: RunOptions, tmp_path: Path) -> None:
+        model = tiny_classifier(tmp_path / "model")
+        (model / "tokenizer.json").write_text("{")
+
+        (note,) = estimated(plan_run(replace(options, models=(str(model),))), tmp_path).notes
+
+        assert "4.2 characters" in note
+        assert "tokenizer.json cannot be read" in note
+
+    def test_a_model_of_unknown_layers_has_tokens_and_no_hours(self, options: RunOptions, tmp_path: Path) -> None:
+        model = tiny_classifier(tmp_path / "model")
+        config = json.loads((model / "config.json").read_text())
+        del config["intermediate_size"]
+        (model / "config.json").write_text(json.dumps(config))
+
+        estimate = estimated(plan_run(replace(options, models=(str(model),))), tmp_path)
+
+        assert estimate.tokens
+        assert estimate.devices == ()
+        assert estimate.notes[0].startswith("GPU-hours are unknown")
+
+    def test_shards_that_cannot_be_read_leave_the_counted_rows(self, options: RunOptions, tmp_path: Path) -> None:
+        folder = tmp_path / "in"
+        write_shards(folder, shards=2, rows=5, seed=1)
+        plan = plan_run(replace(options, input_uris=(str(folder),)))
+        for file in folder.iterdir():
+            file.unlink()
+
+        estimate = estimated(plan, tmp_path, rows=10)
+
+        assert (estimate.rows, estimate.tokens) == (10, None)
+        assert "the file does not exist" in estimate.notes[0] or "No such file" in estimate.notes[0]
+
+    def test_a_shard_of_other_columns_is_named(self, options: RunOptions, tmp_path: Path) -> None:
+        folder = tmp_path / "in"
+        write_shards(folder, shards=2, rows=5, seed=1)
+        pq.write_table(pa.table({"content": ["a"]}), folder / "zzz.parquet")
+        plan = plan_run(replace(options, input_uris=(str(folder),)))
+
+        assert estimated(plan, tmp_path).notes == (
+            'tokens are unknown: Shard zzz has no column "text"; it has: content',
+        )
+
+    def test_an_input_without_rows_says_so(self, options: RunOptions, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
+        plan = plan_run(replace(options, input_uris=(str(tmp_path / "empty.parquet"),)))
+
+        estimate = estimated(plan, tmp_path)
+
+        assert (estimate.rows, estimate.tokens) == (0, None)
+        assert estimate.notes == ("tokens are unknown: the shards that were looked at have no rows",)
+
+
+@pytest.fixture(scope="module")
+def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    folder = tmp_path_factory.mktemp("dataset")
+    write_shards(folder / "data/CC-MAIN-2024-10", shards=20, rows=30, seed=6)
+    with HubServer() as hub:
+        hub.create_repo("org/web")
+        hub.add_folder("org/web", folder)
+        for name, files in (("org/tiny", ("config", "tokenizer", "tokenizer_config")), ("org/bare", ("config",))):
+            model = tmp_path_factory.mktemp("model")
+            for file in files:
+                shutil.copy(tiny_model / f"{file}.json", model)
+            hub.create_repo(name, repo_type="model")
+            hub.add_folder(name, model, repo_type="model")
+        yield hub
+    assert hub.handler_errors == []
+
+
+class TestOnTheHub:
+    """A crawl of 20 files, of which 4 are looked at, and a model without weights."""
+
+    def dry_run(self, hub: HubServer, model: str, tmp_path: Path) -> dict[str, Any]:
+        done = run_command(
+            *(
+                "producer",
+                "enqueue",
+                "--crawl",
+                "CC-MAIN-2024-10",
+                "--dataset",
+                "org/web",
+                "--model",
+                model,
+                "--dry-run",
+            ),
+            *("--output", tmp_path / "out", "--json"),
+            environment=hub.client_env(tmp_path / "home"),
+        )
+        assert done.returncode == 0, done.stderr
+        plan: dict[str, Any] = json.loads(done.stdout)
+        return plan
+
+    def test_a_crawl_is_estimated_from_a_few_files(self, hub: HubServer, tmp_path: Path) -> None:
+        plan = self.dry_run(hub, "org/tiny", tmp_path)
+        estimate = plan["estimate"]
+        opened = {Path(one.path).name for one in hub.requests if one.method == "GET" and ".parquet" in one.path}
+
+        assert plan["rows"] == "not counted: it would take reading 20 footers over the network"
+        assert (estimate["sampled_rows"], estimate["sampled_shards"]) == (4 * 30, 4)
+        assert estimate["rows"] == pytest.approx(600, rel=0.5)  # the commit, which chooses the files, differs each time
+        assert estimate["rows_error"] > 0
+        assert estimate["tokens"] > 100 * estimate["rows"]
+        assert estimate["notes"] == []
+        assert 0 < len(opened) <= 1 + 4  # the first shard, whose schema is looked at, and the sample
+
+    def test_a_model_without_a_tokenizer_file_is_estimated_from_characters(
+        self, hub: HubServer, tmp_path: Path
+    ) -> None:
+        estimate = self.dry_run(hub, "org/bare", tmp_path)["estimate"]
+
+        assert estimate["tokens"] > 100 * estimate["rows"]
+        assert estimate["notes"] == ["a token is taken for 4.2 characters, since org/bare has no tokenizer.json"]
