@@ -18,8 +18,8 @@ from benchmarks.scorer.models import MAX_TOKENS
 from benchmarks.scorer.ours import tokenizer_rows_per_core_second
 from benchmarks.scorer.texts import make_texts
 from worker.scoring.device import best_device
-from worker.tuning.flops import Shape, flops
-from worker.tuning.peak import finish, matmul_peak, multiplied_in
+from worker.scoring.flops import Shape, flops
+from worker.scoring.peak import finish, matmul_peak, multiplied_in
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,8 @@ from benchmarks.scorer.ours import WINDOW_ROWS, OurSettings
 from benchmarks.scorer.plans import CPU, GPU, Plan, chosen_cases
 from benchmarks.scorer.report import Report, write_results
 from benchmarks.scorer.texts import Lengths, draw_lengths, make_texts
+from worker.scoring.flops import Shape, flops
 from worker.training.demo_encoder import verified_demo_encoder
-from worker.tuning.flops import Shape, flops
 
 ROWS = 6
 

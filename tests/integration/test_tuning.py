@@ -29,10 +29,10 @@ from transformers import (
 from fleet.errors import UsageError
 from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
+from worker.scoring.flops import Shape, flops
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.budgets import budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
-from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
 from worker.tuning.store import FILE_NAME, Key, Tuned, find_tuned, read_tuned, store_tuned
 from worker.tuning.texts import trial_texts

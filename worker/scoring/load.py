@@ -16,6 +16,7 @@ from worker.scoring.backends.packed import FAMILIES, packed, positions_before_th
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
 from worker.scoring.errors import ModelError, NoRoom, ParityError
+from worker.scoring.flops import Shape
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import check_parity, reference_logits
 from worker.scoring.parity_trial import Logits, ParityTrial
@@ -137,12 +138,20 @@ def _scorer(name: str, loaded: _Loaded, dtype: str, options: _Options) -> Sequen
         dtype=dtype,
         outputs=model.config.num_labels,
         max_batch_tokens=options.max_batch_tokens,
+        shape=_shape(model),
     )
     if reference is None:
         return scorer
     parity = ParityTrial(reference=reference, fast=scorer.score(texts).values)
     check_parity(parity, model=name, way=scorer.backend.name, dtype=dtype)
     return scorer.with_parity(parity)
+
+
+def _shape(model: Any) -> Shape | None:
+    try:
+        return Shape.of(model.config)
+    except ValueError:
+        return None
 
 
 def _move(name: str, model: Any, device: torch.device) -> None:

@@ -24,6 +24,7 @@ class ScorerInfo:
     dtype: str = "float32"
     backend: str = "plain"
     max_batch_tokens: int = 0  # 0 if batches are not counted in tokens
+    matmul_peak: float | None = None  # operations per second of this device on the model's matrices, if measured
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
 
 
@@ -88,6 +89,29 @@ class ReadingScorer(Protocol):
 
     def reading(self, reading: Reading) -> Scorer[Any]:
         """The scorer that reads texts so. Raises ModelError if its model cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """What a device's driver says of it, with all processes that use it."""
+
+    memory_share: float | None = None  # of its memory that is taken
+    busy_share: float | None = None  # of the last second, in which it computed anything
+
+
+@runtime_checkable
+class MeteredScorer(Protocol):
+    """A scorer that knows what its device could do."""
+
+    def metered(self) -> "Scorer[Any]":
+        """The same scorer, which counts its work from now on. Takes under a second, to measure the device's matmul peak."""
+
+    @property
+    def seconds_at_peak(self) -> float | None:
+        """How long all its batches would have taken at the peak. None if that is not known. Any thread may ask."""
+
+    def device_use(self) -> DeviceUse:
+        """As it is now. Any thread may ask."""
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from rich.table import Table
 
 from fleet.counted import counted
 from fleet.spec import WINDOW_ROWS
-from worker.tuning.peak import multiplied_in
+from worker.scoring.peak import multiplied_in
 from worker.tuning.trials import Figures, Trial
 from worker.tuning.tune import Tuning
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
-from transformers import AutoConfig
 
 from fleet.errors import UsageError
 from fleet.model import Model
@@ -20,11 +19,11 @@ from fleet.spec import WINDOW_ROWS
 from fleet.zero_shot import entailment_output, zero_shot_of
 from worker.loading import load_model
 from worker.scoring import Hypotheses, ModelError, Place, Reading, SequenceClassifier
+from worker.scoring.flops import Shape, flops
+from worker.scoring.peak import matmul_peak, multiplied_in
 from worker.tuning.budgets import EncodedWindow, budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
-from worker.tuning.flops import Shape, flops
 from worker.tuning.memory import gauge_of
-from worker.tuning.peak import matmul_peak, multiplied_in
 from worker.tuning.reference import reference_candidates
 from worker.tuning.store import Tuned, key_of, store_tuned
 from worker.tuning.texts import trial_texts
@@ -87,7 +86,7 @@ def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tu
     texts = trial_texts(options.input_uri, options.text_column, options.rows or _ROWS[kind])
     reading = _reading(model, options.labels)
     windows, seconds = _encoded(scorer, reading, texts)
-    bench = _Bench(shape=_shape(model), device=scorer.device, repeats=options.repeats, say=say)
+    bench = _Bench(shape=scorer.shape, device=scorer.device, repeats=options.repeats, say=say)
 
     budgets = options.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
     swept = bench.sweep(
@@ -153,13 +152,6 @@ def _loaded(settings: Settings, model: Model) -> SequenceClassifier:
 def _commit(model: Model) -> str | None:
     """The revision to pass to transformers; None for a folder."""
     return None if model.is_folder else model.revision
-
-
-def _shape(model: Model) -> Shape | None:
-    try:
-        return Shape.of(AutoConfig.from_pretrained(model.name, revision=_commit(model)))
-    except ValueError:
-        return None
 
 
 def _reading(model: Model, labels: tuple[str, ...]) -> Reading:
