@@ -23,6 +23,7 @@ from fleet.storage.opening import open_output
 from worker.scoring import DeviceFault
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
+from worker.service.device_meter import DeviceMeter
 from worker.service.ipc import EXIT_DEVICE_FAULT
 from worker.service.lease import Lease
 from worker.service.waiting import wait_for_redis
@@ -101,7 +102,7 @@ class Attempt:
         lease = Lease(
             child.ledger,
             claim,
-            device=scorers[0].info.device,
+            device=DeviceMeter(scorers[0].info.device, scorers),
             stopping=child.stopping,
             report=self._show_progress,
             report_seconds=child.settings.progress_seconds,

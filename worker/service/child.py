@@ -20,7 +20,7 @@ from fleet.parent_death import end_with_parent
 from fleet.scorers import load_scorer
 from fleet.settings import Settings, read_settings
 from fleet.spec import RunSpec
-from worker.scoring import NoRoom, Scorer
+from worker.scoring import MeteredScorer, NoRoom, Scorer
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -150,12 +150,17 @@ def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
 
 def _loaded(model: Model, settings: Settings) -> Scorer[Any]:
     scorer: Scorer[Any] = load_scorer(model, settings.for_model(model))
+    if isinstance(scorer, MeteredScorer):
+        scorer = scorer.metered()
     info = scorer.info
     logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, info.dtype, info.backend)
     if info.parity:
         logger.info(
             "Its logits of %d sample texts differ from float32 by at most %.2g", info.parity.rows, info.parity.max_error
         )
+    if info.matmul_peak:
+        tera = info.matmul_peak / 1e12
+        logger.info("Matrices of its shapes are multiplied here at %.3g TFLOP/s: the peak of `producer status`", tera)
     return scorer
 
 
