@@ -32,6 +32,7 @@ from worker.service.ipc import (
     leave_loaded,
 )
 from worker.service.logs import quieten_celery, quieten_model_libraries
+from worker.service.traces import Traces, open_traces
 from worker.service.watchdog import Watchdog
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
@@ -46,12 +47,18 @@ class Child:
     """
 
     def __init__(
-        self, settings: Settings, scorers: Mapping[str, Scorer[Any]], ledger: Ledger, crash_report: IO[str]
+        self,
+        settings: Settings,
+        scorers: Mapping[str, Scorer[Any]],
+        ledger: Ledger,
+        crash_report: IO[str],
+        traces: Traces,
     ) -> None:
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
         self.ledger = ledger
+        self.traces = traces
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self._claim: Claim | None = None
         self._give_back: Callable[[], None] = lambda: None
@@ -131,7 +138,8 @@ def _loaded_child(settings: Settings) -> Child:
     crash_report = crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    return Child(settings, load_scorers(settings), _ledger(settings), crash_report)
+    traces = open_traces(settings)  # before the model: if it fails, it fails at once
+    return Child(settings, load_scorers(settings), _ledger(settings), crash_report, traces)
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
