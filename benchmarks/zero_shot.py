@@ -26,8 +26,8 @@ from fleet.flops import Shape
 from worker.scoring import Hypotheses, Reading, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.device import best_device
+from worker.scoring.peak import matmul_peak
 from worker.training.demo_encoder import verified_demo_encoder
-from worker.tuning.peak import matmul_peak
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 LABELS = (

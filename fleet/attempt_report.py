@@ -25,7 +25,8 @@ class Phase(StrEnum):
 class AttemptReport:
     """`rows_per_second` is over the last minute; rows from a checkpoint do not count. `seconds` has the time of each phase.
 
-    `rows_written` are the rows that the filter has decided: of finished windows.
+    `rows_written` are the rows that the filter has decided: of finished windows. The shares are from 0 to 1, and None if they
+    are not known or the worker is of an earlier version; a reader of an earlier version ignores them.
     """
 
     device: str
@@ -35,6 +36,9 @@ class AttemptReport:
     tokens: int
     seconds: Mapping[str, float]
     histograms: Mapping[str, Histogram] = field(default_factory=dict)  # by score column
+    peak_share: float | None = None  # of the device's matmul peak, over the time that the scores of this attempt took
+    memory_share: float | None = None  # of the device's memory that is taken
+    busy_share: float | None = None  # of the last second, in which the device computed anything
 
     def to_json(self) -> bytes:
         """At most 4 KiB: a worker adds this much to Redis, and replaces it every few seconds."""

@@ -75,6 +75,22 @@ class Shape:
             counts[size] = counts.get(size, 0) + count
         return tuple((rows, columns, count) for (rows, columns), count in counts.items())
 
+    def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """The cost of each text, from its length in tokens. Work that a backend or a sliding window saves is counted too."""
+        linear = sum(2 * rows * columns * count for rows, columns, count in self.matrices)
+        attention = 4 * lengths * self.attention
+        second = 2 * 4 * self.hidden * self.hidden  # matrices of the attention to the encoder
+        per_token = self.layers * (linear + attention) + self.decoder_layers * (linear + second + 2 * attention)
+        return np.asarray(lengths * per_token, dtype=np.float64)
+
+
+def shape_of(config: Any) -> Shape | None:
+    """None for a model whose layers are not known, or that has no transformers config."""
+    try:
+        return Shape.of(config) if config is not None else None
+    except ValueError:
+        return None
+
 
 def _with_decoder(config: Any) -> Shape:
     if config.encoder_ffn_dim != config.decoder_ffn_dim:
@@ -88,12 +104,3 @@ def _with_decoder(config: Any) -> Shape:
         gated=False,
         decoder_layers=config.decoder_layers,
     )
-
-
-def flops(shape: Shape, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """The cost of each text, from its length in tokens. Work that a backend or a sliding window saves is counted too."""
-    linear = sum(2 * rows * columns * count for rows, columns, count in shape.matrices)
-    attention = 4 * lengths * shape.attention
-    second = 2 * 4 * shape.hidden * shape.hidden  # matrices of the attention to the encoder
-    per_token = shape.layers * (linear + attention) + shape.decoder_layers * (linear + second + 2 * attention)
-    return np.asarray(lengths * per_token, dtype=np.float64)

@@ -138,6 +138,11 @@ class Settings(BaseSettings):
     metrics_address: Annotated[str, Process.FINALIZER] = Field(
         "127.0.0.1", description="Address for the metrics. There is no password: run ids and names of queues are shown."
     )
+    traces: Annotated[bool, Process.WORKER] = Field(
+        False,
+        description="Send an OpenTelemetry trace of each shard. Needs shardsift[otel]; where to is set by "
+        "OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables.",
+    )
     max_attempts: Annotated[int, Process.SEVERAL] = Field(
         3, gt=0, description="Crashes after which a shard is marked failed."
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from rich.filesize import decimal
 from rich.table import Table
 
+from fleet.attempt_report import AttemptReport
 from fleet.counted import counted
 from fleet.durations import shown_duration
 from fleet.ledger import RunningShard
@@ -163,7 +164,7 @@ def _at_work(status: RunStatus) -> Iterator[str]:
 
 
 def _of_attempt(shard: RunningShard) -> str:
-    """For example `; 117 rows/s; 91% device, 6% tokenize; last seen 40 s ago`."""
+    """For example `; 117 rows/s; 91% device, 6% tokenize; 41% of peak; last seen 40 s ago`."""
     again = f"; attempt {shard.attempt}" if shard.attempt > 1 else ""
     seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.seen_seconds > _SILENT_SECONDS else ""
     if not shard.report:
@@ -171,7 +172,14 @@ def _of_attempt(shard: RunningShard) -> str:
     total = sum(shard.report.seconds.values()) or 1.0
     spent = sorted(shard.report.seconds.items(), key=lambda phase: -phase[1])
     shares = ", ".join(f"{seconds / total:.0%} {phase}" for phase, seconds in spent if seconds >= _SHOWN_SHARE * total)
-    return f"; {shard.report.rows_per_second:,.0f} rows/s; {shares}{again}{seen}"
+    return f"; {shard.report.rows_per_second:,.0f} rows/s; {shares}{_of_device(shard.report)}{again}{seen}"
+
+
+def _of_device(report: AttemptReport) -> str:
+    """What is known of `; 41% of peak, 63% of memory, 97% busy`."""
+    shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
+    known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
+    return f"; {', '.join(known)}" if known else ""
 
 
 def _stored(status: RunStatus) -> str:

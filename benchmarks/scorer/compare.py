@@ -17,9 +17,9 @@ from benchmarks.scorer.lineup import Lineup
 from benchmarks.scorer.models import MAX_TOKENS
 from benchmarks.scorer.ours import tokenizer_rows_per_core_second
 from benchmarks.scorer.texts import make_texts
-from fleet.flops import Shape, flops
+from fleet.flops import Shape
 from worker.scoring.device import best_device
-from worker.tuning.peak import finish, matmul_peak, multiplied_in
+from worker.scoring.peak import finish, matmul_peak, multiplied_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def compare(
         case=case,
         tokens=int(lengths.sum()),
         truncated=float((lengths == MAX_TOKENS).mean()),
-        operations=float(flops(shape, lengths).sum()),
+        operations=float(shape.flops(lengths).sum()),
         score_spread=contest.score_spread(),
         entrants={name: contest.entrant(name) for name in contest.jobs},
         unavailable=contest.unavailable,

@@ -77,6 +77,21 @@ PANELS = (
         stacked=True,
     ),
     Panel(
+        title="Share of the device's peak",
+        about="Of its speed at multiplying matrices of the model's shapes. The mean of the workers that have a shard.",
+        queries={"{{run}} {{device}}": f"shardsift_peak_share{{{_OF_RUN}}}"},
+        unit="percentunit",
+    ),
+    Panel(
+        title="Memory and utilisation of GPUs",
+        about="Memory that is taken, and the time in which a GPU computed anything: means of the workers that have a shard.",
+        queries={
+            "memory {{device}}": f"avg by (device) (shardsift_device_memory_share{{{_OF_RUN}}})",
+            "busy {{device}}": f"avg by (device) (shardsift_device_busy_share{{{_OF_RUN}}})",
+        },
+        unit="percentunit",
+    ),
+    Panel(
         title="Since a row was scored",
         about="A run whose workers hang shows a rising line.",
         queries={"{{run}}": f"shardsift_run_idle_seconds{{{_OF_RUN}}}"},

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.errors import ShardsiftError
-from fleet.flops import flops
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -102,7 +101,7 @@ def _measured(one: SampledShard, scoring: Scoring, counter: Counter, files: Mode
     sequences = np.fromiter(chain.from_iterable(lengths), np.int64)
     tokens = np.zeros(len(one.table), np.int64)
     tokens[: len(lengths)] = [sum(of_text) for of_text in lengths]
-    operations = float(flops(files.shape, sequences).sum()) if files.shape else 0.0
+    operations = float(files.shape.flops(sequences).sum()) if files.shape else 0.0
     return _Measured(rows=one.rows or len(one.table), tokens=tokens, operations=operations / len(one.table))
 
 

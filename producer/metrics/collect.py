@@ -4,13 +4,15 @@ Nothing is kept between two scrapes, so any number of finalizers may serve the s
 however many machines come and go.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from statistics import fmean
 
 import redis
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fleet.attempt_report import AttemptReport
 from fleet.demand import open_demands
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
@@ -41,7 +43,9 @@ class FleetCollector(Collector):
 
     def _collected(self) -> Iterator[Metric]:
         present = Present.read(self._ledger.redis)
-        yield from _of_runs(self._statuses(present))
+        statuses = self._statuses(present)
+        yield from _of_runs(statuses)
+        yield from _of_devices(statuses)
         yield from _of_queues(self._ledger)
         yield from _of_fleet(present)
         yield from _of_server(self._ledger)
@@ -114,6 +118,38 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
         if status.remaining:
             left.add_metric(run, (status.remaining.low + status.remaining.high) / 2)
     yield from (shards, rows, scored, worked, spent, tokens, idle, left, published, unpublished, paused, served)
+
+
+def _of_devices(statuses: list[RunStatus]) -> Iterator[Metric]:
+    """Means over workers, because a series for each worker would leave many behind where machines come and go."""
+    labels = ["run", "device"]
+    of_peak = GaugeMetricFamily(
+        "shardsift_peak_share", "Share of the device's matmul peak that workers with a shard reach.", labels=labels
+    )
+    of_memory = GaugeMetricFamily(
+        "shardsift_device_memory_share", "Share of the device's memory that is taken.", labels=labels
+    )
+    busy = GaugeMetricFamily(
+        "shardsift_device_busy_share", "Share of the last second in which the device computed anything.", labels=labels
+    )
+    for status in statuses:
+        for device, reports in _by_device(status).items():
+            for family, shares in (
+                (of_peak, [report.peak_share for report in reports]),
+                (of_memory, [report.memory_share for report in reports]),
+                (busy, [report.busy_share for report in reports]),
+            ):
+                if known := [share for share in shares if share is not None]:
+                    family.add_metric([status.run_id, device], fmean(known))
+    yield from (of_peak, of_memory, busy)
+
+
+def _by_device(status: RunStatus) -> dict[str, list[AttemptReport]]:
+    found: dict[str, list[AttemptReport]] = defaultdict(list)
+    for shard in status.running:
+        if shard.report:
+            found[shard.report.device].append(shard.report)
+    return found
 
 
 def _of_queues(ledger: Ledger) -> Iterator[Metric]:

@@ -4,21 +4,26 @@ Tests that do not depend on the model use the stand-in scorer, because torch tak
 """
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from fleet.processes import Child
 from fleet.queues import queue_length
 from fleet.workers import list_workers
+from support.claimed_shards import one_shard
 from support.disturbed_runs import child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.models import overflowing_classifier
+from support.odd_texts import real_texts
 from support.outputs import manifest_lines, published_rows
 from support.processes import started
 from support.waiting import wait_until
@@ -274,6 +279,27 @@ def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: P
         wait_until_published(fleet, run_id)
 
     assert len(manifest_lines(tmp_path / "out")) == 2
+
+
+def test_status_says_which_share_of_its_devices_peak_a_worker_reaches(
+    fleet: Fleet, minilm_model: Path, tmp_path: Path
+) -> None:
+    fleet.environment |= {"SHARDSIFT_DTYPE": "float32", "SHARDSIFT_LEASE_SECONDS": "4"}  # a report every second
+    texts = one_shard(tmp_path / "in", pa.table({"text": real_texts(2000)}))
+    run_id = enqueue(fleet, texts, minilm_model, tmp_path / "out")
+
+    def reports() -> list[dict[str, Any]]:
+        running = json.loads(fleet.call_producer("status", run_id, "--json").stdout)["running"]
+        return [shard["report"] for shard in running if shard["report"] and shard["report"]["peak_share"]]
+
+    with fleet.worker(minilm_model):
+        (report,) = wait_until(reports, description="the worker has reported its share", seconds=120)
+        shown = fleet.call_producer("status", run_id).stdout
+
+    assert 0 < report["peak_share"] <= 1.05
+    assert (report["memory_share"], report["busy_share"]) == (None, None)  # of a CPU
+    assert re.search(r"w1@.* rows/s; .*% device.*; \d+% of peak$", shown, re.MULTILINE)
+    assert fleet.log("w1").read_text().count("TFLOP/s: the peak") == 1
 
 
 def test_a_worker_without_a_model_leaves_with_the_reason(fleet: Fleet, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.attempt_report import AttemptReport
 from fleet.ledger.keys import Keys
 from support.fleet import Fleet
 from support.ledger_states import claimed
@@ -22,6 +23,18 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 LOGIN = "me:a-password"
 PORT = unused_port()
 MARKUP = "<img src=x onerror=alert(1)>"
+
+REPORT = AttemptReport(
+    device="NVIDIA H100",
+    rows_per_second=117.6,
+    rows_written=4,
+    rows_kept=3,
+    tokens=900,
+    seconds={"device": 4.5, "input": 0.5},
+    peak_share=0.412,
+    memory_share=0.631,
+    busy_share=0.97,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 
@@ -51,11 +64,12 @@ class Tags(HTMLParser):
 
 
 def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> None:
-    spec, done, failed = a_spec(), a_shard("done"), a_shard("failed")
+    spec, done, failed, held = a_spec(), a_shard("done"), a_shard("failed"), a_shard("held")
     ledger = fleet.ledger
-    ledger.create_run(spec, [done, failed], now=1.0)
+    ledger.create_run(spec, [done, failed, held], now=1.0)
     ledger.complete(claimed(ledger, spec.run_id, done), a_receipt(spec.run_id, done))
     ledger.fail(claimed(ledger, spec.run_id, failed, owner=MARKUP), MARKUP, f"Traceback: {MARKUP}")
+    ledger.renew(claimed(ledger, spec.run_id, held), rows=4, report=REPORT)
     keys = Keys(spec.run_id)
     ledger.redis.hset(keys.shards, MARKUP, "{}")  # no shard has such a name; somebody wrote it by hand
     ledger.redis.sadd(keys.failed, MARKUP)
@@ -66,7 +80,8 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
     shown = Tags(html)
 
     cells = re.findall(r'role="option"[^>]*class="cell state-(\w+)', html)
-    assert sorted(cells) == ["done", "failed", "failed"]
+    assert sorted(cells) == ["done", "failed", "failed", "running"]
+    assert "41 % of peak, 63 % of memory, 97 % busy" in shown.text
     assert f"producer retry {spec.run_id}" in shown.text
     assert f"Traceback: {MARKUP}" in shown.text
     assert [image for image in shown.images if "favicon" not in image] == []

@@ -17,7 +17,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 # What is only imported if it is there, or in a function of the extra's own command.
 ALSO = {
     "producer": [*EXTRAS["local"], *EXTRAS["tune"], *EXTRAS["estimate"]],
-    "worker": [*EXTRAS["worker"], *EXTRAS["quantize"], *EXTRAS["tune"], *EXTRAS["demo"]],
+    "worker": [*EXTRAS["worker"], *EXTRAS["quantize"], *EXTRAS["tune"], *EXTRAS["demo"], *EXTRAS["otel"]],
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from injected import ACTIONS
 
-from worker.scoring import Place, ScorerInfo
+from worker.scoring import DeviceUse, Place, ScorerInfo
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokens import Tokens
@@ -27,6 +27,7 @@ class StandInScorer:
         self._log = os.open(work_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._rows_a_batch = rows_a_batch
         self._seconds_a_batch = seconds_a_batch
+        self.seconds_at_peak = 0.0
 
     def encode(self, texts: Texts, place: Place) -> EncodedRows:
         """Use the bytes of a text as its tokens."""
@@ -52,11 +53,18 @@ class StandInScorer:
             values[rows[batch], 0] = [self._score(encoded.tokens, text) for text in batch]
             done[batch] = True
             time.sleep(self._seconds_a_batch)
+            self.seconds_at_peak += self._seconds_a_batch / 2
             os.write(self._log, self._line(encoded.tokens, batch))
             if not go_on(int(batch[-1]) + 1):
                 break
         scores = Scores(values=values, errors=dict(encoded.errors), missing=rows[~done])
         return scores if earlier is None else scores.filled_from(earlier)
+
+    def metered(self) -> "StandInScorer":
+        return self
+
+    def device_use(self) -> DeviceUse:
+        return DeviceUse(memory_share=0.25, busy_share=0.75)
 
     def _line(self, tokens: Tokens, batch: npt.NDArray[np.int64]) -> bytes:
         """Record the time, the process, the number of rows and the checksum of each text, to find texts scored twice."""

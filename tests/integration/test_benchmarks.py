@@ -30,7 +30,7 @@ from benchmarks.scorer.ours import WINDOW_ROWS, OurSettings
 from benchmarks.scorer.plans import CPU, GPU, Plan, chosen_cases
 from benchmarks.scorer.report import Report, write_results
 from benchmarks.scorer.texts import Lengths, draw_lengths, make_texts
-from fleet.flops import Shape, flops
+from fleet.flops import Shape
 from worker.training.demo_encoder import verified_demo_encoder
 
 ROWS = 6
@@ -83,7 +83,7 @@ def tokens_of(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> np.ndarra
 def test_a_texts_operations_are_those_of_the_published_table(model: Model, tokens: int, gigaflop: float) -> None:
     shape = Shape.of(config_of(model))
 
-    assert flops(shape, np.array([tokens]))[0] / 1e9 == pytest.approx(gigaflop, rel=3e-3)
+    assert shape.flops(np.array([tokens]))[0] / 1e9 == pytest.approx(gigaflop, rel=3e-3)
 
 
 def test_a_models_products_are_nearly_all_of_its_operations() -> None:
@@ -92,7 +92,7 @@ def test_a_models_products_are_nearly_all_of_its_operations() -> None:
     products = shape.layers * sum(2 * rows * columns * count for rows, columns, count in shape.matrices)
 
     assert products == 169_869_312  # per token, independent of the length
-    assert 0.85 < 512 * products / flops(shape, np.array([512]))[0] < 1
+    assert 0.85 < 512 * products / shape.flops(np.array([512]))[0] < 1
 
 
 def test_fineweb_lengths_have_the_stated_mean_and_quantiles() -> None:

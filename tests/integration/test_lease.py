@@ -16,6 +16,7 @@ from fleet.ledger.keys import Keys
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
+from worker.service.device_meter import DeviceMeter
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
 
@@ -66,7 +67,7 @@ def lease_of(
     return Lease(
         ledger,
         claim,
-        device="cpu",
+        device=DeviceMeter("cpu", ()),
         stopping=stopping or threading.Event(),
         report=report,
         report_seconds=report_seconds,

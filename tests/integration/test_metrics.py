@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fleet.attempt_report import AttemptReport
 from fleet.demand import Wanted
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Publication
@@ -96,6 +97,30 @@ def test_a_run_in_progress_is_told_by_shards_rows_and_time(ledger: Ledger) -> No
     assert (value(found, "shardsift_machines"), value(found, "shardsift_free_machines")) == (1, 0)
     assert (value(found, "shardsift_redis_memory_bytes") or 0) > 1 << 20
     assert value(found, "shardsift_up") == 1
+
+
+def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard(name) for name in "abcd"], now=0)
+    gpu = AttemptReport(
+        device="NVIDIA H100", rows_per_second=1, rows_written=0, rows_kept=0, tokens=1, seconds={}, busy_share=0.9
+    )
+    reports = [
+        replace(gpu, peak_share=0.3),
+        replace(gpu, peak_share=0.5),
+        gpu,
+        replace(gpu, device="cpu", busy_share=None),
+    ]
+    for shard, report in zip("abcd", reports, strict=True):
+        claim = ledger.claim(RUN, shard, f"w{shard}@host/7")
+        assert isinstance(claim, Claim)
+        ledger.renew(claim, rows=1, report=report)
+
+    found = scraped(ledger)
+
+    assert value(found, "shardsift_peak_share", run=RUN, device="NVIDIA H100") == pytest.approx(0.4)
+    assert value(found, "shardsift_device_busy_share", run=RUN, device="NVIDIA H100") == pytest.approx(0.9)
+    assert value(found, "shardsift_device_memory_share", run=RUN, device="NVIDIA H100") is None
+    assert value(found, "shardsift_peak_share", run=RUN, device="cpu") is None
 
 
 def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledger) -> None:

@@ -660,6 +660,19 @@ class TestVerdict:
         assert "         w1@host/7 (cpu): 4 rows of crawl/b; 118 rows/s; 90% device, 10% input" in screen
         assert "kept     64.3% so far (by threshold: 69.2% at 2.5, 15.4% at 3.5)" in screen
 
+    def test_the_line_of_a_worker_says_what_is_known_of_its_device(self, ledger: Ledger, claim: Claim) -> None:
+        announce(ledger.redis, replace(READY, activity="busy", run_id=claim.run_id, shard=A.name))
+        told = []
+        for shares in ({}, {"peak_share": 0.412}, {"peak_share": 0.412, "memory_share": 0.63, "busy_share": 1.0}):
+            ledger.renew(claim, rows=4, report=replace(REPORT, **shares))
+            (line,) = [line for line in status_lines(run_status(ledger, claim.run_id)) if "w1@host/7" in line]
+            told.append(line.partition("90% device, 10% input")[2])
+
+        (running,) = run_status(ledger, claim.run_id).as_json()["running"]
+
+        assert told == ["", "; 41% of peak", "; 41% of peak, 63% of memory, 100% busy"]
+        assert [running["report"][name] for name in ("peak_share", "memory_share", "busy_share")] == [0.412, 0.63, 1.0]
+
     def test_what_is_wrong_comes_first_with_its_command_and_is_not_said_twice(self, ledger: Ledger, run: str) -> None:
         screen = status_screen(run_status(ledger, run))
 

@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from fleet.errors import UsageError
-from fleet.flops import Shape, flops
+from fleet.flops import Shape
 from fleet.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
 from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
@@ -63,8 +63,8 @@ def quiet(_line: str) -> None:
 
 
 def test_a_text_of_512_tokens_costs_bert_base_97_billion_operations() -> None:
-    assert flops(Shape.of(BertConfig()), np.array([512])) == pytest.approx([96.6e9], rel=1e-3)
-    assert flops(Shape.of(DistilBertConfig()), np.array([512])) == pytest.approx([48.3e9], rel=1e-3)
+    assert Shape.of(BertConfig()).flops(np.array([512])) == pytest.approx([96.6e9], rel=1e-3)
+    assert Shape.of(DistilBertConfig()).flops(np.array([512])) == pytest.approx([48.3e9], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_operations_are_those_that_torch_counts(config: PreTrainedConfig, ex
     with torch.inference_mode(), FlopCounterMode(display=False) as counted:
         model(input_ids=torch.ones(1, 20, dtype=torch.long))
 
-    assert flops(Shape.of(config), np.array([20])).sum() == pytest.approx(counted.get_total_flops(), rel=0.01)
+    assert Shape.of(config).flops(np.array([20])).sum() == pytest.approx(counted.get_total_flops(), rel=0.01)
 
 
 @pytest.mark.parametrize("config", [T5Config(), FalconConfig(num_kv_heads=2)])

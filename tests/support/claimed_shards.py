@@ -16,6 +16,7 @@ from producer.options import RunOptions
 from producer.plan import plan_run
 from worker.scoring import SequenceClassifier
 from worker.service.checkpoint_store import open_checkpoint
+from worker.service.device_meter import DeviceMeter
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
@@ -88,7 +89,7 @@ class Office:
         lease = Lease(
             self._ledger,
             claim,
-            device="cpu",
+            device=DeviceMeter("cpu", ()),
             stopping=stopping,
             report=lambda _line: None,
             report_seconds=10,

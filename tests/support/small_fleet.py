@@ -18,6 +18,7 @@ from producer.plan import Plan
 from producer.status import run_status
 from producer.status_report import what_next
 from worker.service.checkpoint_store import open_checkpoint
+from worker.service.device_meter import DeviceMeter
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
@@ -77,7 +78,7 @@ def _score(ledger: Ledger, claim: Claim, scorer: StandInScorer, folder: Path) ->
     lease = Lease(
         ledger,
         claim,
-        device="cpu",
+        device=DeviceMeter("cpu", ()),
         stopping=stopping,
         report=lambda _line: None,
         report_seconds=10,

@@ -16,6 +16,7 @@ from producer.options import RunOptions
 from producer.plan import Plan, plan_run
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
+from worker.service.device_meter import DeviceMeter
 from worker.service.lease import Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
@@ -58,7 +59,7 @@ def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratc
         lease = Lease(
             ledger,
             claim,
-            device="cpu",
+            device=DeviceMeter("cpu", ()),
             stopping=stopping,
             report=StringIO().write,
             report_seconds=60,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fleet.errors import ShardsiftError
-from fleet.flops import Shape, flops
+from fleet.flops import Shape
 from fleet.model import Model
 from fleet.shard import Shard
 from fleet.tuned import Figures, Key, Tuned, store_tuned
@@ -182,7 +182,7 @@ def by_name(times: list[DeviceTime]) -> dict[str, DeviceTime]:
 
 
 def test_a_device_that_nobody_measured_is_estimated_from_its_peak(tmp_path: Path) -> None:
-    operations = float(flops(BERT_BASE, np.full(1_000_000, 512)).sum())
+    operations = float(BERT_BASE.flops(np.full(1_000_000, 512)).sum())
 
     times = by_name(device_times(a_spec(), [work(operations=operations)], ledger=None, state_dir=tmp_path))
 

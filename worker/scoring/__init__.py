@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from worker.scoring.errors import DeviceFault, ModelError, NoRoom, ParityError
 from worker.scoring.rows import EncodedRows, GoOn, Scores
-from worker.scoring.scorer import Hypotheses, Place, Reading, ReadingScorer, Scorer, ScorerInfo, SharingScorer
+from worker.scoring.scorer import (
+    DeviceUse,
+    Hypotheses,
+    MeteredScorer,
+    Place,
+    Reading,
+    ReadingScorer,
+    Scorer,
+    ScorerInfo,
+    SharingScorer,
+)
 
 if TYPE_CHECKING:
     from worker.scoring.load import load_scorer
@@ -19,9 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeviceFault",
+    "DeviceUse",
     "EncodedRows",
     "GoOn",
     "Hypotheses",
+    "MeteredScorer",
     "ModelError",
     "NoRoom",
     "ParityError",

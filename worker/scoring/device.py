@@ -4,12 +4,14 @@ import logging
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 import torch
 
 from worker.scoring.errors import ModelError
+from worker.scoring.scorer import DeviceUse
 
 _PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
 _NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded
@@ -92,6 +94,33 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 def has_packed_attention(device: torch.device) -> bool:
     """Whether torch has a kernel for packed texts of different lengths on this device."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _PACKED_SINCE
+
+
+def device_use(device: torch.device) -> DeviceUse:
+    """Of a GPU only. The CPU and its memory serve the whole machine, so their figures would say little of a worker."""
+    if device.type != "cuda":
+        return DeviceUse()
+    return DeviceUse(
+        memory_share=_told(lambda: _memory_share(device)),
+        busy_share=_told(lambda: torch.cuda.utilization(device) / 100),  # by NVML
+    )
+
+
+def _memory_share(device: torch.device) -> float:
+    free, total = torch.cuda.mem_get_info(device)
+    return 1 - free / total
+
+
+def _told(ask: Callable[[], float]) -> float | None:
+    """None if the driver does not tell.
+
+    NVML needs the package nvidia-ml-py, which has errors of its own, and says nothing of a part of a GPU (MIG). After a
+    fault of the device, both fail. None of that may end the thread that asks: it renews a lease.
+    """
+    try:
+        return ask()
+    except Exception:
+        return None
 
 
 def default_batch_tokens(device: torch.device) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from worker.scoring.backends import Backend
 from worker.scoring.batches import Rows, padded_tokens, plan_batches
+from worker.scoring.device_work import DeviceWork
 from worker.scoring.errors import DeviceFault
 from worker.scoring.rows import GoOn, Scores, always
 from worker.scoring.tokenizing.tokens import Sequences, Tokens
@@ -26,6 +27,7 @@ def forward(
     max_batch_tokens: int,
     go_on: GoOn = always,
     known: Known | None = None,
+    work: DeviceWork | None = None,
 ) -> Scores:
     """The logits of texts, in order. `missing` lists the texts of batches that were not reached or are entirely `known`.
 
@@ -48,9 +50,12 @@ def forward(
         if len(batch) > 1 and padded_tokens(lengths, batch) > max_batch_tokens:
             pending.extendleft(reversed(np.array_split(batch, 2)))
             continue
-        logits, reason = _try(backend, tokens.take(batch))
+        taken = tokens.take(batch)
+        logits, reason = _try(backend, taken)
         if logits is not None:
             done.append((batch, logits))
+            if work:
+                work.add(taken.lengths)
         elif len(batch) > 1:
             max_batch_tokens = _halved(max_batch_tokens, reason)
             pending.extendleft(reversed(np.array_split(batch, 2)))

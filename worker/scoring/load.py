@@ -137,6 +137,7 @@ def _scorer(name: str, loaded: _Loaded, dtype: str, options: _Options) -> Sequen
         dtype=dtype,
         outputs=model.config.num_labels,
         max_batch_tokens=options.max_batch_tokens,
+        config=model.config,
     )
     if reference is None:
         return scorer

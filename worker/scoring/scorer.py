@@ -7,6 +7,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from worker.scoring.parity_trial import ParityTrial
@@ -24,6 +26,7 @@ class ScorerInfo:
     dtype: str = "float32"
     backend: str = "plain"
     max_batch_tokens: int = 0  # 0 if batches are not counted in tokens
+    matmul_peak: float | None = None  # operations per second of this device on the model's matrices, if measured
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
 
 
@@ -88,6 +91,47 @@ class ReadingScorer(Protocol):
 
     def reading(self, reading: Reading) -> Scorer[Any]:
         """The scorer that reads texts so. Raises ModelError if its model cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """What a device's driver says of it, with all processes that use it."""
+
+    memory_share: float | None = None  # of its memory that is taken
+    busy_share: float | None = None  # of the last second, in which it computed anything
+
+
+class ModelShape(Protocol):
+    """What a model's work consists of. It is hashable, so that a peak is measured once for each shape."""
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def matrices(self) -> tuple[tuple[int, int, int], ...]:
+        """The matrices of one layer, as (rows, columns, count)."""
+
+    def flops(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """The operations that each text costs, from its length in tokens."""
+
+
+@runtime_checkable
+class MeteredScorer(Protocol):
+    """A scorer that knows what its device could do."""
+
+    config: Any  # of transformers; None if there is none
+
+    def metered(self, shape: ModelShape | None) -> "Scorer[Any]":
+        """The same scorer, which counts its work from now on. None for a model whose layers are not known.
+
+        Takes under a second, to measure the device's matmul peak.
+        """
+
+    @property
+    def seconds_at_peak(self) -> float | None:
+        """How long all its batches would have taken at the peak. None if that is not known. Any thread may ask."""
+
+    def device_use(self) -> DeviceUse:
+        """As it is now. Any thread may ask."""
 
 
 @runtime_checkable

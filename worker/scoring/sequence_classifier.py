@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from worker.scoring.backends import Backend
-from worker.scoring.device import device_name
+from worker.scoring.device import device_name, device_use
+from worker.scoring.device_work import DeviceWork, measured_work
 from worker.scoring.errors import ModelError
 from worker.scoring.forward import Known, forward
 from worker.scoring.parity_trial import ParityTrial
 from worker.scoring.passages import passage_classifier
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
-from worker.scoring.scorer import Place, Reading, Scorer, ScorerInfo
+from worker.scoring.scorer import DeviceUse, ModelShape, Place, Reading, Scorer, ScorerInfo
 from worker.scoring.shared_encoder import joined
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
@@ -36,6 +37,10 @@ class SequenceClassifier:
     outputs: int
     max_batch_tokens: int
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
+    config: Any = None  # of transformers
+    work: DeviceWork | None = (
+        None  # that it has done since `metered`; of classifiers with one encoder, the first has it
+    )
 
     def __repr__(self) -> str:
         """In one line: that of a dataclass would print the whole network."""
@@ -57,6 +62,7 @@ class SequenceClassifier:
             backend=self.backend.name,
             max_batch_tokens=self.max_batch_tokens,
             parity=self.parity,
+            matmul_peak=self.work.peak if self.work else None,
         )
 
     def score(self, texts: Texts, go_on: GoOn = always) -> Scores:
@@ -97,6 +103,7 @@ class SequenceClassifier:
             max_batch_tokens=self.max_batch_tokens,
             go_on=go_on,
             known=known,
+            work=self.work,
         )
 
     @property
@@ -110,6 +117,16 @@ class SequenceClassifier:
 
     def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
         return replace(self, parity=parity)
+
+    def metered(self, shape: ModelShape | None) -> "SequenceClassifier":
+        return replace(self, work=measured_work(shape, self.dtype, self.device))
+
+    @property
+    def seconds_at_peak(self) -> float | None:
+        return self.work.seconds_at_peak if self.work else None
+
+    def device_use(self) -> DeviceUse:
+        return device_use(self.device)
 
     def reading(self, reading: Reading) -> Scorer[Any]:
         """The scorer that reads texts so. It is made once for each reading, because that takes a fraction of a second."""

@@ -23,8 +23,10 @@ from fleet.storage.opening import open_output
 from worker.scoring import DeviceFault
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
+from worker.service.device_meter import DeviceMeter
 from worker.service.ipc import EXIT_DEVICE_FAULT
 from worker.service.lease import Lease
+from worker.service.steps import Steps
 from worker.service.waiting import wait_for_redis
 from worker.shard.score_shard import score_shard
 
@@ -39,11 +41,15 @@ class Attempt:
     child: Child
     task: Task
     worker: str
+    steps: Steps
 
     def run(self) -> str:
         """Score the shard. Returns a sentence for Flower. Raises the error that failed the shard, after recording it."""
-        with self.child.holding(self.claim, give_back=self._give_back):
-            outcome = self._outcome()
+        try:
+            with self.child.holding(self.claim, give_back=self._give_back):
+                outcome = self._outcome()
+        finally:
+            self._send_trace()
         self._send_due()
         return outcome
 
@@ -55,11 +61,13 @@ class Attempt:
             # Waits for Redis even while stopping: a claim that is not released counts as a crash. `Child.end_now` ends
             # the process in time.
             wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
+            self.steps.end("stopped")
             self._send_due()
             return str(stop)
         except LeaseLost as lost:
             logger.warning("%s", lost, extra=self.claim.log_fields)
             self._give_back()  # does nothing if another attempt has the shard
+            self.steps.end("lost")
             return str(lost)
         except RunUnknown as unknown:
             logger.warning(
@@ -68,6 +76,7 @@ class Attempt:
                 unknown,
                 extra=self.claim.log_fields,
             )
+            self.steps.end("unrecorded")
             return str(unknown)
         except DeviceFault as fault:
             self._record_failure(fault)
@@ -75,6 +84,7 @@ class Attempt:
         except Exception as error:
             self._record_failure(error)
             raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
+        self.steps.end("done")
         self._log_done(receipt)
         if not still_open:
             with redis_may_be_away():
@@ -101,14 +111,17 @@ class Attempt:
         lease = Lease(
             child.ledger,
             claim,
-            device=scorers[0].info.device,
+            device=DeviceMeter(scorers[0].info.device, scorers),
             stopping=child.stopping,
             report=self._show_progress,
             report_seconds=child.settings.progress_seconds,
             watchdog=child.watchdog,
         )
         with lease:
-            with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
+            with (
+                self.steps.of_work(lease.vitals),
+                open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint,
+            ):
                 scratch_dir = child.settings.scratch_dir
                 receipt = score_shard(
                     claim,
@@ -143,12 +156,18 @@ class Attempt:
             else:
                 logger.error("Shard %s of %s met an unexpected error: %s", name, claim.run_id, ours, extra=fields)
                 self.child.ledger.record_crash(claim, str(ours), trace)
+        self.steps.end("failed", ours)
 
     def _replace_process(self) -> NoReturn:
         """A process cannot use its device again after a fault. Celery starts another one, which loads the model again."""
         logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
         self._send_due()
+        self._send_trace()
+        self.child.traces.close()
         os._exit(EXIT_DEVICE_FAULT)
+
+    def _send_trace(self) -> None:
+        self.child.traces.send(self.claim, self.steps, worker=self.worker)
 
     def _give_back(self) -> None:
         with redis_may_be_away():

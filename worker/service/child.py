@@ -21,6 +21,7 @@ from fleet.scorers import load_scorer
 from fleet.settings import Settings, read_settings
 from fleet.spec import RunSpec
 from worker.scoring import NoRoom, Scorer
+from worker.service.device_meter import metered
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -32,6 +33,7 @@ from worker.service.ipc import (
     leave_loaded,
 )
 from worker.service.logs import quieten_celery, quieten_model_libraries
+from worker.service.traces import Traces, open_traces
 from worker.service.watchdog import Watchdog
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
@@ -46,12 +48,18 @@ class Child:
     """
 
     def __init__(
-        self, settings: Settings, scorers: Mapping[str, Scorer[Any]], ledger: Ledger, crash_report: IO[str]
+        self,
+        settings: Settings,
+        scorers: Mapping[str, Scorer[Any]],
+        ledger: Ledger,
+        crash_report: IO[str],
+        traces: Traces,
     ) -> None:
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
         self.ledger = ledger
+        self.traces = traces
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
         self._claim: Claim | None = None
         self._give_back: Callable[[], None] = lambda: None
@@ -131,7 +139,8 @@ def _loaded_child(settings: Settings) -> Child:
     crash_report = crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    return Child(settings, load_scorers(settings), _ledger(settings), crash_report)
+    traces = open_traces(settings)  # before the model: if it fails, it fails at once
+    return Child(settings, load_scorers(settings), _ledger(settings), crash_report, traces)
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
@@ -149,13 +158,16 @@ def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
 
 
 def _loaded(model: Model, settings: Settings) -> Scorer[Any]:
-    scorer: Scorer[Any] = load_scorer(model, settings.for_model(model))
+    scorer = metered(load_scorer(model, settings.for_model(model)))
     info = scorer.info
     logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, info.dtype, info.backend)
     if info.parity:
         logger.info(
             "Its logits of %d sample texts differ from float32 by at most %.2g", info.parity.rows, info.parity.max_error
         )
+    if info.matmul_peak:
+        tera = info.matmul_peak / 1e12
+        logger.info("Matrices of its shapes are multiplied here at %.3g TFLOP/s: the peak of `producer status`", tera)
     return scorer
 
 

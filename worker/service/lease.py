@@ -14,11 +14,12 @@ from types import TracebackType
 
 import redis
 
-from fleet.attempt_report import AttemptReport
+from fleet.attempt_report import AttemptReport, Phase
 from fleet.counted import counted
 from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
 from fleet.redis_away import ABOUT_REDIS
+from worker.service.device_meter import DeviceMeter
 from worker.service.watchdog import Watchdog
 from worker.shard.vitals import Vitals
 
@@ -35,7 +36,7 @@ class Lease:
         ledger: Ledger,
         claim: Claim,
         *,
-        device: str,
+        device: DeviceMeter,
         stopping: threading.Event,
         report: Callable[[str], None],
         report_seconds: float,
@@ -98,14 +99,18 @@ class Lease:
         now, rows = time.monotonic(), self._rows - self.vitals.rows_resumed
         then, rows_then = self._lately[0]
         self._lately.append((now, rows))
+        seconds, use = self.vitals.seconds(), self._device.use()
         return AttemptReport(
-            device=self._device,
+            device=self._device.name,
             rows_per_second=round(max(0, rows - rows_then) / (now - then), 1),
             rows_written=self.vitals.rows_written,
             rows_kept=self.vitals.rows_kept,
             tokens=self.vitals.tokens,
-            seconds=self.vitals.seconds(),
+            seconds=seconds,
             histograms=self.vitals.histograms,
+            peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
+            memory_share=_rounded(use.memory_share),
+            busy_share=_rounded(use.busy_share),
         )
 
     def _renew(self) -> None:
@@ -130,3 +135,7 @@ class Lease:
                     error,
                     extra=self._claim.log_fields | ABOUT_REDIS,
                 )
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 3)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from typing import Any
 
 from celery import Task, signals
@@ -16,6 +17,7 @@ from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
 from worker.service.ipc import owner_name
+from worker.service.steps import Steps
 from worker.service.waiting import wait_for_redis
 
 _NEWER_PAUSE_SECONDS = 2.0  # before a message that this worker cannot read goes back to the queue
@@ -33,6 +35,12 @@ def _start_child(**_: Any) -> None:
     ShardTask.child = start_child()
 
 
+@signals.worker_process_shutdown.connect
+def _end_child(**_: Any) -> None:
+    if child := getattr(ShardTask, "child", None):  # none in a process that ends while it starts
+        child.traces.close()
+
+
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises the error that failed the shard."""
@@ -47,6 +55,7 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         _count_refused(child, NOT_OURS)
         raise
     worker = owner_name(self.request.hostname, os.getppid())
+    asked_at = time.time()
     try:
         if child.stopping.is_set():
             raise Stopped("The worker is stopping.")
@@ -63,7 +72,7 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
             fields = {"run_id": message.run_id, "shard": message.shard}
             logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=fields)
         return f"nothing to do: {claim}"
-    return Attempt(claim=claim, child=child, task=self, worker=worker).run()
+    return Attempt(claim=claim, child=child, task=self, worker=worker, steps=Steps(asked_at=asked_at)).run()
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:

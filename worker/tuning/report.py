@@ -5,7 +5,7 @@ from rich.table import Table
 from fleet.counted import counted
 from fleet.spec import WINDOW_ROWS
 from fleet.tuned import Figures
-from worker.tuning.peak import multiplied_in
+from worker.scoring.peak import multiplied_in
 from worker.tuning.trials import Trial
 from worker.tuning.tune import Tuning
 

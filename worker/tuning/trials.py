@@ -14,8 +14,8 @@ import torch
 
 from fleet.errors import UsageError
 from fleet.tuned import Figures
+from worker.scoring.peak import finish
 from worker.tuning.memory import Gauge, gauge_of
-from worker.tuning.peak import finish
 
 _NEAR_ENOUGH = 0.98  # of the highest rate: a larger batch that gains less is not worth its memory
 

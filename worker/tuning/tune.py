@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
-from transformers import AutoConfig
 
 from fleet.errors import UsageError
-from fleet.flops import Shape, flops
+from fleet.flops import Shape, shape_of
 from fleet.model import Model
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
@@ -22,11 +21,11 @@ from fleet.tuned import Tuned, store_tuned
 from fleet.zero_shot import entailment_output, zero_shot_of
 from worker.loading import load_model
 from worker.scoring import Hypotheses, ModelError, Place, Reading, SequenceClassifier
+from worker.scoring.peak import matmul_peak, multiplied_in
 from worker.tuning.apply import key_of
 from worker.tuning.budgets import EncodedWindow, budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.memory import gauge_of
-from worker.tuning.peak import matmul_peak, multiplied_in
 from worker.tuning.reference import reference_candidates
 from worker.tuning.texts import trial_texts
 from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
@@ -88,7 +87,7 @@ def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tu
     texts = trial_texts(options.input_uri, options.text_column, options.rows or _ROWS[kind])
     reading = _reading(model, options.labels)
     windows, seconds = _encoded(scorer, reading, texts)
-    bench = _Bench(shape=_shape(model), device=scorer.device, repeats=options.repeats, say=say)
+    bench = _Bench(shape=shape_of(scorer.config), device=scorer.device, repeats=options.repeats, say=say)
 
     budgets = options.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
     swept = bench.sweep(
@@ -134,7 +133,7 @@ class _Bench:
 
     def sweep(self, candidates: list[Candidate], lengths: Lengths, dtype: str, *, texts: int) -> Sweep:
         """`lengths` are those of the sequences that go through the model: as many as texts, or one for each label of each."""
-        operations = float(flops(self.shape, lengths).sum()) if self.shape else None
+        operations = float(self.shape.flops(lengths).sum()) if self.shape else None
         work = Work(rows=texts, tokens=int(lengths.sum()), operations=operations)
         return sweep(candidates, work, repeats=self.repeats, device=self.device, peak=self._peak(dtype), say=self.say)
 
@@ -154,13 +153,6 @@ def _loaded(settings: Settings, model: Model) -> SequenceClassifier:
 def _commit(model: Model) -> str | None:
     """The revision to pass to transformers; None for a folder."""
     return None if model.is_folder else model.revision
-
-
-def _shape(model: Model) -> Shape | None:
-    try:
-        return Shape.of(AutoConfig.from_pretrained(model.name, revision=_commit(model)))
-    except ValueError:
-        return None
 
 
 def _reading(model: Model, labels: tuple[str, ...]) -> Reading:

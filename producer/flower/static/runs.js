@@ -634,6 +634,7 @@
             cell("Rows of it", held ? NUMBERS.format(held.rows) : "—", "number"),
             cell("Rows/s", report ? ROUNDED.format(report.rows_per_second) : "—", "number"),
             cell("Time goes to", report ? phases(report.seconds) : "—"),
+            cell("Device use", report ? deviceUse(report) : "—"),
             cell("Last seen", worker.isSilent ? duration(held.seen_seconds) + " ago; its shard goes to another worker when the lease ends" : "now"));
     }
 
@@ -642,6 +643,12 @@
         const whole = Object.values(seconds).reduce((sum, part) => sum + part, 0);
         return Object.entries(seconds).map(([name, part]) => [name, whole ? part / whole : 0]).filter(([, share]) => share >= 0.05)
             .sort((one, other) => other[1] - one[1]).map(([name, share]) => Math.round(100 * share) + " % " + name).join(", ") || "—";
+    }
+
+    /* For example `41 % of peak, 63 % of memory, 97 % busy`: what is known. */
+    function deviceUse(report) {
+        return [[report.peak_share, "of peak"], [report.memory_share, "of memory"], [report.busy_share, "busy"]]
+            .filter(([share]) => share !== null).map(([share, what]) => Math.round(100 * share) + " % " + what).join(", ") || "—";
     }
 
     // ---- The page of a run --------------------------------------------------------------------------------------------

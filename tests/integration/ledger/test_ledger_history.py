@@ -1,5 +1,6 @@
 """What the ledger knows of a run's past and of its scores: bounded, and there when the run has ended."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,13 +75,25 @@ def test_what_a_worker_says_of_its_attempt_is_there_until_the_attempt_ends(ledge
 def test_a_report_never_takes_more_than_4_kib(ledger: Ledger, run: str) -> None:
     wide = Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(range(-400, 400), 1_000_000))
 
-    report = AttemptReport(**{**vars(REPORT), "histograms": {"score": wide}})
+    shares = {"peak_share": 0.412, "memory_share": 0.631, "busy_share": 0.97}
+    report = AttemptReport(**{**vars(REPORT), **shares, "histograms": {"score": wide}})
 
     assert len(report.to_json()) < 4096
     found = AttemptReport.from_json(report.to_json().decode())
     assert found is not None
-    assert (found.histograms, found.tokens) == ({}, REPORT.tokens)
+    assert (found.histograms, found.tokens, found.peak_share) == ({}, REPORT.tokens, 0.412)
     assert AttemptReport.from_json('{"of": "a newer version"}') is None
+
+
+def test_reports_of_earlier_and_later_versions_are_read() -> None:
+    shares = {"peak_share", "memory_share", "busy_share"}
+    said = json.loads(REPORT.to_json())
+
+    earlier = AttemptReport.from_json(json.dumps({name: value for name, value in said.items() if name not in shares}))
+    later = AttemptReport.from_json(json.dumps(said | {"temperature": 61}))
+
+    assert shares <= said.keys()
+    assert earlier == later == REPORT
 
 
 def test_the_histogram_of_a_run_is_that_of_its_receipts_also_after_one_is_withdrawn(ledger: Ledger, run: str) -> None:

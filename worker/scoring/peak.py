@@ -5,18 +5,36 @@ A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
-from fleet.flops import Shape
-
-_TOKENS = {"cpu": (512, 2_048), "cuda": (8_192, 32_768, 131_072)}  # rows of the left matrix; the fastest counts
-_SECONDS = 0.1  # how long each product is repeated, after a warm-up of the same length
+from worker.scoring.scorer import ModelShape
 
 
-def matmul_peak(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long to look for the peak."""
+
+    tokens: dict[str, tuple[int, ...]]  # by kind of device: rows of the left matrix; the fastest counts
+    seconds: float  # how long each product is repeated, after a warm-up of the same length
+
+
+THOROUGH = Effort(tokens={"cpu": (512, 2_048), "cuda": (8_192, 32_768, 131_072)}, seconds=0.1)
+BRIEF = Effort(tokens={"cpu": (512,), "cuda": (32_768,)}, seconds=0.03)
+
+
+def matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device, effort: Effort = THOROUGH) -> float:
     """Operations per second over the products of one layer, at the fastest number of tokens."""
-    return max(_layer_rate(shape, tokens, dtype, device) for tokens in _TOKENS.get(device.type, _TOKENS["cpu"]))
+    tokens = effort.tokens.get(device.type, effort.tokens["cpu"])
+    return max(_layer_rate(shape, many, dtype, device, effort.seconds) for many in tokens)
+
+
+@lru_cache(maxsize=32)
+def brief_matmul_peak(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> float:
+    """The peak as a worker measures it when it loads a model: once in a process, in a fraction of a second."""
+    return matmul_peak(shape, dtype, device, BRIEF)
 
 
 def multiplied_in(dtype: str) -> torch.dtype:
@@ -33,13 +51,15 @@ def finish(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _layer_rate(shape: Shape, tokens: int, dtype: torch.dtype, device: torch.device) -> float:
+def _layer_rate(shape: ModelShape, tokens: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
     operations = sum(2 * tokens * rows * columns * count for rows, columns, count in shape.matrices)
-    seconds = sum(count * _seconds(tokens, rows, columns, dtype, device) for rows, columns, count in shape.matrices)
-    return operations / seconds
+    spent = sum(
+        count * _seconds(tokens, rows, columns, dtype, device, seconds) for rows, columns, count in shape.matrices
+    )
+    return operations / spent
 
 
-def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
+def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
     """Seconds for one product, the fastest of several: disturbances only make it slower."""
     left = torch.randn(tokens, rows, device=device).to(dtype)
     right = torch.randn(columns, rows, device=device).to(dtype).t()  # the memory layout of a linear layer's weights
@@ -51,9 +71,11 @@ def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: t
         finish(device)
         return (time.perf_counter() - start) / times
 
-    times = max(1, int(_SECONDS / 5 / multiply(1)))
-    _repeat(lambda: multiply(times), _SECONDS)
-    return min(_repeat(lambda: multiply(times), _SECONDS))
+    first = multiply(1)
+    times = max(1, int(seconds / 5 / first))
+    if first < seconds:  # otherwise that product was warm-up enough
+        _repeat(lambda: multiply(times), seconds)
+    return min(_repeat(lambda: multiply(times), seconds))
 
 
 def _repeat(measure: Callable[[], float], seconds: float) -> list[float]:

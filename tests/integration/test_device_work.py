@@ -1,0 +1,173 @@
+"""A worker knows which share of its device's matmul peak its model reaches, and measuring it changes no score."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+from fleet.flops import shape_of
+from support.odd_texts import real_texts
+from worker.scoring import DeviceUse, Place, Reading, ScorerInfo, SequenceClassifier, load_scorer
+from worker.scoring.device import device_use
+from worker.scoring.peak import brief_matmul_peak
+from worker.service.device_meter import DeviceMeter
+
+NOWHERE = Place(shard="", source_identity="", first_row=0)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def minilm(minilm_model: Path) -> SequenceClassifier:
+    return loaded(minilm_model)
+
+
+def loaded(model: Path) -> SequenceClassifier:
+    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+
+
+def counting(scorer: SequenceClassifier) -> SequenceClassifier:
+    """As a worker makes it when it loads a model."""
+    return scorer.metered(shape_of(scorer.config))
+
+
+def counted(scorer: SequenceClassifier, lengths: Any) -> float:
+    """The operations of these texts, by the shape of the model."""
+    shape = shape_of(scorer.config)
+    assert shape
+    return float(shape.flops(lengths).sum())
+
+
+def operations(scorer: SequenceClassifier) -> float:
+    """That it has counted."""
+    assert scorer.work
+    return scorer.work.seconds_at_peak * scorer.work.peak
+
+
+def test_a_real_model_reaches_a_part_of_the_peak(minilm: SequenceClassifier) -> None:
+    metered = counting(minilm)
+    meter, texts = DeviceMeter("cpu", [metered]), metered.encode(real_texts(64))
+    began = time.perf_counter()
+
+    metered.score_encoded(texts)
+
+    share = meter.peak_share(time.perf_counter() - began)
+    assert share is not None
+    assert 0 < share < 1.5  # other work on the machine may slow the measurement of the peak, but hardly by a third
+    assert (metered.info.matmul_peak or 0) > 1e8
+
+
+def test_the_peak_is_measured_once_in_a_process(minilm: SequenceClassifier) -> None:
+    counting(minilm)
+    before = brief_matmul_peak.cache_info()
+
+    assert counting(minilm).info.matmul_peak == counting(minilm).info.matmul_peak
+
+    assert brief_matmul_peak.cache_info().misses == before.misses
+
+
+def test_the_measurement_changes_no_score(minilm: SequenceClassifier) -> None:
+    texts = real_texts(40)
+    before = minilm.score(texts).values
+
+    after = counting(minilm).score(texts).values
+
+    assert after.tobytes() == before.tobytes()
+
+
+def test_the_work_is_that_of_the_tokens_without_padding(minilm: SequenceClassifier) -> None:
+    metered, texts = counting(minilm), [real_texts(1)[0], "short", "short too"]
+    lengths = metered.encode(texts).tokens.lengths
+
+    metered.score(texts)
+
+    assert max(lengths) > 10 * min(lengths)  # one padded batch
+    assert operations(metered) == pytest.approx(counted(metered, lengths))
+
+
+def test_rows_that_an_earlier_attempt_scored_are_not_counted_again(minilm: SequenceClassifier) -> None:
+    first, again, texts = counting(minilm), counting(minilm), real_texts(40)
+    encoded = minilm.encode(texts)
+    begun = first.score_encoded(encoded, lambda rows: rows < 20)
+
+    again.score_encoded(encoded, earlier=begun)
+
+    assert len(begun.missing)
+    assert operations(first) + operations(again) == pytest.approx(counted(minilm, encoded.tokens.lengths))
+
+
+def test_passages_are_counted_too(minilm: SequenceClassifier) -> None:
+    metered = counting(minilm)
+    reader = metered.reading(Reading(max_tokens=64, passages="head+tail"))
+    encoded = reader.encode(pa.array(real_texts(5), pa.large_string()), NOWHERE)
+
+    reader.score_encoded(encoded, lambda _rows: True, None)
+
+    assert operations(metered) == pytest.approx(counted(metered, encoded.sequences.batch_lengths))
+
+
+def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Path) -> None:
+    one, other = counting(loaded(tiny_model)), counting(loaded(tiny_model))
+    joint = one.joined_with([other])
+    assert joint
+    meter, before = DeviceMeter("cpu", [one, other]), operations(one) + operations(other)
+    encoded = joint.encode(real_texts(10))
+
+    joint.score_encoded(encoded)
+
+    assert operations(one) + operations(other) - before == pytest.approx(counted(one, encoded.tokens.lengths))
+    assert meter.peak_share(10) is not None
+
+
+class OwnScorer:
+    """A user's: it knows nothing of devices."""
+
+    info = ScorerInfo()
+
+    def encode(self, texts: pa.LargeStringArray, place: Any) -> pa.LargeStringArray:
+        return texts
+
+    def score_encoded(self, texts: Any, go_on: Any, earlier: Any) -> Any: ...
+
+
+def test_a_model_whose_operations_cannot_be_counted_has_no_share(minilm: SequenceClassifier) -> None:
+    unknown = counting(replace(minilm, config=None))
+    metered = counting(minilm)
+
+    for scorers in ([unknown], [OwnScorer()], [metered, OwnScorer()], [unknown, metered]):
+        meter = DeviceMeter("cpu", scorers)
+        unknown.score(["a text"])
+        metered.score(["a text"])
+        assert meter.peak_share(1.0) is None
+
+    assert unknown.info.matmul_peak is None
+
+
+def test_there_is_no_share_before_the_first_batch(minilm: SequenceClassifier) -> None:
+    assert DeviceMeter("cpu", [counting(minilm)]).peak_share(1.0) is None
+
+
+def test_the_cpu_has_neither_memory_nor_utilisation_of_its_own(minilm: SequenceClassifier) -> None:
+    assert DeviceMeter("cpu", [counting(minilm)]).use() == DeviceUse()
+    assert DeviceMeter("cpu", [OwnScorer()]).use() == DeviceUse()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_says_how_much_of_its_memory_is_taken_and_how_busy_it_is() -> None:
+    held = torch.zeros(1 << 28, device="cuda")  # 1 GiB
+
+    use = device_use(torch.device("cuda"))
+
+    assert held.device.type == "cuda"
+    assert use.memory_share is not None
+    assert use.memory_share * torch.cuda.mem_get_info()[1] > 1 << 30
+    assert use.busy_share is None or 0 <= use.busy_share <= 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_driver_that_does_not_answer_leaves_the_figures_out() -> None:
+    assert device_use(torch.device("cuda")) == DeviceUse()
