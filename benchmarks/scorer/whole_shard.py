@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +50,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     from fleet.storage.identity import identity_now
     from fleet.storage.opening import open_output
     from worker.shard.checkpoint import Checkpoint
+    from worker.shard.progress import Uninterrupted
     from worker.shard.score_shard import score_shard
 
     spec = RunSpec(
@@ -72,21 +72,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
     identity, _ = identity_now(str(source))
     shard = Shard(name=source.stem, uri=str(source), identity=identity)
     claim = Claim(run_id=spec.run_id, shard=shard, spec=spec, token="1-a", attempt=1)
-    lease: Any = _NoLease()
     checkpoint = Checkpoint({}, lambda first_row, scores: None)
     place = open_output(spec.output_uri, spec.run_id)
-    receipt = score_shard(claim, [scorer], lease, checkpoint, place, worker="benchmark", scratch_dir=None)
+    receipt = score_shard(claim, [scorer], Uninterrupted(), checkpoint, place, worker="benchmark", scratch_dir=None)
     return np.asarray(pq.read_table(output / receipt.scores.staged_path)["score"], dtype=np.float32)
-
-
-class _NoLease:
-    """A progress that never stops the work."""
-
-    def on_batch(self, rows_of_window: int) -> bool:
-        return True
-
-    def on_progress(self) -> None: ...
-
-    def on_window(self) -> None: ...
-
-    def check(self) -> None: ...
