@@ -57,7 +57,7 @@ def test_a_real_model_reaches_a_part_of_the_peak(minilm: SequenceClassifier) -> 
 
     share = meter.peak_share(time.perf_counter() - began)
     assert share is not None
-    assert 0 < share < 1.5  # other work on the machine may slow the measurement of the peak, but hardly by a third
+    assert 0 < share <= 1
     assert (metered.info.matmul_peak or 0) > 1e8
 
 
@@ -171,3 +171,12 @@ def test_a_gpu_says_how_much_of_its_memory_is_taken_and_how_busy_it_is() -> None
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_driver_that_does_not_answer_leaves_the_figures_out() -> None:
     assert device_use(torch.device("cuda")) == DeviceUse()
+
+
+def test_the_share_is_never_above_the_whole(minilm: SequenceClassifier) -> None:
+    metered = counting(minilm)
+    meter = DeviceMeter("cpu", [metered])
+
+    metered.score(real_texts(4))
+
+    assert meter.peak_share(1e-9) == 1.0

@@ -22,11 +22,14 @@ class DeviceMeter:
         self._before = self._seconds_at_peak()
 
     def peak_share(self, device_seconds: float) -> float | None:
-        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known."""
+        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
+
+        At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
+        """
         before, now = self._before, self._seconds_at_peak()
         if before is None or now is None or now == before or device_seconds <= 0:
             return None
-        return (now - before) / device_seconds
+        return min(1.0, (now - before) / device_seconds)
 
     def use(self) -> DeviceUse:
         return self._metered[0].device_use() if self._metered else DeviceUse()
