@@ -5,6 +5,7 @@ What it sends follows https://www.reddit.com/dev/api and https://github.com/redd
 
 import base64
 import json
+import sys
 import threading
 import time
 from collections import deque
@@ -57,7 +58,7 @@ def to_search(name: str) -> Reply:
 
 
 class RedditServer(ThreadingHTTPServer):
-    """`replies` come before any other answer to requests for listings; None is the usual answer.
+    """`replies` come before any other answer to requests for listings, `token_replies` before tokens; None is the usual answer.
 
     Request number `hold_at` waits for `go_on`. With request number `dies_at` the server ends, as if the machine were gone.
     """
@@ -68,12 +69,18 @@ class RedditServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.subreddits: dict[str, list[dict[str, Any]] | Reply] = {}
         self.replies: deque[Reply | None] = deque()
+        self.token_replies: deque[Reply] = deque()
         self.asked: list[Asked] = []
         self.tokens = 0
         self.limits = dict(_PLENTY)
         self.hold_at: int | None = None
         self.dies_at: int | None = None
         self.go_on = threading.Event()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has been killed is no error of the test."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def add(self, name: str, posts: int, **fields: Any) -> None:
         """A subreddit with posts, the newest first."""
@@ -146,6 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(self.server.listing(asked.path, query))
 
     def _token(self, form: dict[str, str]) -> Reply:
+        if self.server.token_replies:
+            return self.server.token_replies.popleft()
         app = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         if self.headers.get("authorization") != f"Basic {app}":
             return refusal(401)

@@ -237,6 +237,18 @@ class TestRateLimits:
         assert second - first >= 2
         assert by_subreddit(folder) == {"climate": 30}
 
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_a_token_that_is_refused_for_now_is_asked_for_again(
+        self, status: int, reddit: RedditServer, collect: Collect, folder: Path
+    ) -> None:
+        reddit.token_replies.append(refusal(status))
+
+        done = collect("climate")
+
+        assert (done.returncode, reddit.tokens) == (0, 1)
+        assert f"({status}). Trying again in 1 s.\n" in done.stderr
+        assert by_subreddit(folder) == {"climate": 30}
+
     def test_a_limit_that_is_used_up_is_waited_for(self, reddit: RedditServer, collect: Collect) -> None:
         reddit.limits.update({"x-ratelimit-remaining": "0", "x-ratelimit-used": "100", "x-ratelimit-reset": "1"})
 

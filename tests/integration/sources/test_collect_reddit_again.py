@@ -1,6 +1,7 @@
 """`producer collect reddit` again, after a kill, a crash, an outage or its end: nothing is lost, doubled or fetched twice."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,6 +71,24 @@ def test_a_killed_collection_goes_on_with_the_next_page(
     assert reddit.pages_asked() == [*PAGES[:page], *PAGES[page - 1 :]]
     assert output.read_bytes() == undisturbed
     assert sorted(output.parent.iterdir()) == [output]
+
+
+def test_ctrl_c_keeps_the_pages_and_says_how_to_go_on(
+    undisturbed: bytes, collect: Collect, reddit: RedditServer, environment: dict[str, str], output: Path
+) -> None:
+    reddit.hold_at = 3
+    log = output.parent.parent / "log"
+    command = ("producer", "collect", "reddit", "--subreddits", "technology,climate", "--output", output, *OPTIONS)
+    with started(*command, environment=environment, log=log) as child:
+        wait_until(lambda: len(reddit.asked) == 3, description="the third page is asked for")
+        child.send_signal(signal.SIGINT)
+        code = child.wait(20)
+    reddit.go_on.set()
+
+    collect("technology,climate", *OPTIONS)
+
+    assert (code, log.read_text()) == (130, "Stopped. Run the same command again to go on.\n")
+    assert output.read_bytes() == undisturbed
 
 
 @pytest.mark.parametrize("pages", [1, 3])
