@@ -1,7 +1,7 @@
 """The command `producer`."""
 
 from fleet.command_line import new_command_line, run_command_line
-from producer.commands import demo, diagnose, look, services, start, steer
+from producer.commands import collect, demo, diagnose, look, services, start, steer
 
 cli = new_command_line(
     "producer",
@@ -11,6 +11,13 @@ cli = new_command_line(
 )
 for subcommands in (start, look, steer, services, diagnose, demo):
     cli.add_typer(subcommands.commands)
+cli.add_typer(
+    collect.commands,
+    name="collect",
+    help="Collect rows to score from a service.",
+    rich_help_panel="Runs",
+    epilog=collect.EXAMPLE,
+)
 
 
 def main() -> None:
