@@ -12,10 +12,9 @@ from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 from typer.cli import get_docs_for_click
 
-from fleet.recipes import RECIPES
+from fleet.recipes import RECIPES, as_arguments
 from fleet.settings import Process, Settings
 from producer.cli import cli as producer
-from producer.recipes import as_arguments
 from worker.cli import cli as worker
 
 DOCS = Path(__file__).parent

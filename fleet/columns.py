@@ -1,5 +1,7 @@
 """The columns that a row gains, and the schemas that follow from them."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from fleet.errors import UsageError
@@ -53,22 +55,28 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
             f'The input already has a column "{min(taken)}", which scoring adds. '
             "Name the added one otherwise, for example --score-column edu_score."
         )
-    lower = [column.lower() for column in spec.added_columns]  # SQL ignores the case
-    if doubled := [column for column in spec.added_columns if lower.count(column.lower()) > 1]:
-        raise UsageError(
-            f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
-        )
-    reserved = {field.name for field in (SHARD, ROW, *logits_fields(spec), ERROR)} & set(spec.added_columns)
-    if reserved:
-        raise UsageError(
-            f'The name "{min(reserved)}" is taken in the scores file. '
-            "Name the added column otherwise, for example --score-column edu_score."
-        )
+    check_added_columns(spec.scorings)
     twice = {*input_schema.names, *spec.added_columns} & set(spec.row_columns or ())
     if twice:
         raise UsageError(
             f'There already is a column "{min(twice)}", which would say where a row is from. '
             "Choose other names, for example --row-columns source_shard,source_row, or --no-row-columns."
+        )
+
+
+def check_added_columns(scorings: Sequence[Scoring]) -> None:
+    """Raises UsageError if two scorings add a column of one name, or one adds a column that the scores file has anyway."""
+    added = [column for scoring in scorings for column in scoring.added_columns]
+    lower = [column.lower() for column in added]  # SQL ignores the case
+    if doubled := [column for column in added if lower.count(column.lower()) > 1]:
+        raise UsageError(
+            f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
+        )
+    logits = (scoring.logits_column for scoring in scorings if scoring.has_logits_column)
+    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(added):
+        raise UsageError(
+            f'The name "{min(reserved)}" is taken in the scores file. '
+            "Name the added column otherwise, for example --score-column edu_score."
         )
 
 

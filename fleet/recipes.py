@@ -3,6 +3,8 @@
 A recipe belongs to a name on the Hub, never to a folder. A run uses it for the options that the user left at their defaults.
 """
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -50,6 +52,43 @@ class Recipe:
 def recipe_of(model: str) -> Recipe | None:
     """The recipe of a model on the Hub. The case of the name does not matter."""
     return _BY_NAME.get(model.lower())
+
+
+def filled(recipe: Recipe, chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's options that the user left at their defaults, without those that do not go with what the user chose.
+
+    `chosen` has the options by their names in `RunOptions`. Options that are not in `defaults` do not exist where this is
+    called, and are left out.
+    """
+    used = {
+        name: value
+        for name, value in recipe.options.items()
+        if name in defaults and chosen.get(name, defaults[name]) == defaults[name]
+    }
+    if chosen.get("text_column") != defaults.get("text_column"):
+        used.pop("text_template", None)
+    if chosen.get("text_pair_column") is not None:
+        used.pop("windows", None)
+    if chosen.get("function_to_apply") not in (None, "none"):
+        used.pop("int_score", None)
+    return used
+
+
+def recipe_line(recipe: Recipe, model: str, used: Mapping[str, Any]) -> str:
+    """What to tell the user about the options that are used of a recipe."""
+    return f"{model}: {as_arguments(used)} ({recipe.checked}; --no-recipe leaves it out)"
+
+
+def as_arguments(options: Mapping[str, Any]) -> str:
+    """Options as on the command line: `--max-tokens 512 --int-score`."""
+    return " ".join(
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quoted(str(value))}")
+        for name, value in options.items()
+    )
+
+
+def quoted(text: str) -> str:
+    return shlex.quote(text.replace("\n", "\\n"))
 
 
 def _edu(model: str, *, checked: Checked = "checked", url: str = "") -> Recipe:

@@ -1,6 +1,8 @@
 """A scoring: one model applied to one text column, and the columns that it adds to each row."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import get_args
@@ -11,6 +13,7 @@ from fleet.model import UNKNOWN_FIELDS_REFUSED, Model
 from fleet.zero_shot import ZeroShot
 
 _NOT_IN_NAMES = re.compile(r"\W+")
+_MODEL_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its best label and score only, and all logits
 
 
@@ -97,6 +100,20 @@ class Scoring:
         return (self.score_column, *label, *self.label_score_columns, *rounded)
 
 
+def score_column_of(name: str) -> str:
+    """The score column of a model that the user calls `name`: `edu_score`. Raises UsageError for what cannot name columns."""
+    if not _MODEL_NAME.fullmatch(name):
+        raise UsageError(f"--model: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
+    return f"{name}_score"
+
+
+def check_names_differ(names: Iterable[str]) -> None:
+    """Raises UsageError if two models have one name. The case does not count, because SQL ignores it."""
+    counts = Counter(name.lower() for name in names)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UsageError(f"Two models are called {twice[0]}. Give each a name of its own: it names its columns.")
+
+
 def check_scoring(scoring: Scoring) -> None:
     """Raises UsageError for a function or a way to read texts that there is not, or whose parts do not go together."""
     if scoring.function_to_apply not in get_args(Function):
@@ -105,6 +122,17 @@ def check_scoring(scoring: Scoring) -> None:
         )
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
+    if scoring.int_score and scoring.outputs != 1:
+        raise UsageError(
+            f"--int-score rounds a single score, but the model {scoring.model.name} has {scoring.outputs} outputs. "
+            "Leave it out."
+        )
+    if scoring.int_score and scoring.function_to_apply != "none":
+        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
+    _check_texts(scoring)
+
+
+def _check_texts(scoring: Scoring) -> None:
     passages, most = scoring.passages, scoring.max_tokens
     if not isinstance(passages, str) or not is_passages(passages):
         raise UsageError(f"--windows must be {PASSAGES}, not {passages!r}.")

@@ -1,15 +1,14 @@
 """The models of a run, as the user names them: each with a name for its columns and options of its own."""
 
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from fleet.errors import UsageError
 from fleet.model import with_revision
+from fleet.scoring import check_names_differ, score_column_of
 from producer.options import RunOptions
 
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _DEFAULT = RunOptions()
 
 
@@ -28,8 +27,7 @@ def _parsed(text: str) -> tuple[str | None, str]:
     name, equals, model = text.partition("=")
     if not equals or "/" in name or Path(text).expanduser().is_dir():
         return None, text
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"--model {text}: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
+    score_column_of(name)  # raises UsageError
     return name, model
 
 
@@ -46,8 +44,7 @@ def _check(options: RunOptions, named: list[tuple[str | None, str]]) -> None:
     if None in names:
         text = next(text for name, text in named if name is None)
         raise UsageError(f"Give each of several models a name for its columns, like --model {_name_for(text)}={text}.")
-    if twice := [name for name, count in Counter(name.lower() for name in names if name).items() if count > 1]:
-        raise UsageError(f"Two models are called {twice[0]}. Give each a name of its own: it names its columns.")
+    check_names_differ(filter(None, names))
     if options.model_revision:
         raise UsageError("--revision is for a single model. Name a revision of each as --model NAME=MODEL@REVISION.")
 
@@ -63,5 +60,5 @@ def _options(options: RunOptions, name: str | None, text: str) -> RunOptions:
         options,
         models=(model,),
         model_revision=revision or options.model_revision,
-        score_column=f"{name}_score" if name else options.score_column,
+        score_column=score_column_of(name) if name else options.score_column,
     )

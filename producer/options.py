@@ -8,12 +8,22 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from fleet.choices import PASSAGES, Dtype, Function, Pool, Task
-from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
+from fleet.choices import Dtype, Function, Pool, Task
+from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL, DEFAULT_TEXT_COLUMN
 from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.text_options import (
+    MODEL_PANEL,
+    PANEL,
+    HypothesisTemplate,
+    MaxTokens,
+    TextColumn,
+    TextPairColumn,
+    TextTemplate,
+    Windows,
+)
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE
 
-_INPUT, _MODEL, _KEEP, _OUTPUT = "What to read", "What to score it with", "What to keep", "Where to put it"
+_INPUT, _MODEL, _KEEP, _OUTPUT = PANEL, MODEL_PANEL, "What to keep", "Where to put it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,50 +56,11 @@ class RunOptions:
             rich_help_panel=_INPUT,
         ),
     ] = None
-    text_column: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            help="Column to score. Several are joined by a blank line, without those that are blank in a row.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = "text"
-    text_template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help=r"Text to score, with columns in braces, instead of --text-column: '{url}\n\n{text}'. "
-            r"\n is the end of a line; a column that is null in a row is empty.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None
-    text_pair_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column with a second text, for a model that scores pairs, such as a reranker. A row without one of the "
-            "two is errored. Not with --labels or --windows.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Tokens that the model reads at once, special tokens included. Default: as many as it takes.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None
-    windows: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help=f"What is read of a longer text: {PASSAGES}. stride:N reads all of it, a passage of --max-tokens every N "
-            "tokens; finepdfs reads as the FinePDFs classifiers do. Not with --labels.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = "head"
+    text_column: TextColumn = DEFAULT_TEXT_COLUMN
+    text_template: TextTemplate = None
+    text_pair_column: TextPairColumn = None
+    max_tokens: MaxTokens = None
+    windows: Windows = "head"
     pool: Annotated[
         Pool,
         typer.Option(
@@ -143,12 +114,7 @@ class RunOptions:
             metavar="FILE", help="Labels of --task zero-shot, one a line: they may have commas.", rich_help_panel=_MODEL
         ),
     ] = None
-    hypothesis_template: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", help="Statement that a text is tested for; {} is the label.", rich_help_panel=_MODEL
-        ),
-    ] = HYPOTHESIS_TEMPLATE
+    hypothesis_template: HypothesisTemplate = HYPOTHESIS_TEMPLATE
     multi_label: Annotated[
         bool,
         typer.Option(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fleet.choices import Function
 from fleet.columns import describe_columns, kept_schema
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
+from fleet.given_text import text_columns, text_template
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.redact import redacted
 from fleet.scorers import resolve_model
@@ -29,7 +29,6 @@ from producer.options import RunOptions
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.recipes import check_columns, recipe_lines, with_recipe
 from producer.sources.inputs import Input, crawl_input, limited, list_input, told_before_a_run
-from producer.texts import text_columns, text_template
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +110,8 @@ def checked_input(options: RunOptions) -> Input:
 def _scoring(given: RunOptions, model: Model, schema: pa.Schema, shard: Shard) -> Scoring:
     options = with_recipe(given)
     check_columns(given, schema, shard)
-    columns = text_columns(options, schema, shard)
+    columns = text_columns(options, schema, shard.uri, called=f"Shard {shard.name}")
     labels = zero_shot(options, model)
-    outputs = len(labels.labels if labels else model.labels)
     function = options.function_to_apply or (labels.function if labels else model.function)
     scoring = Scoring(
         model=model,
@@ -126,7 +124,7 @@ def _scoring(given: RunOptions, model: Model, schema: pa.Schema, shard: Shard) -
         pool=options.pool,
         score_column=options.score_column,
         function_to_apply=function,
-        int_score=_wants_int_score(options, function, outputs=outputs),
+        int_score=bool(options.int_score),
         score_blank=options.score_blank,
         zero_shot=labels,
     )
@@ -204,17 +202,6 @@ def _real_path(uri: str) -> Path | None:
     """Where a local path leads through all links, also if nothing is there yet; None for other URIs."""
     path = uri.removeprefix("file://")
     return None if "://" in path else Path(path).expanduser().resolve()
-
-
-def _wants_int_score(options: RunOptions, function: Function, *, outputs: int) -> bool:
-    is_raw = function == "none"
-    if options.int_score and outputs != 1:
-        raise UsageError(
-            f"--int-score rounds a single score, but the model {options.model} has {outputs} outputs. Leave it out."
-        )
-    if options.int_score and not is_raw:
-        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
-    return bool(options.int_score)
 
 
 def _row_columns(options: RunOptions) -> tuple[str, str] | None:

@@ -1,7 +1,6 @@
 """Use the recipe of a model for the options that the user left at their defaults."""
 
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rich.table import Table
 
 from fleet.errors import UsageError
 from fleet.model import SEQUENCE_CLASSIFIER
-from fleet.recipes import Recipe, recipe_of
+from fleet.recipes import Recipe, as_arguments, filled, quoted, recipe_line, recipe_of
 from fleet.shard import Shard
 from fleet.text_template import columns_of
 from producer.options import RunOptions
@@ -30,8 +29,8 @@ def recipe_lines(options_of_models: Iterable[RunOptions]) -> tuple[str, ...]:
     lines = []
     for options in options_of_models:
         recipe = _recipe(options)
-        if recipe and (filled := _filled(recipe, options)):
-            lines.append(f"{options.model}: {as_arguments(filled)} ({recipe.checked}; --no-recipe leaves it out)")
+        if recipe and (used := _filled(recipe, options)):
+            lines.append(recipe_line(recipe, options.model, used))
     return tuple(lines)
 
 
@@ -49,12 +48,12 @@ def _missing_told(missing: list[str], options: RunOptions, schema: pa.Schema, sh
         return (
             f'The recipe of {options.model} reads the column "{missing[0]}", and --columns leaves it out. Add '
             f"{', '.join(missing)} to --columns, or put the text together from other columns with --text-template, like "
-            f"{_quoted(template)}, or say --no-recipe."
+            f"{quoted(template)}, or say --no-recipe."
         )
     return (
         f'The recipe of {options.model} reads the column "{missing[0]}", and shard {shard.name} has none; it has: '
         f"{', '.join(schema.names)}. Put the text together from your columns with --text-template, like "
-        f"{_quoted(template)}, or say --no-recipe."
+        f"{quoted(template)}, or say --no-recipe."
     )
 
 
@@ -68,14 +67,6 @@ def recipe_table(recipes: Iterable[Recipe]) -> Table:
     return table
 
 
-def as_arguments(options: Mapping[str, Any]) -> str:
-    """Options as on the command line: `--max-tokens 512 --int-score`."""
-    return " ".join(
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {_quoted(str(value))}")
-        for name, value in options.items()
-    )
-
-
 def _recipe(options: RunOptions) -> Recipe | None:
     """A folder has none, whatever its name is: it may hold any model."""
     if options.no_recipe or options.scorer != SEQUENCE_CLASSIFIER or Path(options.model).expanduser().is_dir():
@@ -87,20 +78,4 @@ def _recipe(options: RunOptions) -> Recipe | None:
 
 
 def _filled(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
-    """The recipe's options, without those that the user set, and those that do not go with what the user set."""
-    filled = {name: value for name, value in recipe.options.items() if getattr(options, name) == _default(name)}
-    if options.text_column != _DEFAULTS.text_column:
-        filled.pop("text_template", None)
-    if options.text_pair_column is not None:
-        filled.pop("windows", None)
-    if options.function_to_apply not in (None, "none"):
-        filled.pop("int_score", None)
-    return filled
-
-
-def _default(name: str) -> Any:
-    return getattr(_DEFAULTS, name)
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(text.replace("\n", "\\n"))
+    return filled(recipe, vars(options), vars(_DEFAULTS))

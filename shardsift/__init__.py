@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from producer.status import RunStatus
     from producer.verify.report import Verification
     from worker.api import load_scorer, score
-    from worker.loaded_scorer import LoadedScorer
+    from worker.loaded_scorer import LoadedScorer, LoadedScorers
 
 __all__ = [
     "Enqueued",
     "LoadedScorer",
+    "LoadedScorers",
     "RunStatus",
     "ShardsiftError",
     "TransientError",
@@ -44,7 +45,7 @@ _HOMES = {
     "producer.status": ("RunStatus",),
     "producer.verify.report": ("Verification",),
     "worker.api": ("load_scorer", "score"),
-    "worker.loaded_scorer": ("LoadedScorer",),
+    "worker.loaded_scorer": ("LoadedScorer", "LoadedScorers"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,23 +1,32 @@
 """Score texts in this process: `shardsift.score` and `shardsift.load_scorer`. Knows no queue and no Redis."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
+
+import pyarrow as pa
 
 from fleet import scorers
 from fleet.choices import Backend, Dtype, Function, Pool
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.keywords import keywords_told, with_keywords_of
-from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.model import SEQUENCE_CLASSIFIER, Model, with_revision
+from fleet.scoring import check_names_differ, score_column_of
 from fleet.settings import read_settings
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE
-from worker.given_texts import check_is_one_column
-from worker.loaded_scorer import Floats, LoadedScorer, checked_labels
+from worker.given_scoring import ScoreOptions, checked_labels
+from worker.given_texts import check_are_pairs, check_is_one_column
+from worker.loaded_scorer import Floats, LoadedScorer, LoadedScorers
+from worker.models_together import loaded_beside
 from worker.scoring import ModelError
 from worker.scoring.quiet import quiet_imports
+from worker.shard.scoring_groups import sharing_scorers
+
+ModelName: TypeAlias = str | PathLike[str]
+Texts: TypeAlias = Iterable[str | None]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -34,8 +43,18 @@ class LoadOptions(TypedDict, total=False):
     parity_rows: int | None
 
 
+class _AllOptions(ScoreOptions, LoadOptions, total=False):
+    """The keyword arguments of `score`."""
+
+    text_pairs: Texts | None
+
+
+@overload
+def load_scorer(model: ModelName = DEFAULT_MODEL, **options: Unpack[LoadOptions]) -> LoadedScorer: ...
+@overload
+def load_scorer(model: Mapping[str, ModelName], **options: Unpack[LoadOptions]) -> LoadedScorers: ...
 def load_scorer(
-    model: str | PathLike[str] = DEFAULT_MODEL,
+    model: ModelName | Mapping[str, ModelName] = DEFAULT_MODEL,
     *,
     revision: str | None = None,
     scorer: str = SEQUENCE_CLASSIFIER,
@@ -46,16 +65,18 @@ def load_scorer(
     compile: bool | None = None,
     threads: int | None = None,
     parity_rows: int | None = None,
-) -> LoadedScorer:
+) -> LoadedScorer | LoadedScorers:
     """Load a model onto the best device of this machine, to score with it more than once.
 
     >>> scorer = shardsift.load_scorer("HuggingFaceFW/fineweb-edu-classifier")
     >>> scorer
     <Scorer HuggingFaceFW/fineweb-edu-classifier@abc1234 bfloat16 on cpu, 1 output>
     >>> scores = scorer.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
+    >>> both = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
 
-    model: a Hub name or a folder.
-    revision: branch, tag or commit of a Hub model. Default: the current main.
+    model: a Hub name or a folder, or several to score with in one pass, each by the name that its columns begin with.
+        NAME@REVISION names a revision.
+    revision: branch, tag or commit of a Hub model, if there is one model. Default: the current main.
     scorer: the kind of scorer that loads the model. Packages can add their own: see examples/own_scorer.
     dtype: precision of the model. "auto" is 16 bits if the device is fast at it, otherwise float32.
 
@@ -63,7 +84,8 @@ def load_scorer(
     worker reads it: SHARDSIFT_DEVICE, SHARDSIFT_BACKEND and so on. docs/settings.md describes them.
 
     Like a worker, this scores sample texts in float32 too and refuses a model whose fast scores differ. That takes seconds;
-    `parity_rows=0` leaves it out. Raises UsageError if the model cannot be found, loaded or trusted.
+    `parity_rows=0` leaves it out. Raises UsageError if the model cannot be found, loaded or trusted, or does not fit beside
+    the others.
     """
     settings = read_settings(
         dtype=dtype,
@@ -75,17 +97,29 @@ def load_scorer(
         parity_rows=parity_rows,
     )
     with keywords_told(), _model_errors_told(), quiet_imports():
+        names = _checked_names(model, revision)
         scorers.check_requirements([scorers.scorer_kind(scorer)])
-        found = scorers.resolve_model(scorer, os.fspath(model), revision)
-        loaded = scorers.load_scorer(found, settings.for_model(found))
-    return LoadedScorer(model=found, scorer=loaded)
+        models = [_resolved(scorer, os.fspath(name), revision) for name in names.values()]
+        loaded = [
+            LoadedScorer(model=found, scorer=one)
+            for found, one in zip(models, loaded_beside(models, settings), strict=True)
+        ]
+        sharing_scorers([one.scorer for one in loaded])  # now, because it lets go of encoders that are there twice
+    if not isinstance(model, Mapping):
+        return loaded[0]
+    return LoadedScorers(by_name=dict(zip(names, loaded, strict=True)))
 
 
+@overload
+def score(texts: Texts, model: ModelName | LoadedScorer = DEFAULT_MODEL, **options: Unpack[_AllOptions]) -> Floats: ...
+@overload
+def score(texts: Texts, model: Mapping[str, ModelName] | LoadedScorers, **options: Unpack[_AllOptions]) -> pa.Table: ...
 @with_keywords_of(load_scorer)
 def score(
-    texts: Iterable[str | None],
-    model: str | PathLike[str] | LoadedScorer = DEFAULT_MODEL,
+    texts: Texts,
+    model: ModelName | Mapping[str, ModelName] | LoadedScorer | LoadedScorers = DEFAULT_MODEL,
     *,
+    text_pairs: Texts | None = None,
     labels: Sequence[str] | None = None,
     hypothesis_template: str = HYPOTHESIS_TEMPLATE,
     multi_label: bool = False,
@@ -93,50 +127,62 @@ def score(
     windows: str = "head",
     pool: Pool = "max",
     function_to_apply: Function | None = None,
+    int_score: bool | None = None,
     score_blank: bool = False,
     no_recipe: bool = False,
     **load_options: Unpack[LoadOptions],
-) -> Floats:
-    """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned.
+) -> Floats | pa.Table:
+    """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned. Or with several at once.
 
     >>> scores = shardsift.score(["The mitochondrion is the powerhouse of the cell.", "Buy now!"])
     >>> frame["score"] = shardsift.score(frame["text"])
+    >>> frame["rank"] = shardsift.score(frame["query"], "BAAI/bge-reranker-v2-m3", text_pairs=frame["passage"])
+    >>> table = shardsift.score(frame["text"], {"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
 
     Returns float32 scores in the order of the texts: shape (rows,) for a model with one output, otherwise (rows, labels), with
-    the labels in the order of `load_scorer(model).labels`, or of `labels`. A run with the same options publishes the same
-    scores, up to rounding.
+    the labels in the order of `load_scorer(model).labels`, or of `labels`. For several models it returns an Arrow table with
+    the columns that a run with them writes, such as `edu_score` and `tox_label`, and `error`. A run with the same options
+    publishes the same scores, up to rounding.
 
     texts: a list, an iterator, a numpy or Arrow array, or a pandas or polars Series. Of a table, pass one column. An iterator
         is read 8,192 texts at a time, so `tqdm(texts)` shows progress.
-    model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`.
+    model: loaded for this call if it is a name or a folder. To score more than once, load it once with `load_scorer`. Of
+        several, a dict with the name that the columns of each begin with: the texts are read once, tokenized once for models
+        that tokenize alike, and the encoder that models have in common runs once.
+    text_pairs: a second text for each, for a model that scores pairs, such as a reranker; of any kind that texts can be.
     labels: zero-shot classification: choose from these labels, with a model of natural language inference such as
         facebook/bart-large-mnli. A label's score says how far the text entails `hypothesis_template` with the label in it; the
-        scores of a text add up to 1, or with `multi_label=True` each label is judged by itself.
+        scores of a text add up to 1, or with `multi_label=True` each label is judged by itself. Of several models, those of
+        inference choose from the labels, and the others keep their own.
     max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
     windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
         of `max_tokens` begins every N tokens; "finepdfs" reads as the FinePDFs classifiers do. `pool` is how the logits of a
         text's passages become one: "max" or "mean".
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
+    int_score: in tables, also a column with FineWeb-Edu's rounded score. Default: if the model's recipe says so.
     score_blank: also score texts of white space only. As in a run, they are not scored by default.
     no_recipe: leave out the model's recipe. As in a run, the recipe of a popular classifier sets what you leave at its default:
-        max_tokens, windows, hypothesis_template and function_to_apply. `producer recipes` lists them. A template over columns is
-        yours to apply: pass texts that are put together.
+        max_tokens, windows, hypothesis_template, function_to_apply and int_score. `producer recipes` lists them. A template over
+        columns is yours to apply: pass texts that are put together.
     dtype, device and the others: as for `load_scorer`.
 
-    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token.
-    `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, and UsageError for a model that
-    cannot be loaded.
+    A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token, a pair that lacks one
+    of its texts. `LoadedScorer.table` says why. Raises TypeError for what is not a column of texts, ValueError if there are more
+    texts than second texts or fewer, and UsageError for a model that cannot be loaded.
     """
     check_is_one_column(texts)  # before a model is loaded
+    if text_pairs is not None:
+        check_are_pairs(texts, text_pairs)
     if labels is not None:
         labels = checked_labels(labels)
-    if not isinstance(model, LoadedScorer):
+    if not isinstance(model, (LoadedScorer, LoadedScorers)):
         model = load_scorer(model, **load_options)
     elif load_options:
         raise UsageError(f"The scorer is loaded already. Pass {', '.join(load_options)} to load_scorer.")
     return model.score(
         texts,
+        text_pairs=text_pairs,
         labels=labels,
         hypothesis_template=hypothesis_template,
         multi_label=multi_label,
@@ -144,9 +190,29 @@ def score(
         windows=windows,
         pool=pool,
         function_to_apply=function_to_apply,
+        int_score=int_score,
         score_blank=score_blank,
         no_recipe=no_recipe,
     )
+
+
+def _checked_names(model: Any, revision: str | None) -> Mapping[str, ModelName]:
+    """The models by their names. Raises UsageError for names that cannot be used; a single model needs none."""
+    if not isinstance(model, Mapping):
+        return {"": model}
+    if not model:
+        raise UsageError("model is empty. Name at least one, as in {'edu': MODEL}.")
+    for name in model:
+        score_column_of(name)
+    check_names_differ(model)
+    if revision and len(model) > 1:
+        raise UsageError("revision is for a single model. Name a revision of each as MODEL@REVISION.")
+    return model
+
+
+def _resolved(scorer: str, name: str, revision: str | None) -> Model:
+    named, of_name = (name, None) if revision else with_revision(name)
+    return scorers.resolve_model(scorer, named, revision or of_name)
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """Texts as a Python user has them: lists, iterators, numpy and Arrow arrays, columns of pandas and polars. Imports neither."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fleet.columns import is_text
+from fleet.counted import counted
 from worker.scoring.tokenizing.texts import plain_texts
 
 _NOT_TEXT = (pa.ArrowInvalid, pa.ArrowTypeError)
@@ -27,6 +28,34 @@ def windows(texts: Iterable[str | None], rows: int) -> Iterator[pa.LargeStringAr
         return
     for first in range(0, len(column), rows):
         yield plain_texts(column.slice(first, rows))
+
+
+def pair_windows(
+    texts: Iterable[str | None], text_pairs: Iterable[str | None], rows: int
+) -> Iterator[tuple[pa.LargeStringArray, pa.LargeStringArray]]:
+    """The texts and the second text of each, as `windows` gives them. Raises ValueError if one has more than the other."""
+    check_are_pairs(texts, text_pairs)
+    first_row = 0
+    for firsts, seconds in zip_longest(windows(texts, rows), windows(text_pairs, rows), fillvalue=()):
+        if len(firsts) != len(seconds):
+            ended, other = ("texts", "text_pairs") if len(firsts) < len(seconds) else ("text_pairs", "texts")
+            shorter = first_row + min(len(firsts), len(seconds))
+            raise ValueError(
+                f"{other} has more rows than {ended}, which has {shorter:,}. Pass one second text for each."
+            )
+        yield firsts, seconds
+        first_row += len(firsts)
+
+
+def check_are_pairs(texts: Any, text_pairs: Any) -> None:
+    """Raises TypeError for what is not two columns, and ValueError if their lengths are known and differ. Reads nothing."""
+    check_is_one_column(texts)
+    check_is_one_column(text_pairs)
+    if isinstance(texts, Sized) and isinstance(text_pairs, Sized) and len(texts) != len(text_pairs):
+        raise ValueError(
+            f"texts has {counted(len(texts), 'row')} and text_pairs has {len(text_pairs):,}. "
+            "Pass one second text for each."
+        )
 
 
 def check_is_one_column(texts: Any) -> None:

@@ -21,6 +21,7 @@ from celery import Celery
 
 import shardsift
 from support.fleet import Fleet, new_fleet
+from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.packages import installed
@@ -258,6 +259,8 @@ def test_the_blocks_of_the_python_page_run(
     assert np.isnan(names["scores"]).tolist() == [False, False, False, True, True]
     assert names["probabilities"][:3].sum(axis=1) == pytest.approx(1.0)
     assert names["table"].column_names[-2:] == ["score_health", "error"]
+    assert np.isnan(names["ranks"]).tolist() == [False, False, False, True, True]
+    assert names["columns"].column_names[:3] == ["edu_score", "topic_score", "topic_label"]
     assert names["ended"].word == "published"
     assert names["checked"].is_sound
     assert shown.startswith("published\n")
@@ -292,6 +295,18 @@ def test_the_example_that_scores_a_frame(tiny_model: Path, capsys: pytest.Captur
     kept = pd.read_parquet("frame.parquet")
     assert kept["score"].min() >= 3
     assert f"{len(kept)} of 12 rows are in frame.parquet" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("notebook", "one_thread")
+def test_the_example_with_two_models(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toxic = tiny_classifier(tmp_path / "toxic", labels=3)
+
+    run_example("several_models.py", "shards/000_00000.parquet", "both.parquet", tiny_model, toxic)
+
+    kept = pd.read_parquet("both.parquet")
+    assert ((kept["edu_score"] >= 3) & (kept["tox_score"] < 0.5)).all()
+    assert {"tox_label", "tox_score_LABEL_2", "error"} < set(kept.columns)
+    assert f"{len(kept)} of 12 rows are in both.parquet" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("kept")

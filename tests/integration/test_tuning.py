@@ -38,7 +38,7 @@ from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.memory import gauge_of
 from worker.tuning.texts import trial_texts
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
-from worker.tuning.tune import parse_budgets
+from worker.tuning.tune import TuneOptions, parse_budgets
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -321,8 +321,8 @@ def test_the_texts_are_the_first_of_an_input_without_nulls_and_hidden_files(tmp_
     (tmp_path / "notes.txt").write_text("not Parquet")
 
     for uri in (str(tmp_path), f"file://{tmp_path}", f"{tmp_path}/**/*.parquet"):
-        assert trial_texts(uri, "text", 4).to_pylist() == ["one", "two", "three", "four"]
-    assert trial_texts(str(tmp_path), "text", 100).to_pylist() == ["one", "two", "three", "four", "five"]
+        assert trial_texts(uri, TuneOptions(), 4).to_pylist() == ["one", "two", "three", "four"]
+    assert trial_texts(str(tmp_path), TuneOptions(), 100).to_pylist() == ["one", "two", "three", "four", "five"]
 
 
 def test_texts_may_come_from_json_lines_and_csv(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_texts_may_come_from_json_lines_and_csv(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "a.csv", [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}])
 
     for file in (lines, table):
-        assert trial_texts(str(file), "text", 10).to_pylist() == ["one", "two"]
+        assert trial_texts(str(file), TuneOptions(), 10).to_pylist() == ["one", "two"]
 
 
 def test_several_columns_are_joined_as_in_a_run(tmp_path: Path) -> None:
@@ -338,19 +338,23 @@ def test_several_columns_are_joined_as_in_a_run(tmp_path: Path) -> None:
     columns = [pa.array(column, pa.string()) for column in zip(*posts, strict=True)]
     pq.write_table(pa.table({"title": columns[0], "selftext": columns[1], "a,b": ["x", "y", "z", "!"]}), tmp_path / "p")
 
-    assert trial_texts(str(tmp_path / "p"), "title, selftext", 10).to_pylist() == ["one\n\ntwo", "three", "four"]
-    assert trial_texts(str(tmp_path / "p"), "a,b", 10).to_pylist() == ["x", "y", "z", "!"]
+    assert trial_texts(str(tmp_path / "p"), TuneOptions(text_column="title, selftext"), 10).to_pylist() == [
+        "one\n\ntwo",
+        "three",
+        "four",
+    ]
+    assert trial_texts(str(tmp_path / "p"), TuneOptions(text_column="a,b"), 10).to_pylist() == ["x", "y", "z", "!"]
 
 
 def test_a_glob_below_a_hidden_folder_is_read(tmp_path: Path) -> None:
     write_texts(tmp_path / ".cache" / "a.parquet", ["one"])
     write_texts(tmp_path / ".cache" / ".b.parquet", ["hidden"])
 
-    assert trial_texts(f"{tmp_path}/.cache/*.parquet", "text", 10).to_pylist() == ["one"]
+    assert trial_texts(f"{tmp_path}/.cache/*.parquet", TuneOptions(), 10).to_pylist() == ["one"]
 
 
 def test_without_an_input_there_are_texts_of_many_lengths() -> None:
-    texts = trial_texts(None, "text", 50)
+    texts = trial_texts(None, TuneOptions(), 50)
 
     assert len({len(text) for text in texts.to_pylist()}) > 40
 
@@ -364,7 +368,7 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
         (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
         (file, "content,title", 'has no column "title"; it has: id, content'),
         (file, " , ", "--text-column is empty"),
-        (file, "id", 'column "id" of .* holds int64, not texts'),
+        (file, "id", 'column "id" holds int64, not text'),
         (file, "content", "has no text in the column"),
         (tmp_path / "empty", "text", "No input files at"),
         (tmp_path / "nowhere.parquet", "text", "No such file"),
@@ -372,7 +376,7 @@ def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
         ("nonsense://x", "text", "Cannot read nonsense://x"),
     ):
         with pytest.raises(UsageError, match=message):
-            trial_texts(str(uri), column, 10)
+            trial_texts(str(uri), TuneOptions(text_column=column), 10)
 
 
 def test_the_curve_is_a_png_that_also_shows_the_pipeline_and_what_did_not_fit(tmp_path: Path) -> None:

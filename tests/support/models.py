@@ -38,6 +38,20 @@ def minilm_classifier(folder: Path) -> Path:
     return folder
 
 
+def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = False) -> Path:
+    """A classifier with the same encoder. With `pooler`, the pooler is another one, too."""
+    torch.manual_seed(labels)
+    other = AutoModelForSequenceClassification.from_pretrained(model, num_labels=labels, ignore_mismatched_sizes=True)
+    heads = [part for part in other.children() if part is not other.base_model]
+    with torch.no_grad():
+        for part in [*heads, *([other.base_model.pooler] if pooler else [])]:
+            for weights in part.parameters():
+                weights.normal_(std=0.5)
+    other.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
 def overflowing_classifier(folder: Path, model: Path) -> Path:
     """A model with the same scores as `model`, but with activations around 100,000, which float16 cannot represent."""
     overflowing = BertForSequenceClassification.from_pretrained(model)

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from fleet.choices import is_passages
 from fleet.errors import UsageError
 from fleet.model import Model
-from fleet.recipes import RECIPES, Recipe, recipe_of
+from fleet.recipes import RECIPES, Recipe, as_arguments, recipe_of
 from fleet.shard import Shard
 from fleet.text_template import columns_of
 from producer.cli import cli
 from producer.options import RunOptions
-from producer.recipes import as_arguments, check_columns, recipe_lines, with_recipe
-from worker.loaded_scorer import LoadedScorer
+from producer.recipes import check_columns, recipe_lines, with_recipe
+from worker.given_scoring import scorings_of
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 TOPICS = "WebOrganizer/TopicClassifier"
@@ -216,21 +216,23 @@ class TestInPython:
     """`shardsift.score` reads texts and applies functions as a run with the same options does."""
 
     def scoring(self, name: str, *, outputs: tuple[str, ...] = ("a", "b"), revision: str = "1", **options: Any) -> Any:
-        model = Model(name=name, revision=revision, labels=outputs, function="softmax")
-        return LoadedScorer(model=model, scorer=None)._scoring(options)  # type: ignore[arg-type]
+        model = Model(name=name, revision=revision, labels=outputs, function="softmax" if len(outputs) > 1 else "none")
+        (scoring,) = scorings_of({"score": model}, options, has_pairs=False)  # type: ignore[arg-type]
+        return scoring
 
     @pytest.mark.parametrize("recipe", [one for one in RECIPES if one.task is None], ids=lambda recipe: recipe.model)
     def test_a_model_by_name_gets_the_options_of_its_run(self, recipe: Recipe) -> None:
         options = with_recipe(RunOptions(models=(recipe.model,)))
 
-        scoring = self.scoring(recipe.model)
+        scoring = self.scoring(recipe.model, outputs=("a",) if recipe.int_score else ("a", "b"))
 
-        assert (scoring.max_tokens, scoring.passages, scoring.pool, scoring.function_to_apply) == (
+        assert (scoring.max_tokens, scoring.passages, scoring.pool) == (
             options.max_tokens,
             options.windows,
             options.pool,
-            options.function_to_apply or "softmax",
         )
+        assert scoring.function_to_apply == (options.function_to_apply or scoring.model.function)
+        assert scoring.int_score == bool(options.int_score)
 
     def test_labels_get_the_template_of_the_recipe(self) -> None:
         scoring = self.scoring(NLI, outputs=("entailment", "not_entailment"), labels=["x", "y"])

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from fleet.errors import UsageError
+from fleet.given_text import text_columns, text_template
 from fleet.scoring import check_scoring
 from fleet.shard import Shard
 from fleet.text_template import parts_of
 from fleet.zero_shot import ZeroShot
 from producer.options import RunOptions
-from producer.texts import text_columns, text_template
 from support.records import a_spec
 from worker.shard.texts import texts_of
 
@@ -80,7 +80,7 @@ def test_a_shells_line_end_in_a_template_is_one() -> None:
 def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, ...]) -> None:
     schema = POSTS.append_column("a,b", POSTS["title"]).schema
 
-    assert text_columns(RunOptions(**options), schema, SHARD) == columns
+    assert text_columns(RunOptions(**options), schema, SHARD.uri, called=f"Shard {SHARD.name}") == columns
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_refused(options: dict[str, Any], says: str) -> N
     schema = POSTS.append_column("tags", pa.array([[]] * len(POSTS), pa.list_(pa.string()))).schema
 
     with pytest.raises(UsageError, match=says) as refused:
-        text_columns(RunOptions(**options), schema, SHARD)
+        text_columns(RunOptions(**options), schema, SHARD.uri, called=f"Shard {SHARD.name}")
 
     assert "\n" not in str(refused.value)
 

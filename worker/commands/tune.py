@@ -7,6 +7,18 @@ import typer
 
 from fleet import choices
 from fleet.command_line import print_table
+from fleet.defaults import DEFAULT_TEXT_COLUMN
+from fleet.text_options import (
+    MODEL_PANEL,
+    PANEL,
+    HypothesisTemplate,
+    MaxTokens,
+    TextColumn,
+    TextPairColumn,
+    TextTemplate,
+    Windows,
+)
+from fleet.zero_shot import HYPOTHESIS_TEMPLATE
 from worker.commands.arguments import Backend, Compile, Device, Revision, Threads, into_environment
 
 commands = typer.Typer()
@@ -35,17 +47,26 @@ def tune(
             "--input",
             metavar="URI",
             help="File, folder or glob with texts to try, as for `producer run`. Default: texts that come with Python.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
-    text_column: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Column that holds the texts. Several are joined as in a run.")
-    ] = "text",
+    text_column: TextColumn = DEFAULT_TEXT_COLUMN,
+    text_template: TextTemplate = None,
+    text_pair_column: TextPairColumn = None,
+    max_tokens: MaxTokens = None,
+    windows: Windows = "head",
+    no_recipe: Annotated[
+        bool, typer.Option("--no-recipe", help="Leave out the model's recipe, which a run uses.", rich_help_panel=PANEL)
+    ] = False,
     labels: Annotated[
         str | None,
         typer.Option(
-            metavar="LABEL,…", help="Try zero-shot classification with these labels, as --task zero-shot does in a run."
+            metavar="LABEL,…",
+            help="Try zero-shot classification with these labels, as --task zero-shot does in a run.",
+            rich_help_panel=MODEL_PANEL,
         ),
     ] = None,
+    hypothesis_template: HypothesisTemplate = HYPOTHESIS_TEMPLATE,
     rows: Annotated[
         int | None, typer.Option(min=1, help="How many texts to try. Default: 64 on a CPU, 20,000 on a GPU.")
     ] = None,
@@ -67,6 +88,8 @@ def tune(
     output: Annotated[Path, typer.Option(metavar="PNG", help="File for the chart.")] = Path("tuning.png"),
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
+
+    What is read of a text, and how, are options as of `producer run`, so that the texts of the trial are as long as the run's.
 
     Prints a line for each setting. The best one is the smallest that is within 2 % of the fastest.
     """
@@ -93,9 +116,15 @@ def tune(
     options = TuneOptions(
         input_uri=input_uri,
         text_column=text_column,
+        text_template=text_template,
+        text_pair_column=text_pair_column,
+        max_tokens=max_tokens,
+        windows=windows,
+        no_recipe=no_recipe,
         rows=rows,
         labels=tuple(labels.split(",")) if labels else (),
         budgets=parse_budgets(budgets) if budgets is not None else None,
+        hypothesis_template=hypothesis_template,
         repeats=repeats,
         reference=reference,
         chart=output if chart else None,

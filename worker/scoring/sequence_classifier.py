@@ -1,9 +1,8 @@
 """The scorer that a transformers sequence classifier is."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -23,6 +22,9 @@ from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.scoring.tokenizing.tokens import Sequences
 from worker.scoring.zero_shot import zero_shot_classifier
 
+Made = TypeVar("Made")
+_MOST_MADE = 32  # readings and joint classifiers that a classifier remembers
+
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class SequenceClassifier:
@@ -41,6 +43,7 @@ class SequenceClassifier:
     work: DeviceWork | None = (
         None  # that it has done since `metered`; of classifiers with one encoder, the first has it
     )
+    _made: dict[Hashable, Any] = field(default_factory=dict, init=False)  # see `_remembered`
 
     def __repr__(self) -> str:
         """In one line: that of a dataclass would print the whole network."""
@@ -113,7 +116,9 @@ class SequenceClassifier:
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
         """The classifier with the outputs of all, if they have the same encoder. Found out once for the same classifiers."""
         classifiers = [self, *(other for other in others if isinstance(other, SequenceClassifier))]
-        return joined(tuple(classifiers)) if len(classifiers) == 1 + len(others) else None
+        if len(classifiers) < 1 + len(others):
+            return None
+        return self._remembered(tuple(classifiers[1:]), lambda: joined(tuple(classifiers)))
 
     def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
         return replace(self, parity=parity)
@@ -130,10 +135,18 @@ class SequenceClassifier:
 
     def reading(self, reading: Reading) -> Scorer[Any]:
         """The scorer that reads texts so. It is made once for each reading, because that takes a fraction of a second."""
-        return _reading(self, reading)
+        return self._remembered(reading, lambda: _reading(self, reading))
+
+    def _remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What was made of this classifier. It is kept with the classifier, so that a notebook gets its memory back."""
+        if key not in self._made:
+            made = make()
+            if len(self._made) == _MOST_MADE:
+                del self._made[next(iter(self._made))]
+            self._made[key] = made
+        return cast("Made", self._made[key])
 
 
-@lru_cache(maxsize=8)
 def _reading(classifier: SequenceClassifier, reading: Reading) -> Scorer[Any]:
     if reading.max_tokens:
         classifier = replace(classifier, tokenizer=_limited(classifier.tokenizer, reading.max_tokens))

@@ -7,7 +7,6 @@ snowflake-arctic-embed-m.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,6 @@ _PROOF_TEXTS = 8
 _COMPARABLE = ("float32", "bfloat16", "float16")  # quantised weights are not compared
 
 
-@lru_cache(maxsize=32)
 def joined(classifiers: tuple["SequenceClassifier", ...]) -> "SequenceClassifier | None":
     """One classifier with the outputs of all, side by side. None if their encoders or their tokenizers differ.
 

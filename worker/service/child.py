@@ -17,10 +17,10 @@ from typing import IO, Any, NoReturn
 from fleet.ledger import Claim, Ledger
 from fleet.model import Model
 from fleet.parent_death import end_with_parent
-from fleet.scorers import load_scorer
 from fleet.settings import Settings, read_settings
 from fleet.spec import RunSpec
-from worker.scoring import NoRoom, Scorer
+from worker.models_together import loaded_beside
+from worker.scoring import Scorer
 from worker.service.device_meter import metered
 from worker.service.ipc import (
     EXIT_NO_MODEL,
@@ -148,17 +148,15 @@ def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
     quieten_model_libraries()
     models = handed_down()
     scorers: dict[str, Scorer[Any]] = {}
-    for model in models:
-        try:
-            scorers[model.queue(settings.dtype)] = _loaded(model, settings)
-        except NoRoom as error:
-            raise _no_room_beside(models[: len(scorers)], error) from error
+    for model, loaded in zip(models, loaded_beside(models, settings), strict=True):
+        scorer = metered(loaded)
+        _tell_loaded(model, scorer)
+        scorers[model.queue(settings.dtype)] = scorer
     _tell_shared_encoders({model.queue(settings.dtype): model.name for model in models}, scorers)
     return scorers
 
 
-def _loaded(model: Model, settings: Settings) -> Scorer[Any]:
-    scorer = metered(load_scorer(model, settings.for_model(model)))
+def _tell_loaded(model: Model, scorer: Scorer[Any]) -> None:
     info = scorer.info
     logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, info.dtype, info.backend)
     if info.parity:
@@ -168,14 +166,6 @@ def _loaded(model: Model, settings: Settings) -> Scorer[Any]:
     if info.matmul_peak:
         tera = info.matmul_peak / 1e12
         logger.info("Matrices of its shapes are multiplied here at %.3g TFLOP/s: the peak of `producer status`", tera)
-    return scorer
-
-
-def _no_room_beside(models: tuple[Model, ...], error: NoRoom) -> NoRoom:
-    if not models:
-        return error
-    names = " and ".join(model.name for model in models)
-    return NoRoom(f"{error} {names} is loaded there already: use a larger device, or a run for each model.")
 
 
 def _tell_shared_encoders(names: Mapping[str, str], scorers: Mapping[str, Scorer[Any]]) -> None:

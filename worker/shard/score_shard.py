@@ -109,7 +109,7 @@ def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
 
 
 def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Window, scores: tuple[Scores, ...]) -> None:
-    errors = row_errors(scores, claim.spec)
+    errors = row_errors(scores, claim.spec.scorings)
     scored = with_scores(window, scores, errors, claim.shard, claim.spec)
     writer.write(scored, _kept_rows(keep, scored, errors), window, scores, errors)
 

@@ -87,7 +87,7 @@ def _group(places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence
         places=tuple(places),
         scorings=tuple(scorings[place] for place in places),
         scorer=_configured(scoring, scorer),
-        encoding=(texts_key(scoring), _reading(scoring), own),
+        encoding=(texts_key(scoring), reading_of(scoring), own),
     )
 
 
@@ -95,7 +95,7 @@ def _joint_scorer(
     places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
 ) -> Scorer[Any] | None:
     """One scorer of all these scorings. None if there is only one, they read other texts, or their scorers cannot join."""
-    readings = {(texts_key(scorings[place]), _reading(scorings[place])) for place in places}
+    readings = {(texts_key(scorings[place]), reading_of(scorings[place])) for place in places}
     has_labels_of_the_run = any(scorings[place].zero_shot for place in places)
     if len(readings) > 1 or has_labels_of_the_run:
         return None
@@ -111,7 +111,7 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
     """The scorer that reads texts as the scoring says. Raises ShardError if it cannot."""
     if isinstance(scorer, StoredScores):
         return scorer.of(scoring.score_column)
-    reading = _reading(scoring)
+    reading = reading_of(scoring)
     if reading == Reading():
         return scorer
     if not isinstance(scorer, ReadingScorer):
@@ -125,7 +125,8 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
         raise ShardError(str(error)) from error
 
 
-def _reading(scoring: Scoring) -> Reading:
+def reading_of(scoring: Scoring) -> Reading:
+    """How a scorer must read texts for this scoring."""
     return Reading(
         max_tokens=scoring.max_tokens,
         passages=scoring.passages,

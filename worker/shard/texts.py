@@ -18,14 +18,17 @@ def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.Struc
 
     Columns that are null or blank in a row are left out of a join, and empty in a template.
     """
-    template = scoring.text_template
-    texts = joined_columns(rows, scoring.text_columns) if template is None else _filled(rows, template)
-    return (
-        texts if scoring.text_pair_column is None else pairs(texts, plain_texts(rows.column(scoring.text_pair_column)))
-    )
+    return row_texts(rows, scoring.text_columns, template=scoring.text_template, pair_column=scoring.text_pair_column)
 
 
-def joined_columns(rows: pa.Table, names: Sequence[str]) -> pa.LargeStringArray:
+def row_texts(
+    rows: pa.Table, columns: Sequence[str], *, template: str | None, pair_column: str | None
+) -> pa.LargeStringArray | pa.StructArray:
+    texts = _joined_columns(rows, columns) if template is None else _filled(rows, template)
+    return texts if pair_column is None else pairs(texts, plain_texts(rows.column(pair_column)))
+
+
+def _joined_columns(rows: pa.Table, names: Sequence[str]) -> pa.LargeStringArray:
     """The text of each row in one column, or in several with a blank line between them."""
     columns = [plain_texts(rows.column(name)) for name in names]
     return columns[0] if len(columns) == 1 else _joined(columns)

@@ -125,12 +125,12 @@ class ShardWriter:
         return self._kept.close(), self._scores.close()
 
 
-def row_errors(scores: Sequence[Scores], spec: RunSpec) -> dict[int, str]:
+def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[int, str]:
     """Row → reason. A row that one scoring cannot score has no score from any of them."""
     if len(scores) == 1:
         return scores[0].errors
     reasons: dict[int, list[str]] = {}
-    for scoring, found in zip(spec.scorings, scores, strict=True):
+    for scoring, found in zip(scorings, scores, strict=True):
         for row, reason in found.errors.items():
             reasons.setdefault(row, []).append(f"{scoring.score_column}: {reason}")
     return {row: "; ".join(reasons[row]) for row in sorted(reasons)}

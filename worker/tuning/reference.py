@@ -1,42 +1,65 @@
 """Candidates that run transformers' own pipeline at several batch sizes, in float32, with texts in input order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 from transformers import pipeline
 
 from fleet.errors import UsageError
+from fleet.scoring import Scoring
 from worker.scoring.batches import padded_tokens
 from worker.scoring.forward import is_lack_of_memory
+from worker.tuning.texts import TrialTexts
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
-_CLASSIFY = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
+_CLASSIFY: dict[str, Any] = {"padding": "longest", "truncation": True, "function_to_apply": "none"}
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows
 
 
+def check_reference(scoring: Scoring) -> None:
+    """Raises UsageError if the pipeline cannot read texts as the scoring does."""
+    if scoring.passages != "head":
+        raise UsageError(
+            f"The plain pipeline does not read --windows {scoring.passages}. Leave out --reference, or say --windows head "
+            "--no-recipe."
+        )
+    if scoring.zero_shot and scoring.max_tokens:
+        raise UsageError(
+            "The plain pipeline takes no --max-tokens with --labels. Leave out --reference, or one of them."
+        )
+
+
 def reference_candidates(
-    model: str,
-    revision: str | None,
-    texts: list[str],
-    lengths: npt.NDArray[np.int64],
-    device: torch.device,
-    *,
-    labels: Sequence[str] = (),
+    scoring: Scoring, revision: str | None, texts: TrialTexts, lengths: npt.NDArray[np.int64], device: torch.device
 ) -> list[Candidate]:
-    """One candidate for each batch size that the texts fill. With labels, for zero-shot classification.
+    """One candidate for each batch size that the texts fill, for what `check_reference` has passed.
 
     `lengths` are the tokens of each sequence: of each text, or of each text with each label. The pipeline's time includes
     tokenizing.
     """
-    task: Any = "zero-shot-classification" if labels else "text-classification"
-    pipe = pipeline(task, model=model, revision=revision, dtype=torch.float32, device=device)
-    call = {"candidate_labels": list(labels)} if labels else _CLASSIFY
+    task: Any = "zero-shot-classification" if scoring.zero_shot else "text-classification"
+    pipe = pipeline(task, model=scoring.model.name, revision=revision, dtype=torch.float32, device=device)
     sizes = [size for size in BATCH_SIZES if size <= len(lengths)]
-    return [_candidate(partial(pipe, texts, batch_size=size, **call), lengths, size) for size in sizes]
+    given, call = _given(texts), _call(scoring)
+    return [_candidate(partial(pipe, given, batch_size=size, **call), lengths, size) for size in sizes]
+
+
+def _given(texts: TrialTexts) -> list[Any]:
+    """Texts and pairs as the pipeline takes them."""
+    if not isinstance(texts, pa.StructArray):
+        return list(texts.to_pylist())
+    return [{"text": pair["first"], "text_pair": pair["second"]} for pair in texts.to_pylist()]
+
+
+def _call(scoring: Scoring) -> dict[str, Any]:
+    if zero_shot := scoring.zero_shot:
+        return {"candidate_labels": list(zero_shot.labels), "hypothesis_template": zero_shot.hypothesis_template}
+    return _CLASSIFY | ({"max_length": scoring.max_tokens} if scoring.max_tokens else {})
 
 
 def _candidate(score: Callable[[], object], lengths: npt.NDArray[np.int64], size: int) -> Candidate:

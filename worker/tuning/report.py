@@ -51,8 +51,8 @@ def tuning_lines(tuning: Tuning) -> list[str]:
     tuned = tuning.tuned
     key = tuned.key
     lines = [
-        f"{tuned.rows:,} texts, {_labelled(tuning)}with {tuning.mean_tokens:,.0f} tokens on average. They were tokenized "
-        f"beforehand, at {tuning.tokenized_per_second:,.0f} rows/s; a worker tokenizes while the model runs.",
+        f"{tuned.rows:,} texts, {_labelled(tuning)}{_in_passages(tuning)}with {tuning.mean_tokens:,.0f} tokens on average. They "
+        f"were tokenized beforehand, at {tuning.tokenized_per_second:,.0f} rows/s; a worker tokenizes while the model runs.",
         f"Memory: {tuning.memory}.",
     ]
     if tuned.rows < WINDOW_ROWS:
@@ -71,6 +71,10 @@ def tuning_lines(tuning: Tuning) -> list[str]:
 
 def _labelled(tuning: Tuning) -> str:
     return f"each with {counted(tuning.labels, 'label')}, " if tuning.labels else ""
+
+
+def _in_passages(tuning: Tuning) -> str:
+    return "" if tuning.passages is None else f"read in {counted(tuning.passages, 'passage')} "
 
 
 def _about_peak(tuning: Tuning) -> list[str]:

@@ -1,65 +1,78 @@
-"""The texts of a trial: the first ones of the user's input, or prose that comes with Python."""
+"""The texts of a trial: the first ones that a run would score of the user's input, or prose that comes with Python."""
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from fleet.columns import is_text, text_column_names
 from fleet.errors import ShardsiftError, UsageError
+from fleet.given_text import TextOptions, text_columns, text_template
 from fleet.storage.errors import translated
-from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.listing import list_files
 from worker.scoring.sample import sample_texts
 from worker.scoring.tokenizing.texts import plain_texts
-from worker.shard.texts import joined_columns
+from worker.shard.texts import row_texts
+from worker.shard.unscored import unscorable_rows
 
 _STEP_ROWS = 256  # decoded at once
+TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them
 
 
-def trial_texts(uri: str | None, text_column: str, rows: int) -> pa.LargeStringArray:
-    """The first `rows` texts, or fewer if there are fewer. Nulls are skipped. Raises UsageError if there are none.
-
-    `text_column` names a column, or several that are joined as in a run.
-    """
+def trial_texts(uri: str | None, options: TextOptions, rows: int) -> TrialTexts:
+    """The first `rows` texts, or pairs, without those that a run does not score. Raises UsageError if there are none."""
     if uri is None:
+        _check_needs_no_input(options)
         return plain_texts(sample_texts(rows))
     try:
-        texts = _first_texts(uri, text_column, rows)
+        found = _first_texts(uri, options, rows)
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
     except (ImportError, ValueError) as error:  # from fsspec: unknown protocol, or a package is missing
         raise UsageError(f"Cannot read {uri}: {error}.") from error
-    if not len(texts):
-        raise UsageError(f'{uri} has no text in the column "{text_column}". Give --input a file with rows.')
-    return texts
+    if not found:
+        raise UsageError(f"{uri} has no text {_where(options)}. Give --input a file with rows.")
+    return pa.concat_arrays(found)
 
 
-def _first_texts(uri: str, text_column: str, rows: int) -> pa.LargeStringArray:
-    found: list[pa.LargeStringArray] = []
-    for part in _parts(uri, text_column):
-        found.append(part[: rows - sum(map(len, found))])
-        if sum(map(len, found)) == rows:
+def _check_needs_no_input(options: TextOptions) -> None:
+    for option, value in (("--text-template", options.text_template), ("--text-pair-column", options.text_pair_column)):
+        if value is not None:
+            raise UsageError(f"{option} is about the columns of a file. Name one with --input.")
+
+
+def _where(options: TextOptions) -> str:
+    if options.text_template is not None:
+        return "for the template"
+    second = "" if options.text_pair_column is None else f' with one in "{options.text_pair_column}"'
+    return f'in the column "{options.text_column}"{second}'
+
+
+def _first_texts(uri: str, options: TextOptions, rows: int) -> list[TrialTexts]:
+    found: list[TrialTexts] = []
+    missing = rows
+    for part in _parts(uri, options):
+        if len(part):
+            found.append(part[:missing])
+            missing -= len(found[-1])
+        if not missing:
             break
-    return pa.concat_arrays(found) if found else pa.array([], pa.large_string())
+    return found
 
 
-def _parts(uri: str, text_column: str) -> Iterator[pa.LargeStringArray]:
+def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
+    template, pair = text_template(options), options.text_pair_column
     for file_uri in list_files(uri).uris:
         with open_input(file_uri) as file:
-            columns = text_column_names(text_column, file.schema)
-            for column in columns:
-                _check(file, file_uri, column)
+            columns = text_columns(options, file.schema, file_uri, called=file_uri)
+            read = tuple(dict.fromkeys((*columns, *([] if pair is None else [pair]))))
             with translated(f"Reading {file_uri}"):
-                for batch in file.batches(columns, most_rows=_STEP_ROWS, use_threads=False):
-                    yield joined_columns(pa.Table.from_batches([batch]), columns).drop_null()
+                for batch in file.batches(read, most_rows=_STEP_ROWS, use_threads=False):
+                    rows = pa.Table.from_batches([batch])
+                    yield _scored(row_texts(rows, columns, template=template, pair_column=pair))
 
 
-def _check(file: InputFile, uri: str, column: str) -> None:
-    schema = file.schema
-    if column not in schema.names:
-        raise UsageError(
-            f'{uri} has no column "{column}"; it has: {", ".join(schema.names)}. Name one with --text-column.'
-        )
-    if not is_text(schema.field(column).type):
-        raise UsageError(f'The column "{column}" of {uri} holds {schema.field(column).type}, not texts.')
+def _scored(texts: TrialTexts) -> TrialTexts:
+    unscorable = list(unscorable_rows(texts, score_blank=False))
+    return texts.take(pa.array(np.setdiff1d(np.arange(len(texts)), unscorable)))

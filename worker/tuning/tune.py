@@ -2,32 +2,36 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
+from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.errors import UsageError
 from fleet.flops import Shape, shape_of
 from fleet.model import Model
+from fleet.recipes import filled, recipe_line
+from fleet.scoring import Scoring
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
 from fleet.tuned import Tuned, store_tuned
-from fleet.zero_shot import entailment_output, zero_shot_of
+from fleet.zero_shot import HYPOTHESIS_TEMPLATE
+from worker.given_scoring import recipe_for, scoring_of
 from worker.loading import load_model
-from worker.scoring import Hypotheses, ModelError, Place, Reading, SequenceClassifier
+from worker.scoring import ModelError, Place, Reading, SequenceClassifier
 from worker.scoring.peak import matmul_peak, multiplied_in
+from worker.shard.scoring_groups import reading_of
 from worker.tuning.apply import key_of
 from worker.tuning.budgets import EncodedWindow, budget_candidates
 from worker.tuning.chart import check_chart, draw_chart
 from worker.tuning.memory import gauge_of
-from worker.tuning.reference import reference_candidates
-from worker.tuning.texts import trial_texts
+from worker.tuning.reference import check_reference, reference_candidates
+from worker.tuning.texts import TrialTexts, trial_texts
 from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
 
 _ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that a turn takes some seconds
@@ -46,11 +50,18 @@ class TuneOptions:
     """The user's choices for the trial. The device comes from the settings, as in a worker."""
 
     input_uri: str | None = None  # None: texts that come with Python
-    text_column: str = "text"
+    text_column: str = DEFAULT_TEXT_COLUMN
+    text_template: str | None = None
+    text_pair_column: str | None = None
+    columns: None = None  # every column of a file of lines is read
+    max_tokens: int | None = None
+    windows: str = "head"
+    no_recipe: bool = False
     rows: int | None = None  # None: depends on the device
     budgets: tuple[int, ...] | None = None  # None: depends on the device
     repeats: int = 3
     labels: tuple[str, ...] = ()  # of zero-shot classification
+    hypothesis_template: str = HYPOTHESIS_TEMPLATE
     reference: bool = False  # try the plain pipeline too
     chart: Path | None = None  # None: draw nothing
 
@@ -61,8 +72,9 @@ class Tuning:
 
     tuned: Tuned
     stored_in: Path
-    mean_tokens: float  # per text or, with labels, per text with a label
+    mean_tokens: float  # per text, or per sequence if a text is several
     labels: int  # of zero-shot classification; otherwise 0
+    passages: int | None  # of all texts; None if only the beginning of a text is read
     tokenized_per_second: float  # rows, measured before the sweep
     memory: str  # describes what the memory figures measure
     budgets: Sweep
@@ -81,11 +93,15 @@ def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tu
     """Time the budgets, store the best one and draw the chart. Raises UsageError, before the sweep if possible."""
     if options.chart:
         check_chart(options.chart)
+    options = with_recipe(model, options, say)
+    scoring = _scoring(model, options)
+    if options.reference:
+        check_reference(scoring)
     say(f"Loading {model.name}")
     scorer = _loaded(settings, model)
     kind = scorer.device.type
-    texts = trial_texts(options.input_uri, options.text_column, options.rows or _ROWS[kind])
-    reading = _reading(model, options.labels)
+    texts = trial_texts(options.input_uri, options, options.rows or _ROWS[kind])
+    reading = reading_of(scoring)
     windows, seconds = _encoded(scorer, reading, texts)
     bench = _Bench(shape=shape_of(scorer.config), device=scorer.device, repeats=options.repeats, say=say)
 
@@ -101,14 +117,27 @@ def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tu
         stored_in=stored_in,
         mean_tokens=float(_lengths(windows).mean()),
         labels=len(options.labels),
+        passages=len(_lengths(windows)) if scoring.passages != "head" else None,
         tokenized_per_second=len(texts) / seconds,
         memory=gauge_of(bench.device).what,
         budgets=swept,
-        reference=_reference(bench, model, texts, options.labels, _lengths(windows)) if options.reference else None,
+        reference=_reference(bench, scoring, texts, _lengths(windows)) if options.reference else None,
     )
     if options.chart:
         draw_chart(options.chart, tuning.trials, tuning.best, title=_title(tuned))
     return tuning
+
+
+def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
+    """The options, with those of the model's recipe that are at their defaults. The texts of no input have no columns."""
+    recipe = None if options.no_recipe else recipe_for(model, has_labels=bool(options.labels))
+    defaults = vars(TuneOptions())
+    if options.input_uri is None:
+        defaults = {name: value for name, value in defaults.items() if name != "text_template"}
+    if recipe is None or not (used := filled(recipe, vars(options), defaults)):
+        return options
+    say(recipe_line(recipe, model.name, used))
+    return replace(options, **used)
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:
@@ -155,20 +184,27 @@ def _commit(model: Model) -> str | None:
     return None if model.is_folder else model.revision
 
 
-def _reading(model: Model, labels: tuple[str, ...]) -> Reading:
-    if not labels:
-        return Reading()
-    zero_shot, entailment = zero_shot_of(model, labels), entailment_output(model)
-    assert entailment is not None  # or zero_shot_of would have raised
-    return Reading(hypotheses=Hypotheses(texts=zero_shot.hypotheses, entailment=entailment, multi_label=False))
+def _scoring(model: Model, options: TuneOptions) -> Scoring:
+    return scoring_of(
+        model,
+        has_pairs=options.text_pair_column is not None,
+        labels=options.labels or None,
+        hypothesis_template=options.hypothesis_template,
+        max_tokens=options.max_tokens,
+        windows=options.windows,
+    )
 
 
-def _encoded(
-    scorer: SequenceClassifier, reading: Reading, texts: pa.LargeStringArray
-) -> tuple[list[EncodedWindow], float]:
-    """The texts in a worker's windows, and the seconds that tokenizing took. Raises UsageError if there are no tokens."""
+def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> tuple[list[EncodedWindow], float]:
+    """The texts in a worker's windows, and the seconds that tokenizing took.
+
+    Raises UsageError if there are no tokens, or if the model cannot read texts so.
+    """
     start = time.perf_counter()
-    reader = scorer.reading(reading)
+    try:
+        reader = scorer.reading(reading)
+    except ModelError as error:
+        raise UsageError(str(error)) from error
     starts = range(0, len(texts), WINDOW_ROWS)
     windows = [reader.encode(texts[first : first + WINDOW_ROWS], _NOWHERE) for first in starts]
     seconds = time.perf_counter() - start
@@ -194,14 +230,10 @@ def _tuned(scorer: SequenceClassifier, model: Model, best: Trial, rows: int) -> 
     )
 
 
-def _reference(
-    bench: _Bench, model: Model, texts: pa.LargeStringArray, labels: tuple[str, ...], lengths: Lengths
-) -> Sweep:
+def _reference(bench: _Bench, scoring: Scoring, texts: TrialTexts, lengths: Lengths) -> Sweep:
     rows = min(len(texts), _REFERENCE_ROWS)
-    lengths = lengths[: rows * max(1, len(labels))]
-    candidates = reference_candidates(
-        model.name, _commit(model), texts[:rows].to_pylist(), lengths, bench.device, labels=labels
-    )
+    lengths = lengths[: rows * (scoring.outputs if scoring.zero_shot else 1)]
+    candidates = reference_candidates(scoring, _commit(scoring.model), texts[:rows], lengths, bench.device)
     return bench.sweep(candidates, lengths, "float32", texts=rows)
 
 

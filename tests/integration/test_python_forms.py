@@ -1,0 +1,302 @@
+"""`shardsift.score` of pairs, and of several models in one pass: the columns and scores are those of a run, to the last bit."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import pipeline
+
+import shardsift
+from fleet.ledger import Ledger
+from producer.options import RunOptions
+from support.families import family_classifier
+from support.models import tiny_classifier, with_another_head
+from support.nli import nli_classifier
+from support.outputs import published_rows
+from support.small_run import publish
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LOAD: dict[str, Any] = {"dtype": "float32", "device": "cpu", "parity_rows": 0}
+QUERIES = ["what is a list?", None, "q three", " ", "long " * 900, "x"]
+PASSAGES = ["A list is a sequence.", "another", None, "a third", "longer " * 1200, "y"]
+MISSING = [None, "null text", "null text", "blank text", None, None]
+
+
+@pytest.fixture(scope="module")
+def ranker(tiny_model: Path) -> shardsift.LoadedScorer:
+    return shardsift.load_scorer(tiny_model, **LOAD)
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two heads on one encoder, and a model of its own."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "edu": tiny_model,
+        "tox": with_another_head(tiny_model, folder / "tox", labels=3),
+        "far": tiny_classifier(folder / "far", labels=2, seed=5),
+    }
+
+
+@pytest.fixture(scope="module")
+def several(models: dict[str, Path]) -> shardsift.LoadedScorers:
+    return shardsift.load_scorer(models, **LOAD)
+
+
+class TestPairs:
+    def test_have_the_scores_of_a_run_to_the_last_bit(
+        self, ranker: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        (tmp_path / "in").mkdir()
+        pq.write_table(pa.table({"query": QUERIES, "passage": PASSAGES}), tmp_path / "in/a.parquet")
+        options = RunOptions(
+            input_uris=(str(tmp_path / "in"),),
+            output_uri=str(tmp_path / "out"),
+            models=(ranker.model.name,),
+            dtype="float32",
+            text_column="query",
+            text_pair_column="passage",
+            keep_all=True,
+        )
+        publish(ledger, ranker.scorer, options, scratch=tmp_path / "scratch")
+        published = published_rows(tmp_path / "out", "scores")
+
+        scores = ranker.score(QUERIES, text_pairs=PASSAGES)
+        table = ranker.table(QUERIES, text_pairs=PASSAGES)
+
+        assert np.array_equal(scores, published["score"].to_numpy(), equal_nan=True)
+        assert table["error"].to_pylist() == published["error"].to_pylist() == MISSING
+
+    def test_are_those_of_transformers(self, ranker: shardsift.LoadedScorer) -> None:
+        classify = pipeline("text-classification", model=ranker.model.name, device="cpu", function_to_apply="none")
+
+        scores = ranker.score(QUERIES[:1], text_pairs=PASSAGES[:1])
+
+        (wanted,) = classify([{"text": QUERIES[0], "text_pair": PASSAGES[0]}])
+        assert scores == pytest.approx([wanted["score"]], abs=1e-4)
+        assert scores != pytest.approx(ranker.score(PASSAGES[:1], text_pairs=QUERIES[:1]), abs=1e-3)
+
+    @pytest.mark.parametrize("kind", [list, iter, pa.array, pd.Series, lambda texts: np.array(texts, dtype=object)])
+    def test_come_in_any_kind_that_texts_do(
+        self, kind: Callable[[list[str | None]], Any], ranker: shardsift.LoadedScorer
+    ) -> None:
+        wanted = ranker.score(QUERIES, text_pairs=PASSAGES)
+
+        assert np.array_equal(ranker.score(QUERIES, text_pairs=kind(PASSAGES)), wanted, equal_nan=True)
+        assert np.array_equal(shardsift.score(kind(QUERIES), ranker, text_pairs=PASSAGES), wanted, equal_nan=True)
+
+    def test_keep_their_places_beyond_a_window(self, ranker: shardsift.LoadedScorer) -> None:
+        firsts, seconds = [None] * 8192 + QUERIES, pa.array(["none"] * 8192 + PASSAGES)
+
+        scores = ranker.score(iter(firsts), text_pairs=seconds)
+
+        assert np.array_equal(scores[8192:], ranker.score(QUERIES, text_pairs=PASSAGES), equal_nan=True)
+
+    def test_of_unequal_lengths_are_refused_before_a_model_is_loaded(self) -> None:
+        with pytest.raises(ValueError, match=r"^texts has 2 rows and text_pairs has 1\. Pass one second text for each"):
+            shardsift.score(["a", "b"], "no-such-model", text_pairs=["c"])
+        with pytest.raises(TypeError, match=r"not a single str\. Pass \[text\]"):
+            shardsift.score(["a", "b"], "no-such-model", text_pairs="c")
+
+    @pytest.mark.parametrize(
+        ("firsts", "seconds", "says"),
+        [
+            (iter("abc"), ["d"], "texts has more rows than text_pairs, which has 1"),
+            (["a"], iter("bcd"), "text_pairs has more rows than texts, which has 1"),
+            (iter(["a"] * 8193), iter(["b"] * 8192), "texts has more rows than text_pairs, which has 8,192"),
+            (iter([]), iter("b"), "text_pairs has more rows than texts, which has 0"),
+        ],
+    )
+    def test_from_iterators_of_unequal_lengths_are_refused_when_one_ends(
+        self, firsts: Any, seconds: Any, says: str, ranker: shardsift.LoadedScorer
+    ) -> None:
+        with pytest.raises(ValueError, match=says):
+            ranker.score(firsts, text_pairs=seconds, max_tokens=4)
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"windows": "head+tail"}, r"^text_pairs does not go with windows\. Leave one out\.$"),
+            ({"labels": ["sport"]}, "cannot choose from labels"),
+        ],
+    )
+    def test_do_not_go_with_windows_or_labels(
+        self, options: dict[str, Any], says: str, ranker: shardsift.LoadedScorer
+    ) -> None:
+        with pytest.raises(shardsift.UsageError, match=says):
+            ranker.score(QUERIES, text_pairs=PASSAGES, **options)
+
+
+class TestSeveralModels:
+    @pytest.fixture
+    def options(self, models: dict[str, Path], shards: Path, tmp_path: Path) -> RunOptions:
+        """Of a run whose second shard has texts that cannot be scored."""
+        (tmp_path / "in").mkdir()
+        table = pq.read_table(shards / "000_00000.parquet")
+        pq.write_table(table, tmp_path / "in/a.parquet")
+        texts = pa.array(["", None, *table["text"].to_pylist()[2:]], table.schema.field("text").type)
+        place = table.schema.get_field_index("text")
+        pq.write_table(table.set_column(place, table.schema.field("text"), texts), tmp_path / "in/b.parquet")
+        return RunOptions(
+            input_uris=(str(tmp_path / "in"),),
+            output_uri=str(tmp_path / "out"),
+            models=tuple(f"{name}={model}" for name, model in models.items()),
+            dtype="float32",
+            keep_all=True,
+        )
+
+    def test_have_the_columns_and_scores_of_a_run_to_the_last_bit(
+        self, options: RunOptions, several: shardsift.LoadedScorers, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        scorers = [one.scorer for one in several.by_name.values()]
+        spec = publish(ledger, scorers, options, scratch=tmp_path / "scratch")
+        published = published_rows(tmp_path / "out", "scores")
+
+        files = sorted((tmp_path / "in").glob("*.parquet"))
+        found = pa.concat_tables(several.table(pq.read_table(file)["text"]) for file in files)
+
+        assert found.column_names == [*spec.added_columns, "error"]
+        assert {"edu_score", "tox_label", "tox_score_LABEL_2", "far_score"} < set(found.column_names)
+        for name in found.column_names:
+            assert found[name].equals(published[name]), name
+        assert found["error"].drop_null().to_pylist() == [
+            "; ".join(f"{name}_score: {why}" for name in several.by_name) for why in ("blank text", "null text")
+        ]
+
+    def test_are_loaded_and_scored_by_one_call(self, models: dict[str, Path], several: shardsift.LoadedScorers) -> None:
+        by_name = shardsift.score(QUERIES, models, **LOAD)
+        loaded = shardsift.score(pd.Series(QUERIES), several)
+
+        assert by_name.equals(loaded)
+        assert by_name.equals(several.score(QUERIES))
+        assert by_name.to_pandas()["tox_label"].isna().tolist() == [False, True, False, True, False, False]
+        assert shardsift.score([], several).column_names == by_name.column_names
+
+    def test_of_which_there_is_one_have_its_name_in_the_columns(
+        self, tiny_model: Path, ranker: shardsift.LoadedScorer
+    ) -> None:
+        table = shardsift.score(QUERIES, {"edu": tiny_model}, **LOAD)
+
+        assert table.column_names == ["edu_score", "error"]
+        assert table["edu_score"].equals(ranker.table(QUERIES)["score"])
+
+    def test_score_pairs_and_passages_too(
+        self, several: shardsift.LoadedScorers, ranker: shardsift.LoadedScorer
+    ) -> None:
+        paired = several.score(QUERIES, text_pairs=PASSAGES)
+        read = several.score(QUERIES, max_tokens=64, windows="stride:32", pool="mean")
+
+        assert paired["edu_score"].equals(ranker.table(QUERIES, text_pairs=PASSAGES)["score"])
+        alone = ranker.table(QUERIES, max_tokens=64, windows="stride:32", pool="mean")
+        assert read["edu_score"].equals(alone["score"])
+
+    def test_that_share_an_encoder_hold_and_run_it_once(
+        self, models: dict[str, Path], ranker: shardsift.LoadedScorer
+    ) -> None:
+        loaded = shardsift.load_scorer({name: models[name] for name in ("edu", "tox")}, **LOAD)
+        edu, tox = (one.scorer.backend.model for one in loaded.by_name.values())
+        norms = [module for module in edu.modules() if isinstance(module, torch.nn.LayerNorm)]
+        calls: list[int] = []
+        for norm in norms:
+            norm.register_forward_hook(lambda *_: calls.append(1))
+
+        table = loaded.score(QUERIES)
+
+        assert edu.base_model.encoder is tox.base_model.encoder
+        assert table["edu_score"].equals(ranker.table(QUERIES)["score"])
+        of_both = len(calls)
+        loaded.by_name["edu"].score(QUERIES)
+        assert of_both == len(calls) - of_both > 0
+
+    def test_choose_from_labels_if_they_can_as_in_a_run(
+        self, options: RunOptions, tiny_model: Path, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        named = {"edu": tiny_model, "topic": nli_classifier(tmp_path / "nli", "BERT")}
+        labels = ["climate change", "food, drink"]
+        scorers = shardsift.load_scorer(named, **LOAD)
+        run = replace(
+            options,
+            models=tuple(f"{name}={model}" for name, model in named.items()),
+            task="zero-shot",
+            labels=tuple(labels),
+        )
+        publish(ledger, [one.scorer for one in scorers.by_name.values()], run, scratch=tmp_path / "scratch")
+        published = published_rows(tmp_path / "out", "scores").slice(0, 12)
+
+        found = scorers.score(pq.read_table(tmp_path / "in/a.parquet")["text"], labels=iter(labels))
+
+        assert found.column_names[1:-1] == [
+            *("topic_score", "topic_label", "topic_score_climate_change", "topic_score_food_drink"),
+        ]
+        assert all(found[name].equals(published[name]) for name in found.column_names)
+
+    def test_are_shown_in_one_line(self, several: shardsift.LoadedScorers) -> None:
+        assert repr(several).startswith(f"<Scorers edu: {several.by_name['edu'].model.name}@")
+        assert repr(several).endswith("float32 on cpu, 2 outputs>")
+
+    @pytest.mark.parametrize(
+        ("names", "options", "says"),
+        [
+            ((), {}, "^model is empty. Name at least one"),
+            (("my-edu",), {}, "'my-edu' cannot name columns. Use letters, digits and _"),
+            (("edu", "EDU"), {}, "Two models are called edu"),
+            (("edu", "tox"), {"revision": "v2"}, "^revision is for a single model. Name a revision of each"),
+            (("edu", "tox"), {"scorer": "nothing"}, "There is no scorer 'nothing' here"),
+        ],
+    )
+    def test_with_names_that_cannot_be_used_are_refused(
+        self, names: tuple[str, ...], options: dict[str, Any], says: str, tiny_model: Path
+    ) -> None:
+        with pytest.raises(shardsift.UsageError, match=says):
+            shardsift.score(QUERIES, dict.fromkeys(names, tiny_model), **LOAD | options)
+
+    def test_whose_columns_would_have_one_name_are_refused(self, tiny_model: Path) -> None:
+        clashing = shardsift.load_scorer({"edu": tiny_model, "int_edu": tiny_model}, **LOAD)
+
+        with pytest.raises(shardsift.UsageError, match='Two models would add a column "int_edu_score"'):
+            clashing.score(QUERIES, int_score=True)
+
+    def test_free_their_memory_when_they_are_let_go(self, models: dict[str, Path]) -> None:
+        loaded = shardsift.load_scorer(models, **LOAD)
+        loaded.score(QUERIES, max_tokens=64)
+        networks = [weakref.ref(one.scorer.backend.model) for one in loaded.by_name.values()]
+
+        del loaded
+        gc.collect()
+
+        assert [network() for network in networks] == [None, None, None]
+
+
+def test_a_table_has_the_rounded_score_of_a_run(several: shardsift.LoadedScorers) -> None:
+    one = several.by_name["edu"].table(QUERIES, int_score=True)
+
+    assert one.column_names == ["score", "int_score", "error"]
+    rounded = np.round(np.clip(one["score"].drop_null().to_numpy(), 0, 5))
+    assert one["int_score"].drop_null().to_pylist() == rounded.astype(int).tolist()
+    with pytest.raises(shardsift.UsageError, match="^int_score rounds a single score, but the model .* has 3 outputs"):
+        several.by_name["tox"].table(QUERIES, int_score=True)
+
+
+def test_a_recipe_rounds_a_score_and_leaves_pairs_whole(tmp_path: Path) -> None:
+    """A scorer is called by its name on the Hub, of which the recipe is."""
+    loaded = shardsift.load_scorer(family_classifier("BERT", tmp_path / "model"), **LOAD)
+    edu, pdfs = "HuggingFaceFW/fineweb-edu-classifier", "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"
+    named = {
+        name: replace(loaded, model=replace(loaded.model, name=name, revision="abc1234"), scorer=loaded.scorer)
+        for name in (edu, pdfs)
+    }
+
+    assert named[edu].table(QUERIES).column_names == ["score", "int_score", "error"]
+    assert named[edu].table(QUERIES, no_recipe=True).column_names == ["score", "error"]
+    options: dict[str, Any] = {"text_pairs": PASSAGES, "max_tokens": 64}  # not its 2,048: the model takes 512
+    alone = loaded.score(QUERIES, **options)
+    assert np.array_equal(named[pdfs].score(QUERIES, **options), alone, equal_nan=True)

@@ -1,0 +1,135 @@
+"""What to score texts with, as a Python user says it: the arguments of `shardsift.score`, without the texts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from inspect import signature
+from typing import TypedDict, cast
+
+from fleet.choices import Function, Pool
+from fleet.errors import ShardError, UsageError
+from fleet.keywords import keywords_told, with_keywords
+from fleet.model import SEQUENCE_CLASSIFIER, Model
+from fleet.recipes import Recipe, filled, recipe_of
+from fleet.scoring import Scoring, check_scoring
+from fleet.zero_shot import HYPOTHESIS_TEMPLATE, entailment_output, zero_shot_of
+
+TEXT, PAIR = "text", "text_pair"  # names of the columns that a user's texts become
+_OF_LABELS = ("labels", "hypothesis_template", "multi_label")
+
+
+class ScoreOptions(TypedDict, total=False):
+    """The keyword arguments of `LoadedScorer.score` and `table`; `shardsift.score` describes them."""
+
+    labels: Sequence[str] | None
+    hypothesis_template: str
+    multi_label: bool
+    max_tokens: int | None
+    windows: str
+    pool: Pool
+    function_to_apply: Function | None
+    int_score: bool | None
+    score_blank: bool
+    no_recipe: bool
+
+
+def scoring_of(
+    model: Model,
+    score_column: str = "score",
+    has_pairs: bool = False,
+    *,
+    labels: Sequence[str] | None = None,
+    hypothesis_template: str = HYPOTHESIS_TEMPLATE,
+    multi_label: bool = False,
+    max_tokens: int | None = None,
+    windows: str = "head",
+    pool: Pool = "max",
+    function_to_apply: Function | None = None,
+    int_score: bool | None = None,
+    score_blank: bool = False,
+    no_recipe: bool = False,  # see `with_recipe`
+) -> Scoring:
+    """The scoring of texts, or of pairs, by a model. Raises UsageError for options that do not go together."""
+    zero_shot = None
+    if labels is None and (multi_label or hypothesis_template != HYPOTHESIS_TEMPLATE):
+        raise UsageError("--multi-label and --hypothesis-template are for --labels. Pass labels, or leave them out.")
+    if labels is not None:
+        zero_shot = zero_shot_of(
+            model, checked_labels(labels), hypothesis_template=hypothesis_template, multi_label=multi_label
+        )
+    scoring = Scoring(
+        model=model,
+        dtype="auto",
+        text_columns=(TEXT,),
+        text_pair_column=PAIR if has_pairs else None,
+        score_column=score_column,
+        function_to_apply=function_to_apply or (zero_shot.function if zero_shot else model.function),
+        int_score=bool(int_score),
+        score_blank=score_blank,
+        max_tokens=max_tokens,
+        passages=windows,
+        pool=pool,
+        zero_shot=zero_shot,
+    )
+    check_scoring(scoring)
+    return scoring
+
+
+def scorings_of(models: Mapping[str, Model], options: ScoreOptions, *, has_pairs: bool) -> tuple[Scoring, ...]:
+    """The scoring of each model, by its score column. Raises TypeError for unknown options, UsageError for wrong ones.
+
+    As in a run, models that can choose from labels do, and others beside them keep their own.
+    """
+    if unknown := options.keys() - ScoreOptions.__annotations__.keys():
+        known = ", ".join(ScoreOptions.__annotations__)
+        raise TypeError(f"There is no argument {min(unknown)!r}. Those of score and table are: {known}.")
+    if options.get("labels") is not None:
+        options = {**options, "labels": checked_labels(options["labels"] or ())}  # an iterator is read once
+    choosing = [column for column, model in models.items() if entailment_output(model) is not None]
+    with arguments_told():
+        return tuple(
+            scoring_of(model, column, has_pairs, **with_recipe(model, own, has_pairs=has_pairs))
+            for column, model in models.items()
+            for own in (_without_labels(options) if choosing and column not in choosing else options,)
+        )
+
+
+def with_recipe(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> ScoreOptions:
+    """The options, with those of the model's recipe that are at their defaults, as producer/recipes.py does for a run.
+
+    The recipe's template is the user's to apply, because here a text is put together already.
+    """
+    recipe = None if options.get("no_recipe") else recipe_for(model, has_labels=options.get("labels") is not None)
+    if recipe is None:
+        return options
+    parameters = signature(scoring_of).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    chosen = {**options, "text_pair_column": PAIR if has_pairs else None}
+    return cast("ScoreOptions", {**options, **filled(recipe, chosen, defaults)})
+
+
+def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
+    """The model's recipe, if it is for what the model is to do. A folder has none."""
+    recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
+    return recipe if recipe and has_labels == (recipe.task == "zero-shot") else None
+
+
+def checked_labels(labels: Sequence[str]) -> Sequence[str]:
+    if isinstance(labels, str):
+        raise TypeError(f"Expected a list of labels, not a single str. Pass [{labels!r}].")
+    if isinstance(labels, (Set, Mapping)) or not isinstance(labels, Iterable):
+        raise TypeError(f"Expected a list of labels, whose order is that of the scores, not {type(labels).__name__}.")
+    return tuple(labels)
+
+
+@contextmanager
+def arguments_told() -> Iterator[None]:
+    """Name options in errors as the arguments of `score`. What would be a shard's error in a run is the user's here."""
+    try:
+        with keywords_told():
+            yield
+    except (ShardError, UsageError) as error:
+        raise UsageError(with_keywords(str(error)).replace("text_pair_column", "text_pairs")) from error
+
+
+def _without_labels(options: ScoreOptions) -> ScoreOptions:
+    return cast("ScoreOptions", {name: value for name, value in options.items() if name not in _OF_LABELS})
