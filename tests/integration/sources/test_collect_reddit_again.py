@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -73,6 +74,15 @@ def test_a_killed_collection_goes_on_with_the_next_page(
     assert sorted(output.parent.iterdir()) == [output]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background job ignores SIGINT, and so do the processes that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_keeps_the_pages_and_says_how_to_go_on(
     undisturbed: bytes, collect: Collect, reddit: RedditServer, environment: dict[str, str], output: Path
 ) -> None:
