@@ -30,12 +30,33 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
     if not counts.done or not counts.rows_in or not running or not rate or not counts.open:
         return None
     rows_of_a_shard = counts.rows_in / counts.done
-    rate_of_a_worker = rate / len(running)
-    left = [max(0.0, rows_of_a_shard - shard.rows) / rate_of_a_worker for shard in running]
-    seconds = _until_the_last(left, counts.queued, rows_of_a_shard / rate_of_a_worker)
+    of_a_shard = _seconds_of_a_young_runs_shard(counts, pace, running)
+    if of_a_shard is None:
+        of_a_shard = rows_of_a_shard * len(running) / rate
+        left = [max(0.0, 1 - shard.rows / rows_of_a_shard) * of_a_shard for shard in running]
+    else:
+        left = [max(0.0, of_a_shard - _seconds_so_far(shard)) for shard in running]
+    seconds = _until_the_last(left, counts.queued, of_a_shard)
     error = min(0.5, max(_LEAST_ERROR, _ERROR_OF_ONE_SHARD / math.sqrt(counts.done)))
-    work = sum(left) + counts.queued * rows_of_a_shard / rate_of_a_worker
+    work = sum(left) + counts.queued * of_a_shard
     return Remaining(low=seconds * (1 - error), high=seconds * (1 + error), worker_seconds=work)
+
+
+def _seconds_of_a_young_runs_shard(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> float | None:
+    """What the finished shards took, while a run is so young that its whole time is "lately". Otherwise None.
+
+    The longest texts of a window are scored first. So the rows of an unfinished window promise less than they should, which
+    matters as long as a worker has finished only a few windows.
+    """
+    rows_done_here = pace.rows - sum(shard.rows for shard in running)  # not those restored from receipts
+    seconds = sum(counts.phase_seconds.values())
+    if pace.rows_lately != pace.rows or rows_done_here <= 0 or not seconds:
+        return None
+    return seconds / rows_done_here * counts.rows_in / counts.done
+
+
+def _seconds_so_far(shard: RunningShard) -> float:
+    return sum(shard.report.seconds.values()) + shard.seen_seconds if shard.report else 0.0
 
 
 def _until_the_last(left: Sequence[float], queued: int, seconds_of_a_shard: float) -> float:
