@@ -71,7 +71,9 @@ class FileVictim:
         self._output_faults -= 1
         self.touched = {path.stem for path in self._shards.glob("*.parquet")}
         if self._rng.random() < _WHOLE_OUTPUTS:
-            shutil.rmtree(self._output)
+            aside = self._output.with_name(f"{self._output.name}.deleted")  # another finalizer may be writing to it
+            self._output.rename(aside)
+            shutil.rmtree(aside)
         else:
             files = [*self._output.glob("*.parquet"), *self._output.glob("data/**/*.parquet")]
             files += self._output.glob("scores/**/*.parquet")

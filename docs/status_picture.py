@@ -76,7 +76,7 @@ def picture_of(status: RunStatus) -> str:
 
 
 def _plan(folder: Path) -> Plan:
-    """Make shards and classifier anew, and plan the run over them."""
+    """Make new shards and a new classifier, and plan the run over them."""
     for made in ("shards", "classifier", "state", "kept"):
         shutil.rmtree(folder / made, ignore_errors=True)
     write_shards(folder / "shards", shards=_SHARDS, rows=_ROWS, seed=_SEED)

@@ -32,7 +32,7 @@ class Cause:
 
     @property
     def traceback(self) -> list[str]:
-        """The last lines of the first traceback. None if the error was foreseen, or a process died without one."""
+        """The last lines of the first traceback. None if the error is one of ours, or if a process died without one."""
         lines = self.first.traceback.rstrip().splitlines()
         errors = [line for line in lines if _ERROR.match(line)]
         return [] if not errors or errors[-1].startswith(_OURS) else lines[-_TRACEBACK_LINES:]
@@ -48,7 +48,7 @@ def causes_of(failures: Sequence[Failure]) -> list[Cause]:
 
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """What failed, cause by cause, with one traceback of an error that nobody foresaw."""
+    """What failed, cause by cause, with one traceback of an unexpected error."""
     causes = causes_of(failures)
     for cause in causes[:_MOST_CAUSES]:
         yield from _failed(cause)
@@ -91,11 +91,11 @@ def _more(causes: Sequence[Cause]) -> Iterator[str]:
 
 
 def _one_traceback(causes: Sequence[Cause]) -> Iterator[str]:
-    """Of the most frequent unforeseen error."""
-    unforeseen = next((cause for cause in causes if cause.traceback), None)
-    if unforeseen:
-        yield f"  The traceback of {unforeseen.first.shard} ends with these lines; --json has it whole:"
-        yield from (f"    {line}" for line in unforeseen.traceback)
+    """Of the most frequent unexpected error."""
+    unexpected = next((cause for cause in causes if cause.traceback), None)
+    if unexpected:
+        yield f"  The traceback of {unexpected.first.shard} ends with these lines; --json has it whole:"
+        yield from (f"    {line}" for line in unexpected.traceback)
 
 
 def _without_details(failure: Failure) -> str:

@@ -1,7 +1,7 @@
 """How long the work takes on each kind of device. The best that is known of a kind counts: an earlier run of the same models,
 what `worker tune` has measured on this machine, or else its peak.
 
-Of the last, nobody has measured this project on the device. The operations are counted as in `fleet/flops.py`: two for each
+The last is no measurement of this project on the device. The operations are counted as in `fleet/flops.py`: two for each
 parameter of a layer and token, and the attention (Kaplan et al., 2020, https://arxiv.org/abs/2001.08361, table 1, without a
 mask). They are divided by the part of the peak that encoders reach in the programs that publish figures: 26 to 33 % on an A100
 in text-embeddings-inference, by https://github.com/Artain-AI/ignite-ms; 30 % on a T4 and 57 % on an A100 in TensorRT's

@@ -181,7 +181,7 @@ def by_name(times: list[DeviceTime]) -> dict[str, DeviceTime]:
     return {time.device: time for time in times}
 
 
-def test_a_device_that_nobody_measured_is_estimated_from_its_peak(tmp_path: Path) -> None:
+def test_a_device_that_was_not_measured_is_estimated_from_its_peak(tmp_path: Path) -> None:
     operations = float(BERT_BASE.flops(np.full(1_000_000, 512)).sum())
 
     times = by_name(device_times(a_spec(), [work(operations=operations)], ledger=None, state_dir=tmp_path))

@@ -47,7 +47,7 @@ def test_paths_and_numbers_do_not_tell_causes_apart_but_http_statuses_do() -> No
     assert [[one.shard for one in cause.failures] for cause in causes_of(failures)] == [["b", "c"], ["a"]]
 
 
-def test_an_unforeseen_error_comes_with_the_end_of_one_traceback() -> None:
+def test_an_unexpected_error_comes_with_the_end_of_one_traceback() -> None:
     failures = [
         failure("a", "no column", traceback=FORESEEN),
         failure("b", "ValueError: 17 is odd", traceback=UNFORESEEN),
