@@ -182,7 +182,8 @@ def test_the_log_says_that_traces_are_dropped(
 def test_without_the_extra_a_worker_that_should_send_traces_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    for module in ["opentelemetry", *(name for name in sys.modules if name.startswith("opentelemetry."))]:
+        monkeypatch.setitem(sys.modules, module, None)  # a module that is loaded is found without its package
     monkeypatch.delitem(sys.modules, "worker.service.otel", raising=False)
 
     with pytest.raises(UsageError, match=r"pip install 'shardsift\[otel\]'"):
