@@ -16,6 +16,7 @@ from containers.engine import BRIDGE, Engine
 
 PYTHON = "python:3.11.15-slim-trixie"
 VALKEY = "valkey/valkey:8.1.10-alpine"
+PROMETHEUS = "prom/prometheus:v3.5.0"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -40,6 +41,15 @@ def make_valkey(engine: Engine, folder: Path) -> None:
     (folder / "data").mkdir()
     os.chown(folder / "data", 999, 1000)
     _import(engine, folder, VALKEY, "VOLUME /data", "WORKDIR /data")
+
+
+def make_prometheus(engine: Engine, folder: Path) -> None:
+    """Debian 13's Prometheus, for the user `nobody` as in the published image."""
+    _debootstrap("trixie", folder, "busybox-static", "prometheus")
+    (folder / "usr/bin/wget").symlink_to("busybox")
+    (folder / "prometheus").mkdir()
+    os.chown(folder / "prometheus", 65534, 65534)
+    _import(engine, folder, PROMETHEUS, "VOLUME /prometheus", 'ENTRYPOINT ["/usr/bin/prometheus"]')
 
 
 def fill_torch_index(folder: Path, root: Path) -> bool:

@@ -11,31 +11,44 @@ from containers import base_images
 from containers.engine import BRIDGE, Engine
 from containers.report import Report, say
 
-BUILT = ("light", "cpu")  # gpu differs from cpu in torch's wheel, which brings gigabytes of CUDA
+BUILT = ("light", "cpu")
+GPU = "gpu"  # built only where pip finds a torch for the CPU: the usual one brings gigabytes of CUDA
 _PORT = "8000"
 _OF_AN_OLDER_PYTHON = {"async-timeout"}  # redis needs it before 3.11.3, which Debian's Python is
 
 
-def make_images(engine: Engine, folder: Path, source: Path, report: Report) -> None:
-    """Stand-ins that the engine already has are not made again."""
-    for name, make in ((base_images.PYTHON, base_images.make_python), (base_images.VALKEY, base_images.make_valkey)):
+_STAND_INS = {
+    base_images.PYTHON: base_images.make_python,
+    base_images.VALKEY: base_images.make_valkey,
+    base_images.PROMETHEUS: base_images.make_prometheus,
+}
+
+
+def make_images(engine: Engine, folder: Path, source: Path, report: Report) -> list[str]:
+    """The targets that were built. Stand-ins that the engine already has are not made again."""
+    for name, make in _STAND_INS.items():
         if not engine.has_image(name):
             with report.step(f"a stand-in for {name}"):
                 make(engine, folder / "base")
                 shutil.rmtree(folder / "base")
-    for target in BUILT:
-        with report.step(f"build the image {target}"), _torch_index(engine, folder / "index", source) as arguments:
-            _build(engine, source, target, *arguments)
+    torch_for_cpu = base_images.fill_torch_index(folder / "index", source)
+    targets = [*BUILT, GPU] if torch_for_cpu else [*BUILT]
+    for target in targets:
+        with report.step(f"build the image {target}"), _torch_index(engine, folder / "index", torch_for_cpu) as index:
+            _build(engine, source, target, *index)
+    if GPU not in targets:
+        say(f"    the image {GPU} is not built: torch would bring gigabytes of CUDA")
     for line in engine.docker(
         "image", "ls", "--filter", "dangling=false", "--format", "{{.Repository}}:{{.Tag}}  {{.Size}}"
     ).splitlines():
         say(f"    {line}")
+    return targets
 
 
-def check_versions(engine: Engine, source: Path) -> None:
+def check_versions(engine: Engine, source: Path, targets: list[str]) -> None:
     """All packages of the images are pinned by constraints.txt."""
     pinned = {line.lower() for line in (source / "constraints.txt").read_text().splitlines()}
-    for target in BUILT:
+    for target in targets:
         installed = engine.docker("run", "--rm", f"shardsift:{target}", "pip", "freeze").lower().splitlines()
         allowed = pinned | {line for line in installed if line.partition("==")[0] in _OF_AN_OLDER_PYTHON}
         others = [
@@ -45,9 +58,9 @@ def check_versions(engine: Engine, source: Path) -> None:
 
 
 @contextmanager
-def _torch_index(engine: Engine, folder: Path, source: Path) -> Iterator[list[str]]:
+def _torch_index(engine: Engine, folder: Path, torch_for_cpu: bool) -> Iterator[list[str]]:
     """The arguments of a build that takes torch from this machine, if its pip finds a build for the CPU."""
-    if not base_images.fill_torch_index(folder, source):
+    if not torch_for_cpu:
         yield []
         return
     command = [sys.executable, "-m", "http.server", _PORT, "--bind", BRIDGE, "--directory", str(folder)]

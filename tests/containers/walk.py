@@ -1,11 +1,13 @@
 """What an operator does with a fleet in containers, and what happens to it, from a fresh clone to a published dataset."""
 
+import json
 import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow.dataset as ds
 
@@ -14,11 +16,12 @@ from containers.machine import Machine
 from containers.report import Report, say
 from producer.demo.shards import write_shards
 from support.pages import blocks_of
+from support.waiting import wait_until
 
 TOKEN = "hf_thetokenoftheshell"
 ADDRESS = "10.77.0.5"  # of the first machine, in the private network of both
 SHARDS = 8
-SCORING_SECONDS = 90.0  # of the whole run, on one worker: all that happens to it must find it unfinished
+SCORING_SECONDS = 120.0  # of the whole run, on one worker: all that happens to it must find it unfinished
 _GONE_SECONDS = 10.0  # by README's promise
 _CLIENT_SECONDS = 5.0  # of `docker compose` itself, on a busy machine
 
@@ -31,7 +34,7 @@ INSTEAD = {
 }
 
 
-def walk(engine: Engine, source: Path, folder: Path, report: Report) -> None:
+def walk(engine: Engine, source: Path, folder: Path, report: Report, *, with_gpu_image: bool) -> None:
     engine.clear()
     first = Machine(engine, source, folder / "first")
     try:
@@ -47,6 +50,11 @@ def walk(engine: Engine, source: Path, folder: Path, report: Report) -> None:
             _down_and_up(first)
         with report.step("a second machine joins, works alone, and leaves"):
             _join_and_leave(engine, source, first)
+        if with_gpu_image:
+            with report.step("the service of the GPUs scores, without a GPU"):
+                _score_with_the_gpu_image(first)
+        with report.step("Prometheus of the profile monitoring has what the finalizer serves"):
+            _monitor(engine, first)
         with report.step("the run goes on to its end, and is published whole"):
             _check_published(first)
         with report.step("what `worker tune` finds is kept"):
@@ -185,6 +193,40 @@ def _join_and_leave(engine: Engine, source: Path, first: Machine) -> None:
     assert second.containers() == set()
     assert first.status()["counts"]["running"] == 0
     first.type("docker compose start worker-cpu")
+
+
+def _score_with_the_gpu_image(machine: Machine) -> None:
+    """As docker-compose.yml has the service, but for the devices, which the engine refuses where there are none."""
+    (machine.folder / "no-devices.yml").write_text("services: {worker-gpu: {deploy: !reset null}}\n")
+    files = "docker compose -f docker-compose.yml -f no-devices.yml --profile gpu"
+    _stop_worker(machine)
+    machine.type(f"{files} up -d --no-build worker-gpu")
+    _wait_for_rows(machine)
+    machine.type(f"{files} rm --stop --force worker-gpu")
+    assert machine.status()["counts"]["running"] == 0
+    machine.type("docker compose start worker-cpu")
+
+
+def _monitor(engine: Engine, machine: Machine) -> None:
+    machine.type("docker compose --profile monitoring up -d --no-build prometheus")
+    wait_until(
+        lambda: (
+            _measured(engine, "up{job='shardsift'}") == [1.0]
+            and sum(_measured(engine, "shardsift_rows_scored_total")) > 0
+        ),
+        description="Prometheus to have rows",
+        seconds=120,
+    )
+    machine.type("docker compose --profile monitoring rm --stop --force prometheus")
+
+
+def _measured(engine: Engine, query: str) -> list[float]:
+    address = f"http://127.0.0.1:9090/api/v1/query?{urlencode({'query': query})}"
+    asked = subprocess.run(
+        engine.in_network("curl", "--silent", address), capture_output=True, text=True, check=False
+    ).stdout
+    found = json.loads(asked)["data"]["result"] if asked else []
+    return [float(series["value"][1]) for series in found]
 
 
 def _wait_for_rows(machine: Machine) -> dict[str, Any]:
