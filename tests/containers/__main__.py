@@ -1,6 +1,6 @@
 """The command `python -m containers`: README's fleet on a real Docker engine, and what may happen to it.
 
-It needs root, some Debian packages and about 15 GB of disk, but no Docker on the machine and no registry of images. It removes
+It needs root, some Debian packages and about 25 GB of disk, but no Docker on the machine and no registry of images. It removes
 all that it made. If it cannot run, it says why and exits with 0.
 """
 
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from containers.engine import started_engine, why_not
-from containers.images import GPU, check_versions, make_images
+from containers.images import check_versions, make_images
 from containers.machine import clone
 from containers.report import Report, say
 from containers.walk import walk
@@ -34,10 +34,10 @@ def main() -> int:
         with started_engine(folder) as engine:
             source = machines / "source"
             clone(ROOT, source)
-            targets = make_images(engine, folder, source, report)
+            make_images(engine, folder, source, report)
             with report.step("look at the versions in the images"):
-                check_versions(engine, source, targets)
-            walk(engine, source, machines, report, with_gpu_image=GPU in targets)
+                check_versions(engine, source)
+            walk(engine, source, machines, report)
     finally:
         shutil.rmtree(machines)
         if not options.keep:

@@ -11,8 +11,7 @@ from containers import base_images
 from containers.engine import BRIDGE, Engine
 from containers.report import Report, say
 
-BUILT = ("light", "cpu")
-GPU = "gpu"  # built only where pip finds a torch for the CPU: the usual one brings gigabytes of CUDA
+BUILT = ("light", "cpu", "gpu")  # gpu downloads gigabytes of CUDA
 _PORT = "8000"
 _OF_AN_OLDER_PYTHON = {"async-timeout"}  # redis needs it before 3.11.3, which Debian's Python is
 
@@ -24,31 +23,26 @@ _STAND_INS = {
 }
 
 
-def make_images(engine: Engine, folder: Path, source: Path, report: Report) -> list[str]:
-    """The targets that were built. Stand-ins that the engine already has are not made again."""
+def make_images(engine: Engine, folder: Path, source: Path, report: Report) -> None:
+    """Stand-ins that the engine already has are not made again."""
     for name, make in _STAND_INS.items():
         if not engine.has_image(name):
             with report.step(f"a stand-in for {name}"):
                 make(engine, folder / "base")
                 shutil.rmtree(folder / "base")
-    torch_for_cpu = base_images.fill_torch_index(folder / "index", source)
-    targets = [*BUILT, GPU] if torch_for_cpu else [*BUILT]
-    for target in targets:
-        with report.step(f"build the image {target}"), _torch_index(engine, folder / "index", torch_for_cpu) as index:
-            _build(engine, source, target, *index)
-    if GPU not in targets:
-        say(f"    the image {GPU} is not built: torch would bring gigabytes of CUDA")
+    for target in BUILT:
+        with report.step(f"build the image {target}"), _torch_index(engine, folder / "index", source) as arguments:
+            _build(engine, source, target, *arguments)
     for line in engine.docker(
         "image", "ls", "--filter", "dangling=false", "--format", "{{.Repository}}:{{.Tag}}  {{.Size}}"
     ).splitlines():
         say(f"    {line}")
-    return targets
 
 
-def check_versions(engine: Engine, source: Path, targets: list[str]) -> None:
+def check_versions(engine: Engine, source: Path) -> None:
     """All packages of the images are pinned by constraints.txt."""
     pinned = {line.lower() for line in (source / "constraints.txt").read_text().splitlines()}
-    for target in targets:
+    for target in BUILT:
         installed = engine.docker("run", "--rm", f"shardsift:{target}", "pip", "freeze").lower().splitlines()
         allowed = pinned | {line for line in installed if line.partition("==")[0] in _OF_AN_OLDER_PYTHON}
         others = [
@@ -58,9 +52,9 @@ def check_versions(engine: Engine, source: Path, targets: list[str]) -> None:
 
 
 @contextmanager
-def _torch_index(engine: Engine, folder: Path, torch_for_cpu: bool) -> Iterator[list[str]]:
+def _torch_index(engine: Engine, folder: Path, source: Path) -> Iterator[list[str]]:
     """The arguments of a build that takes torch from this machine, if its pip finds a build for the CPU."""
-    if not torch_for_cpu:
+    if not base_images.fill_torch_index(folder, source):
         yield []
         return
     command = [sys.executable, "-m", "http.server", _PORT, "--bind", BRIDGE, "--directory", str(folder)]

@@ -34,7 +34,7 @@ INSTEAD = {
 }
 
 
-def walk(engine: Engine, source: Path, folder: Path, report: Report, *, with_gpu_image: bool) -> None:
+def walk(engine: Engine, source: Path, folder: Path, report: Report) -> None:
     engine.clear()
     first = Machine(engine, source, folder / "first")
     try:
@@ -50,9 +50,8 @@ def walk(engine: Engine, source: Path, folder: Path, report: Report, *, with_gpu
             _down_and_up(first)
         with report.step("a second machine joins, works alone, and leaves"):
             _join_and_leave(engine, source, first)
-        if with_gpu_image:
-            with report.step("the service of the GPUs scores, without a GPU"):
-                _score_with_the_gpu_image(first)
+        with report.step("the service of the GPUs scores, without a GPU"):
+            _score_with_the_gpu_image(first)
         with report.step("Prometheus of the profile monitoring has what the finalizer serves"):
             _monitor(engine, first)
         with report.step("the run goes on to its end, and is published whole"):

@@ -1,7 +1,7 @@
 """The worker command line of each template in ops/, run as its platform runs it: it works for the fleet, and stops in time.
 
 A platform is what differs here: where the virtual environment is, what starts the command and which process gets the signal.
-The machine has two stand-in GPUs. Slurm's commands are stand-ins too.
+The machine has two stand-in GPUs. Slurm's commands are stand-ins too, but for a test on a real cluster of one node.
 """
 
 import json
@@ -36,11 +36,19 @@ from support.machine_files import (
 )
 from support.outputs import manifest_lines
 from support.processes import started
+from support.slurm import slurm_cluster
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 GPUS = 2
 STOP_SECONDS = 10
+SHORT_ARRAY = (
+    "sbatch",
+    "--array=0-1",
+    "--cpus-per-task=2",
+    "--mem=1G",
+    "--time=2",
+)  # minutes; Slurm has no shorter limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +208,34 @@ def test_a_slurm_job_with_a_wrong_setting_fails_and_does_not_come_back(machine_f
 
     assert job.returncode == 2
     assert not (home / "scontrol").exists()
+
+
+@pytest.mark.timeout(600)
+def test_on_a_real_slurm_the_tasks_of_an_array_stop_before_their_time_limit_and_come_back(
+    machine_fleet: Fleet, faults: InjectedFaults, home: Path, shards: Path, tmp_path: Path
+) -> None:
+    fleet = machine_fleet
+    faults.use_stand_in(rows_a_batch=1, seconds_a_batch=2)  # 8 shards of 12 rows: more than two tasks do in a minute
+    faults.set_device("cuda")
+    in_slurm = {"PATH", "HOME"}  # sbatch takes these from its shell, and the rest is in the file of the page
+    settings = {name: value for name, value in fleet.environment.items() if name not in in_slurm}
+    (home / "worker.env").write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items()))
+    shell = {name: fleet.environment[name] for name in in_slurm}
+    shell |= {"SHARDSIFT_ENV": str(home / "worker.env"), "SHARDSIFT_VENV": str(BIN.parent)}
+    run_id = enqueued(fleet, shards, tmp_path)
+
+    with slurm_cluster(tmp_path / "slurm") as cluster, fleet.finalizer():
+        cluster.ask(*SHORT_ARRAY, str(SLURM_SCRIPT), environment=shell)
+        wait_until(lambda: len(list_workers(fleet.ledger.redis)) == 2, description="two workers", seconds=60)
+        wait_until(lambda: cluster.restarts() == [1, 1], description="both tasks are back", seconds=200)
+        before = fleet.ledger.counts(run_id)
+        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=300)
+
+    assert 0 < before.done < 8
+    assert before.running == 0
+    lines = manifest_lines(tmp_path / "out")
+    assert len(lines) == 8
+    assert {line["attempt"] for line in lines} == {1, 2}
 
 
 def test_the_manifests_service_serves_the_number_that_keda_reads(

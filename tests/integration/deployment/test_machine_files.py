@@ -30,6 +30,7 @@ from support.machine_files import (
     worker_pod,
     written_file,
 )
+from support.slurm import slurm_cluster
 
 STOP_SECONDS = 10  # in which a worker gives its shard back and exits
 SETUP = "/usr/local/sbin/shardsift-setup"
@@ -218,6 +219,18 @@ def test_the_slurm_job_is_warned_in_time_and_comes_back() -> None:
     assert number == "TERM"  # without B:, to the step that srun starts
     assert int(seconds) > 3 * STOP_SECONDS
     assert options["nodes"] == options["ntasks"] == "1"
+
+
+def test_slurm_accepts_every_job_of_the_page(tmp_path: Path) -> None:
+    blocks = " ".join(shell_blocks(SLURM_SCRIPT.parent / "README.md"))
+    commands = re.findall(r"sbatch [^`\n]*worker\.sh", blocks + SLURM_SCRIPT.with_name("README.md").read_text())
+    assert any("--gpus-per-node=8" in command for command in commands)
+
+    with slurm_cluster(tmp_path / "slurm") as cluster:
+        for command in sorted(set(commands)):
+            name, *options = command.split()
+            said = cluster.ask(name, "--test-only", *options[:-1], str(SLURM_SCRIPT))
+            assert "to start at" in said, said
 
 
 # ---- Hugging Face Jobs ---------------------------------------------------------------------------------------------
