@@ -91,6 +91,7 @@ class RunStatus:
     steering: Steering = Steering()
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
+    workers_elsewhere: int = 0  # live workers on other queues
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
     histograms: dict[str, Histogram] = field(default_factory=dict)  # of the rows scored so far, by score column
@@ -212,6 +213,21 @@ class RunStatus:
         return tuple(worker for worker in self.workers if worker.activity in ("ready", "busy"))
 
     @property
+    def silent(self) -> tuple[RunningShard, ...]:
+        """The shards of workers that are probably gone. Each goes to another worker when its lease ends."""
+        return tuple(shard for shard in self.running if shard.is_silent)
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether the run waits for a worker, and none will come by itself."""
+        return self.word in ("queued", "stalled", "stopped") and not self.workers and not self.machines
+
+    @property
+    def lacks_finalizer(self) -> bool:
+        """A `producer run` has a finalizer of its own."""
+        return self.complete and not self.is_over and not self.finalizers and not self.is_of_this_machine
+
+    @property
     def loading(self) -> tuple[WorkerState, ...]:
         return tuple(worker for worker in self.workers if worker.activity == "loading")
 
@@ -276,6 +292,7 @@ def run_status(
         steering=steering,
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
+        workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
         running=running,
         where=spec.where,
         histograms=_so_far(ledger.histograms(run_id), running),

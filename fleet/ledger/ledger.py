@@ -228,9 +228,10 @@ class Ledger:
     def running_shards(self, run_id: str) -> list[RunningShard]:
         """The shards that workers hold now, in the order in which their leases end."""
         keys = Keys(run_id)
-        names = [str(name) for name in self.redis.zrange(keys.running, 0, -1)]
+        ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
+        ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
         pipeline = self.redis.pipeline()
-        for name in names:
+        for name in ends_ms:
             pipeline.hmget(keys.attempts(name), "owner", "rows", "attempts", "noted_ms", "report")
         pipeline.time()
         *found, (seconds, microseconds) = pipeline.execute()
@@ -242,9 +243,10 @@ class Ledger:
                 rows=int(rows or 0),
                 attempt=int(attempt or 1),
                 seen_seconds=max(0.0, (now_ms - int(noted_ms or now_ms)) / 1000),
+                lease_seconds_left=max(0.0, (ends_ms[name] - now_ms) / 1000),
                 report=AttemptReport.from_json(report),
             )
-            for name, (owner, rows, attempt, noted_ms, report) in zip(names, found, strict=True)
+            for name, (owner, rows, attempt, noted_ms, report) in zip(ends_ms, found, strict=True)
         ]
 
     def pace(self, run_id: str) -> Pace:

@@ -178,8 +178,9 @@
             return make("tr", {}, cell("Run", link), make("td", {colspan: "6"}, run.error));
         }
         const counts = run.counts;
+        const why = run.why ? make("span", {class: "run-why"}, ...withCommand(run.why)) : null;
         return make("tr", {},
-            cell("Run", link),
+            cell("Run", why ? make("span", {}, link, why) : link),
             cell("State", make("span", {class: "badge-state level-" + run.level}, ...stateBadge(run.state, run.level))),
             cell("Shards done", NUMBERS.format(counts.done) + " of " + NUMBERS.format(counts.shards) +
                 (counts.failed ? ", " + NUMBERS.format(counts.failed) + " failed" : "")),
@@ -443,7 +444,7 @@
             byId("failed-card").hidden = !failed;
             const left_out = failed - failures.length;
             byId("failed").replaceChildren(
-                make("p", {}, "Try them again: ", command("producer retry " + root.dataset.run)),
+                make("p", {}, "When the cause is mended: ", command("producer retry " + root.dataset.run)),
                 ...failures.map((failure) => make("article", {class: "shard"},
                     make("h3", {}, failure.shard),
                     make("p", {class: "shard-error"}, failure.error),
