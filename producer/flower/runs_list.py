@@ -35,6 +35,6 @@ def _row(status: RunStatus) -> dict[str, object]:
         "state": status.word,
         "counts": asdict(status.counts),
         "rows_per_second": round(status.rows_per_second, 1),
-        "why": why_a_person(status),
-        **summary(status),
+        **(said := summary(status)),
+        "why": said["headline"] if why_a_person(status) else None,
     }

@@ -165,8 +165,7 @@ class TestTheListOfRuns:
     def test_a_run_that_needs_a_person_has_the_reason_and_the_command(self, ledger: Ledger) -> None:
         (run,) = runs_list(ledger)["runs"]  # type: ignore[misc,attr-defined]
 
-        assert run["why"] == f"stalled: {run['headline']}"
-        assert "No worker serves this run. Start one: worker start --model " in run["why"]
+        assert run["why"].startswith("No worker serves this run. Start one: worker start --model ")
         ledger.cancel(RUN)
         assert runs_list(ledger)["runs"][0]["why"] is None  # type: ignore[index]
 
