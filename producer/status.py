@@ -21,6 +21,7 @@ from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.workers import WorkerState, list_workers
+from producer.cost import Cost, cost_of
 from producer.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
@@ -60,15 +61,6 @@ class Present:
             machines=tuple(list_machines(client)),
             finalizers=tuple(list_finalizers(client)),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """In the currency of the price. It covers the time in which workers held shards, not their starts, waits and idle time."""
-
-    so_far: float
-    to_come: float | None
-    per_million_rows: float | None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -192,15 +184,8 @@ class RunStatus:
 
     @property
     def cost(self) -> Cost | None:
-        """What the workers cost, if a price is known."""
-        if self.price_per_gpu_hour is None:
-            return None
-        price, counts = self.price_per_gpu_hour / 3600, self.counts
-        return Cost(
-            so_far=counts.worker_seconds * price,
-            to_come=self.remaining.worker_seconds * price if self.remaining else None,
-            per_million_rows=counts.worker_seconds * price / counts.rows_scored * 1e6 if counts.rows_scored else None,
-        )
+        """What the workers cost, if a price was given or list prices of their devices are known."""
+        return cost_of(self.counts, self.remaining, self.price_per_gpu_hour)
 
     @property
     def advances(self) -> bool:

@@ -13,6 +13,7 @@ from fleet.durations import shown_duration
 from fleet.ledger import RunningShard
 from fleet.machines import machine_names, machines_line
 from fleet.storage.inspection import lines_of
+from producer.cost import LISTED, Cost
 from producer.failure_lines import failure_lines, retry_lines
 from producer.score_lines import kept_line, spread_line
 from producer.status import Checked, Present, RunStatus
@@ -169,12 +170,27 @@ def _spent(status: RunStatus) -> Iterator[str]:
     """The time that workers have held shards, or what that costs."""
     left, cost, seconds = status.remaining, status.cost, status.counts.worker_seconds
     if cost:
-        coming = f", about {cost.to_come:,.2f} to come" if cost.to_come is not None else ""
-        rate = f"; {cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
-        yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
+        unit = "$" if cost.price_from == LISTED else ""
+        coming = f", about {unit}{cost.to_come:,.2f} to come" if cost.to_come is not None else ""
+        rate = f"; {unit}{cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
+        yield f"cost     {unit}{cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
+        yield from _list_prices(cost)
     elif seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
         yield f"work     {shown_duration(seconds)} of all workers together{coming}"
+
+
+def _list_prices(cost: Cost) -> Iterator[str]:
+    """By which prices the cost was computed, unless somebody gave one, and which devices have none."""
+    priced = [
+        f"{one.device} ${one.device_price:.2f} an hour for {shown_duration(one.device_seconds)}"
+        for one in cost.devices
+        if one.device_price is not None
+    ]
+    left_out = ", ".join(f"{one.device} ({shown_duration(one.device_seconds)})" for one in cost.left_out)
+    but = f"; left out, since no price is known: {left_out}" if left_out else ""
+    if priced:
+        yield f"prices   {', '.join(priced)}: {LISTED}{but}"
 
 
 def _at_work(status: RunStatus) -> Iterator[str]:
