@@ -15,7 +15,16 @@ from support.line_files import write_as_lines
 _ROWS = 48
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
-_NO_CRASHES = (Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, *NOTICES, Kind.SUPERVISOR, Kind.FREEZE_SUPERVISOR, Kind.CUT)
+_NO_CRASHES = (
+    Kind.FINALIZER,
+    Kind.REDIS,
+    Kind.PRODUCER,
+    *NOTICES,
+    Kind.SUPERVISOR,
+    Kind.FREEZE_SUPERVISOR,
+    Kind.CUT,
+    Kind.PAUSE,
+)
 _REAL_PAUSE_SECONDS = 8.0  # a window takes some tenths of a second, the first one of a process longer
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 8
 _LABELS = ("--task", "zero-shot", "--labels", "climate change,food,code")

@@ -150,11 +150,13 @@ class ChaosFleet:
     def _data_side(self) -> list[Worker]:
         return [*self.workers, *self.machines]
 
-    def producer(self, variant: Variant, output_uri: str, number: int, *, verify: bool = False) -> Service:
+    def producer(
+        self, variant: Variant, output_uri: str, number: int, *, verify: bool = False, max_workers: int | None = None
+    ) -> Service:
         """The enqueue command of a run, not started yet."""
         orders = InjectedFaults(self.folder / "faults", window_rows=self.plan.window_rows)
         return Service(
-            enqueue_command(variant, self._models, self._scorer, output_uri, verify=verify),
+            enqueue_command(variant, self._models, self._scorer, output_uri, verify=verify, max_workers=max_workers),
             environment={**self._environment(self._server.url, f"producer-{number}"), **orders.environment},
             log=self.folder / "logs" / f"enqueue-{number}.log",
         )
@@ -178,14 +180,18 @@ class ChaosFleet:
         """Run this command, and repeat it if Redis was down."""
         service = self._operators.get(run.number)
         if service is None:
-            service = self._operators[run.number] = Service(
-                [str(BIN / "producer"), command, run.run_id],
-                environment=self._environment(self._server.url, f"producer-{run.number}"),
-                log=self.folder / "logs" / f"{command}-{run.number}.log",
-            )
+            service = self._operators[run.number] = self.command(run, command)
             service.start()
         elif not service.is_running and (service.process.returncode != 0 or command == "retry"):
             service.start_again()
+
+    def command(self, run: Run, command: str) -> Service:
+        """`producer retry`, `pause` or another command for this run, not started yet."""
+        return Service(
+            [str(BIN / "producer"), command, run.run_id],
+            environment=self._environment(self._server.url, f"producer-{run.number}"),
+            log=self.folder / "logs" / f"{command}-{run.number}.log",
+        )
 
     def _stop_producers(self) -> None:
         for service in self._operators.values():

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """A fault of one process, of its network, or of a run's files."""
+    """A fault of one process, of its network, or of a run's files; or what an operator does to a run."""
 
     CHILD = "child"  # SIGKILL of the process that scores
     PARENT = "parent"  # SIGKILL of a worker's main process; its child ends a moment later
@@ -30,6 +30,8 @@ class Kind(StrEnum):
     OUTPUT = (
         "output"  # a published file, or the whole output, is damaged or deleted; then the same command is run again
     )
+    PAUSE = "pause"  # `producer pause` of a run, and `producer resume` after a while
+    LIMIT = "limit"  # `--max-workers` of a run
 
 
 KILLS_OF_WORKERS = (Kind.CHILD, Kind.PARENT, Kind.GROUP, Kind.SUPERVISED)

@@ -14,6 +14,9 @@ class Promise(StrEnum):
     FALSELY_PUBLISHED = "runs falsely said to be published"  # over files that are missing
     NOT_PUBLISHED = "runs not published"  # in time, or not as they should be
     WRONGLY_FAILED = "shards wrongly failed"  # or poison that was not, or not after as many crashes as it should be
+    NOT_HELD = (
+        "pauses or limits not held"  # a paused run's shard was claimed, or more workers than it may have kept shards
+    )
     LEFT_BEHIND = "things left behind"  # messages, leases, checkpoints, branches, processes
     TOO_DEAR = "costs over their bound"  # in time or in work
 

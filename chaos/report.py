@@ -115,7 +115,7 @@ def report_of(outcomes: Sequence[Outcome], *, cores: int) -> Report:
 def figures_of(outcome: Outcome) -> StormFigures:
     plan = outcome.plan
     history = History(outcome.events, outcome.finalizer_pids)
-    found = recoveries(outcome.faults, history, sweep_seconds=plan.fleet.sweep_seconds, damaged=_damaged(outcome))
+    found = recoveries(outcome.faults, history, sweep_seconds=plan.fleet.sweep_seconds, damaged=_disturbed(outcome))
     done = work(outcome.work_log, outcome.events)
     loads = [event.seconds for event in outcome.events if event.what == "loaded"]
     bounds = broken_bounds(done.lost_to(found), plan.fleet, load_seconds=max(loads, default=0.0))
@@ -148,12 +148,16 @@ def figures_of(outcome: Outcome) -> StormFigures:
     )
 
 
-def _damaged(outcome: Outcome) -> set[tuple[str, str]]:
-    """Run and name of shards that lost work for another reason: poison, or a fault of their files."""
+def _disturbed(outcome: Outcome) -> set[tuple[str, str]]:
+    """Run and name of shards that lost work or waited for another reason: poison, a fault of their files, or an operator."""
     return {
         (run.run_id, shard)
         for run in outcome.runs
-        for shard in run.variant.poison | (run.files.touched if run.files else set())
+        for shard in (
+            run.variant.shard_names
+            if run.is_steered
+            else run.variant.poison | (run.files.touched if run.files else set())
+        )
     }
 
 

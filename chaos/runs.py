@@ -9,6 +9,7 @@ from pathlib import Path
 from chaos.events import Event
 from chaos.files import FileVictim
 from chaos.kinds import Fault, Kind, Planned
+from chaos.pauses import Pauses
 from chaos.place import Variant
 from chaos.service import Service
 from support.processes import BIN
@@ -27,6 +28,8 @@ class Run:
     service: Service
     kill: Planned | None
     files: FileVictim | None
+    pauses: Pauses
+    max_workers: int | None  # that may hold shards of it at once
     first_event: int  # number of events before it began
     is_enqueued_again: bool
     started_at: float = field(default_factory=time.time)
@@ -37,6 +40,7 @@ class Run:
     is_put_back: bool = False  # its output was damaged or its ledger rewound, so it may be published again
     is_output_damaged: bool = False  # and not yet published again
     needs_repair: bool = False  # a power loss may have taken back the enqueue that repairs its output
+    above_limit_since: float | None = None  # when more workers than it may have were first seen with its shards
     problems: list[str] = field(default_factory=list)
     enqueues: int = 1
 
@@ -70,6 +74,7 @@ class Run:
         """The ledger may again have the publication of before the damage, so the operator repeats the repair."""
         self.is_put_back = True
         self.needs_repair = self.is_output_damaged
+        self.pauses.see_power_loss()
 
     def tick(self, now: float, may_damage: Callable[["Run", Kind], bool]) -> Iterator[Fault]:
         """Inject the run's own faults: the producer's before the run is enqueued, those of its files after that."""
@@ -92,8 +97,14 @@ class Run:
             return
         self._run_again()
 
+    @property
+    def is_steered(self) -> bool:
+        """Whether shards waited because somebody wanted it, so that no bound on the time of a recovery holds."""
+        return self.max_workers is not None or self.pauses.was_paused
+
     def stop(self) -> None:
         self.service.stop()
+        self.pauses.stop()
 
     def _run_again(self) -> None:
         self.enqueues += 1
@@ -104,7 +115,13 @@ class Run:
 
 
 def enqueue_command(
-    variant: Variant, models: Mapping[str, Path], scorer: str, output_uri: str, *, verify: bool
+    variant: Variant,
+    models: Mapping[str, Path],
+    scorer: str,
+    output_uri: str,
+    *,
+    verify: bool,
+    max_workers: int | None = None,
 ) -> list[str]:
     """The command line. With `verify`, it reads published files even if their size is right."""
     options: Mapping[str, object] = {
@@ -117,4 +134,5 @@ def enqueue_command(
     arguments = [str(part) for option in options.items() for part in option]
     for name, model in models.items():
         arguments += ["--model", f"{name}={model}" if name else str(model)]
-    return [str(BIN / "producer"), "enqueue", *arguments, *variant.options, *(["--verify"] if verify else [])]
+    limit = [] if max_workers is None else ["--max-workers", str(max_workers)]
+    return [str(BIN / "producer"), "enqueue", *arguments, *variant.options, *limit, *(["--verify"] if verify else [])]

@@ -44,6 +44,10 @@ _KILLED_PRODUCERS = 0.25
 _FILES_SECONDS = 0.8  # at most, from one fault of a run's files to the next
 _OUTPUT_FAULTS = 3  # per run, one after each of its publications
 _REPLACED_SECONDS = (0.5, 3.0)  # time for which an input is replaced
+_PAUSES = (0, 0, 1, 2)
+_UNTIL_PAUSE_SECONDS = (0.0, 3.0)
+_PAUSED_SECONDS = (0.5, 4.0)
+_LIMITS = (None, None, None, None, 2, 3)
 
 
 class Schedule:
@@ -111,6 +115,21 @@ class Schedule:
             yield Planned(
                 kind=kind, after_seconds=rng.uniform(0, _FILES_SECONDS), lasts_seconds=rng.uniform(*_REPLACED_SECONDS)
             )
+
+    def of_pauses(self, run: int) -> Iterator[Planned]:
+        """The pauses of a run, after its enqueue or the end of the pause before. Most runs have none."""
+        rng = self._rng(f"pauses of {run}")
+        pauses = rng.choice(_PAUSES) if Kind.PAUSE in self._only else 0
+        for _ in range(pauses):
+            yield Planned(
+                kind=Kind.PAUSE,
+                after_seconds=rng.uniform(*_UNTIL_PAUSE_SECONDS),
+                lasts_seconds=rng.uniform(*_PAUSED_SECONDS),
+            )
+
+    def max_workers_of(self, run: int) -> int | None:
+        """How many workers may hold shards of a run at once. None, for most runs: any number."""
+        return self._rng(f"limit of {run}").choice(_LIMITS) if Kind.LIMIT in self._only else None
 
     @property
     def output_faults(self) -> int:

@@ -16,6 +16,7 @@ from chaos.files import FileVictim
 from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, problems_of_processes, problems_of_run, problems_of_what_is_left
 from chaos.kinds import KILLS, OF_FILES, Fault, Kind
+from chaos.pauses import Pauses
 from chaos.place import Place, Variant
 from chaos.promises import Broken, Promise
 from chaos.runs import Run
@@ -27,6 +28,7 @@ _LOOK_SECONDS = 0.25  # between two checks whether runs are published
 _RUN_SECONDS = 900.0  # limit for a run to be published; at worst, most of its shards are killed several times
 _ENQUEUED_AGAIN = 0.15  # share of runs that are enqueued again while they are in progress
 _CYCLE = 3  # kinds of runs: to a folder, to a folder whose files have faults, to the Hub
+_ABOVE_LIMIT_SECONDS = 15.0
 _MOST_PROBLEMS = 10
 _SWEPT_RUNS = 4  # verified runs that stay in the sweep; hundreds of them would keep several cores busy
 
@@ -165,6 +167,7 @@ class _Storm:
             self.outcome.faults += run.tick(now, self._may_damage if begins_runs else _never)
             if run.is_enqueued and not was_enqueued:
                 self._catch_up(run)
+            self._tick_pauses(run, now, rages=begins_runs)
         if begins_runs and self._wants_run():
             self._begin_run()
         if now - self._looked_at > _LOOK_SECONDS:
@@ -175,6 +178,15 @@ class _Storm:
             self._tell()
         self.outcome.problems += self._fleet.problems()
         time.sleep(_TICK_SECONDS)
+
+    def _tick_pauses(self, run: Run, now: float, *, rages: bool) -> None:
+        if run.is_enqueued and self._fleet.redis.is_up:
+            may_begin = rages and len(run.open_shards) > 1
+            self.outcome.faults += run.pauses.tick(
+                now, run.run_id, may_begin=may_begin, command=lambda command: self._fleet.command(run, command)
+            )
+            self.outcome.problems += run.pauses.problems
+            run.pauses.problems.clear()
 
     def _note_of_fleet(self, faults: list[Fault]) -> None:
         self.outcome.faults += faults
@@ -213,7 +225,10 @@ class _Storm:
         if number % _CYCLE == 1 and not OF_FILES.isdisjoint(self._plan.kinds):
             variant = replace(variant, shards=self._own_input(variant, number))
             files = self._file_victim(variant, number, Path(output_uri))
-        service = self._fleet.producer(variant, output_uri, number, verify=files is not None)
+        limit = self._schedule.max_workers_of(number)
+        if limit is not None:
+            self.outcome.faults.append(Fault(kind=Kind.LIMIT, at=time.time(), victim=f"run {number}"))
+        service = self._fleet.producer(variant, output_uri, number, verify=files is not None, max_workers=limit)
         run = Run(
             number=number,
             variant=variant,
@@ -222,6 +237,8 @@ class _Storm:
             service=service,
             kill=next(self._producers),
             files=files,
+            pauses=Pauses(f"run {number}", self._schedule.of_pauses(number), self._fleet.ledger),
+            max_workers=limit,
             first_event=len(self._log.events),
             is_enqueued_again=self._rng.random() < _ENQUEUED_AGAIN,
         )
@@ -246,11 +263,27 @@ class _Storm:
             try:
                 if self._is_over(run):
                     self._end(run)
+                elif broken := self._too_many_workers(run, now):
+                    self.outcome.problems.append(broken)
             except redis.RedisError:  # Redis is down, because of a fault; check again later
                 return
             if now - run.started_at > _RUN_SECONDS:
                 self.outcome.problems.append(Broken(Promise.NOT_PUBLISHED, self._why_not_over(run)))
                 self._active.remove(run)
+
+    def _too_many_workers(self, run: Run, now: float) -> Broken | None:
+        """A worker that comes back from a freeze or a cut may go on above the limit, but only until its shard is done."""
+        if run.max_workers is None or not run.is_enqueued:
+            return None
+        if self._fleet.ledger.counts(run.run_id).running <= run.max_workers:
+            run.above_limit_since = None
+            return None
+        run.above_limit_since = run.above_limit_since or now
+        if now - run.above_limit_since < _ABOVE_LIMIT_SECONDS:
+            return None
+        run.above_limit_since = now
+        what = f"run {run.number}: more than {run.max_workers} workers held shards for {_ABOVE_LIMIT_SECONDS:.0f} s"
+        return Broken(Promise.NOT_HELD, what)
 
     def _is_over(self, run: Run) -> bool:
         if not run.is_enqueued:

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.ledger import Counts, Pace, RunningShard
 
@@ -25,8 +25,13 @@ class Remaining:
 
 
 def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Remaining | None:
-    """None until a shard is done and workers score: the rows of a shard are unknown before."""
-    rate = pace.rows_per_second_lately
+    """None until a shard is done and workers score: the rows of a shard are unknown before.
+
+    The shard of a silent worker waits for the end of its lease, and is begun again by another worker.
+    """
+    rate, silent = pace.rows_per_second_lately, [shard for shard in running if shard.is_silent]
+    counts = replace(counts, queued=counts.queued + len(silent), running=counts.running - len(silent))
+    running = [shard for shard in running if not shard.is_silent]
     if not counts.done or not counts.rows_in or not running or not rate or not counts.open:
         return None
     rows_of_a_shard = counts.rows_in / counts.done
@@ -36,7 +41,9 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
         left = [max(0.0, 1 - shard.rows / rows_of_a_shard) * of_a_shard for shard in running]
     else:
         left = [max(0.0, of_a_shard - _seconds_so_far(shard)) for shard in running]
-    seconds = _until_the_last(left, counts.queued, of_a_shard)
+    seconds = max(
+        _until_the_last(left, counts.queued, of_a_shard), *(one.lease_seconds_left + of_a_shard for one in silent), 0.0
+    )
     error = min(0.5, max(_LEAST_ERROR, _ERROR_OF_ONE_SHARD / math.sqrt(counts.done)))
     work = sum(left) + counts.queued * of_a_shard
     return Remaining(low=seconds * (1 - error), high=seconds * (1 + error), worker_seconds=work)

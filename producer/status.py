@@ -21,6 +21,7 @@ from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.workers import WorkerState, list_workers
+from producer.cost import Cost, cost_of
 from producer.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
@@ -62,15 +63,6 @@ class Present:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """In the currency of the price. It covers the time in which workers held shards, not their starts, waits and idle time."""
-
-    so_far: float
-    to_come: float | None
-    per_million_rows: float | None
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunStatus:
     """The current state of a run, from the ledger and its workers. As text it is what `producer status` prints."""
@@ -91,6 +83,7 @@ class RunStatus:
     steering: Steering = Steering()
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
+    workers_elsewhere: int = 0  # live workers on other queues
     running: tuple[RunningShard, ...] = ()
     where: str | None = None  # the run's filter
     histograms: dict[str, Histogram] = field(default_factory=dict)  # of the rows scored so far, by score column
@@ -191,15 +184,8 @@ class RunStatus:
 
     @property
     def cost(self) -> Cost | None:
-        """What the workers cost, if a price is known."""
-        if self.price_per_gpu_hour is None:
-            return None
-        price, counts = self.price_per_gpu_hour / 3600, self.counts
-        return Cost(
-            so_far=counts.worker_seconds * price,
-            to_come=self.remaining.worker_seconds * price if self.remaining else None,
-            per_million_rows=counts.worker_seconds * price / counts.rows_scored * 1e6 if counts.rows_scored else None,
-        )
+        """What the workers cost, if a price was given or list prices of their devices are known."""
+        return cost_of(self.counts, self.remaining, self.price_per_gpu_hour)
 
     @property
     def advances(self) -> bool:
@@ -210,6 +196,21 @@ class RunStatus:
     def serving(self) -> tuple[WorkerState, ...]:
         """Workers with their model loaded."""
         return tuple(worker for worker in self.workers if worker.activity in ("ready", "busy"))
+
+    @property
+    def silent(self) -> tuple[RunningShard, ...]:
+        """The shards of workers that are probably gone. Each goes to another worker when its lease ends."""
+        return tuple(shard for shard in self.running if shard.is_silent)
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether the run waits for a worker, and none will come by itself."""
+        return self.word in ("queued", "stalled", "stopped") and not self.workers and not self.machines
+
+    @property
+    def lacks_finalizer(self) -> bool:
+        """A `producer run` has a finalizer of its own."""
+        return self.complete and not self.is_over and not self.finalizers and not self.is_of_this_machine
 
     @property
     def loading(self) -> tuple[WorkerState, ...]:
@@ -276,6 +277,7 @@ def run_status(
         steering=steering,
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
+        workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
         running=running,
         where=spec.where,
         histograms=_so_far(ledger.histograms(run_id), running),

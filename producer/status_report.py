@@ -2,22 +2,28 @@
 
 import math
 from collections.abc import Iterator
+from typing import Literal
 
 from rich.filesize import decimal
 from rich.table import Table
 
 from fleet.attempt_report import AttemptReport
-from fleet.counted import counted
+from fleet.counted import counted, first_of
 from fleet.durations import shown_duration
 from fleet.ledger import RunningShard
 from fleet.machines import machine_names, machines_line
 from fleet.storage.inspection import lines_of
+from producer.cost import LISTED, Cost
 from producer.failure_lines import failure_lines, retry_lines
 from producer.score_lines import kept_line, spread_line
 from producer.status import Checked, Present, RunStatus
 
+Level = Literal["good", "doubtful", "bad"]
+
 _NAMED_WORKERS = 16
-_SILENT_SECONDS = 20.0  # a worker reports every five
+_NAMED_SILENT = 5
+_BAD = {"failed", "stalled", "damaged"}
+_DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 _FEW_SECONDS = 10.0
 _SHOWN_SHARE = 0.05  # of the time of an attempt
 _BAR_WIDTH = 40
@@ -74,12 +80,31 @@ def verdict(status: RunStatus) -> str:
     if status.is_published:
         return status.word
     if status.word != "running":
-        said = next(iter(what_next(status)), None)
+        said = next(iter([*what_it_waits_for(status), *what_next(status)]), None)
         return f"{status.word}: {said}" if said else status.word
-    but = [counted(status.counts.failed, "shard") + " failed"] if status.counts.failed else []
-    but += [] if status.finalizers or status.is_of_this_machine else ["no finalizer is running"]
-    left = time_left(status)
+    but, left = list(_troubles(status)), time_left(status)
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
+
+
+def _troubles(status: RunStatus) -> Iterator[str]:
+    """What a person should know of a run that goes on nevertheless."""
+    if status.counts.failed:
+        yield f"{counted(status.counts.failed, 'shard')} failed"
+    if status.retries:
+        yield f"{counted(len(status.retries), 'shard')} to try again"
+    if status.silent:
+        yield f"{counted(len(status.silent), 'worker')} silent"
+    if status.lacks_finalizer:
+        yield "no finalizer is running"
+
+
+def level(status: RunStatus) -> Level:
+    """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
+    if status.word in _BAD:
+        return "bad"
+    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent
+    is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
+    return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
 
 
 def status_lines(status: RunStatus) -> list[str]:
@@ -145,12 +170,27 @@ def _spent(status: RunStatus) -> Iterator[str]:
     """The time that workers have held shards, or what that costs."""
     left, cost, seconds = status.remaining, status.cost, status.counts.worker_seconds
     if cost:
-        coming = f", about {cost.to_come:,.2f} to come" if cost.to_come is not None else ""
-        rate = f"; {cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
-        yield f"cost     {cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
+        unit = "$" if cost.price_from == LISTED else ""
+        coming = f", about {unit}{cost.to_come:,.2f} to come" if cost.to_come is not None else ""
+        rate = f"; {unit}{cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
+        yield f"cost     {unit}{cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
+        yield from _list_prices(cost)
     elif seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
         yield f"work     {shown_duration(seconds)} of all workers together{coming}"
+
+
+def _list_prices(cost: Cost) -> Iterator[str]:
+    """By which prices the cost was computed, unless somebody gave one, and which devices have none."""
+    priced = [
+        f"{one.device} ${one.device_price:.2f} an hour for {shown_duration(one.device_seconds)}"
+        for one in cost.devices
+        if one.device_price is not None
+    ]
+    left_out = ", ".join(f"{one.device} ({shown_duration(one.device_seconds)})" for one in cost.left_out)
+    but = f"; left out, since no price is known: {left_out}" if left_out else ""
+    if priced:
+        yield f"prices   {', '.join(priced)}: {LISTED}{but}"
 
 
 def _at_work(status: RunStatus) -> Iterator[str]:
@@ -166,7 +206,7 @@ def _at_work(status: RunStatus) -> Iterator[str]:
 def _of_attempt(shard: RunningShard) -> str:
     """For example `; 117 rows/s; 91% device, 6% tokenize; 41% of peak; last seen 40 s ago`."""
     again = f"; attempt {shard.attempt}" if shard.attempt > 1 else ""
-    seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.seen_seconds > _SILENT_SECONDS else ""
+    seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.is_silent else ""
     if not shard.report:
         return f"{again}{seen}"
     total = sum(shard.report.seconds.values()) or 1.0
@@ -231,6 +271,7 @@ def what_next(status: RunStatus) -> list[str]:
     return [
         *_on_failures(status),
         *_on_retries(status),
+        *_on_silent(status),
         *_on_publishing(status),
         *what_it_waits_for(status),
         *_on_no_finalizer(status),
@@ -241,15 +282,37 @@ def what_next(status: RunStatus) -> list[str]:
 def _on_failures(status: RunStatus) -> Iterator[str]:
     yield from failure_lines(status.failures)
     if status.failures and not status.is_published:
-        yield f"Try them again: producer retry {status.run_id}"
-        if status.counts.done:
-            yield f"Or publish the others without them: producer finalize {status.run_id}"
+        them = "it" if status.counts.failed == 1 else "them"
+        yield f"When that is mended, try {them} again: producer retry {status.run_id}"
+        if status.counts.done and not status.counts.open:
+            yield f"Or publish the others without {them}: producer finalize {status.run_id}"
 
 
 def _on_retries(status: RunStatus) -> Iterator[str]:
     """A run whose shards all end with the same error does not advance, although its workers are busy."""
     if status.retries and not status.cancelled:
         yield from retry_lines(status.retries)
+
+
+def _on_silent(status: RunStatus) -> Iterator[str]:
+    """Nothing to type: the ledger takes the shards back."""
+    silent = status.silent
+    if not silent or status.cancelled:
+        return
+    least, longest = min(one.seen_seconds for one in silent), max(one.lease_seconds_left for one in silent)
+    when = f"in {shown_duration(longest)}" if longest else "now"
+    if len(silent) == 1:
+        (one,) = silent
+        yield (
+            f"{one.worker or 'A worker'} has given no sign of life for {shown_duration(least)}. Its shard {one.name} goes "
+            f"to another worker when the lease ends, {when}."
+        )
+        return
+    yield (
+        f"{len(silent):,} workers have given no sign of life for {shown_duration(least)} or more: "
+        f"{first_of([one.worker for one in silent], _NAMED_SILENT)}. Their shards go to other workers when the leases "
+        f"end, the last {when}."
+    )
 
 
 def _on_publishing(status: RunStatus) -> Iterator[str]:
@@ -312,8 +375,17 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
         case "stalled" | "queued" if not status.workers:
             yield from _on_unable(status)
             yield f"No worker serves this run. Start one: {status.worker_command}"
+            yield from _on_workers_elsewhere(status)
         case "queued":
             yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+
+
+def _on_workers_elsewhere(status: RunStatus) -> Iterator[str]:
+    """Why workers that are there do not help: they were started for certain models or a --dtype."""
+    if status.workers_elsewhere == 1:
+        yield "The one worker of this fleet serves another model or dtype."
+    elif status.workers_elsewhere:
+        yield f"The {status.workers_elsewhere:,} workers of this fleet serve other models or dtypes."
 
 
 def _higher_limit(status: RunStatus) -> str:
@@ -341,8 +413,7 @@ def _on_unable(status: RunStatus) -> Iterator[str]:
 
 
 def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
-    """A `producer run` has a finalizer of its own."""
-    if status.complete and not status.is_over and not status.finalizers and not status.is_of_this_machine:
+    if status.lacks_finalizer:
         yield (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
             "Start one: producer finalizer"

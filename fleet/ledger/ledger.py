@@ -51,6 +51,7 @@ _DUE_LIMIT = 1000  # shards of each kind in one answer
 _BACKOFF_SECONDS = 5.0  # after the first error; each further error multiplies it by four
 _MAX_BACKOFF_SECONDS = 600.0
 _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
+_DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
 _MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
 _REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -216,6 +217,7 @@ class Ledger:
             failed=failed,
             rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
             worker_seconds=int(run.get("worker_ms", 0)) / 1000,
+            device_seconds=_device_seconds(run),
             stored_bytes=int(run.get("stored_bytes", 0)),
             waves=int(run.get("waves", 0)),
             last_wave_seconds=max(0.0, now - int(run["wave_ms"]) / 1000) if "wave_ms" in run else None,
@@ -228,9 +230,10 @@ class Ledger:
     def running_shards(self, run_id: str) -> list[RunningShard]:
         """The shards that workers hold now, in the order in which their leases end."""
         keys = Keys(run_id)
-        names = [str(name) for name in self.redis.zrange(keys.running, 0, -1)]
+        ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
+        ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
         pipeline = self.redis.pipeline()
-        for name in names:
+        for name in ends_ms:
             pipeline.hmget(keys.attempts(name), "owner", "rows", "attempts", "noted_ms", "report")
         pipeline.time()
         *found, (seconds, microseconds) = pipeline.execute()
@@ -242,9 +245,10 @@ class Ledger:
                 rows=int(rows or 0),
                 attempt=int(attempt or 1),
                 seen_seconds=max(0.0, (now_ms - int(noted_ms or now_ms)) / 1000),
+                lease_seconds_left=max(0.0, (ends_ms[name] - now_ms) / 1000),
                 report=AttemptReport.from_json(report),
             )
-            for name, (owner, rows, attempt, noted_ms, report) in zip(names, found, strict=True)
+            for name, (owner, rows, attempt, noted_ms, report) in zip(ends_ms, found, strict=True)
         ]
 
     def pace(self, run_id: str) -> Pace:
@@ -769,6 +773,11 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
         return 0.0
     end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
     return max(0.0, (end_ms - int(run["started_ms"])) / 1000)
+
+
+def _device_seconds(run: dict[str, str]) -> dict[str, float]:
+    found = {key.removeprefix(_DEVICE_MS): int(run[key]) / 1000 for key in run if key.startswith(_DEVICE_MS)}
+    return dict(sorted(found.items()))
 
 
 def _read_spec(run_id: str, spec: str | bytes) -> RunSpec:

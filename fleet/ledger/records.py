@@ -10,6 +10,8 @@ from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 
+_SILENT_SECONDS = 15.0  # as fleet/announcements.py has it; a worker reports every five
+
 
 class Refusal(StrEnum):
     """Why a claim was not granted. None of these is an error."""
@@ -70,6 +72,7 @@ class Counts:
         0.0  # in which workers have held shards, summed over workers; of a running one up to its last renewal
     )
 
+    device_seconds: Mapping[str, float] = field(default_factory=dict)  # of them, by the device that workers reported
     stored_bytes: int = 0  # in the output, of the shards that are done
     waves: int = 0  # commits that saved finished shards before the run is published
     last_wave_seconds: float | None = None  # since the last one
@@ -94,7 +97,13 @@ class RunningShard:
     rows: int
     attempt: int = 1
     seen_seconds: float = 0.0  # since it last reported
+    lease_seconds_left: float = 0.0  # until another worker may take the shard, if it reports no more
     report: AttemptReport | None = None  # None before its first renewal
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its worker is probably gone, or cut off from Redis."""
+        return self.seen_seconds > _SILENT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)

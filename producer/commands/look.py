@@ -35,10 +35,12 @@ def status(
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
     from fleet.settings import read_settings
+    from producer.attention import other_runs
     from producer.opening import open_ledger_of
     from producer.progress import redraw
     from producer.status import run_status
 
+    others = []
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
         show = redraw if watch else run_status
         found = show(ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=price)
@@ -46,7 +48,9 @@ def status(
             from producer.output_look import looked_at  # loads what outputs need, which takes a second
 
             found = looked_at(ledger, found, hashes=verify)
-        report(found, as_json=as_json)
+        if run_id is None and not as_json:
+            others = other_runs(ledger, run, is_of_this_machine=settings.redis_is_embedded)
+        report(found, as_json=as_json, others=others)
 
 
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
@@ -54,6 +58,7 @@ def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from fleet.errors import NewerVersion
     from fleet.settings import read_settings
+    from producer.attention import attention_lines
     from producer.opening import open_ledger
     from producer.status import Present, run_status
     from producer.status_report import present_line, status_table
@@ -73,6 +78,8 @@ def runs(as_json: AsJson = False) -> None:
         else:
             print_table(status_table(statuses))
             say(present_line(present))
+            for line in attention_lines(statuses):
+                say(line)
 
 
 @commands.command(

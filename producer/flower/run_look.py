@@ -14,14 +14,12 @@ from producer.flower.strip import shards_per_cell, strip
 from producer.progress import progress_line
 from producer.scores.examples import examples
 from producer.status import RunStatus, run_status
-from producer.status_report import status_lines, time_left, verdict, what_next
+from producer.status_report import level, status_lines, time_left, verdict, what_next
 
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards
 _MOST_DETAILS = 100  # shards of a cell
 _URGENCY = {State.FAILED: 0, State.RUNNING: 1, State.QUEUED: 2, State.DONE: 3}
-_BAD = {"failed", "stalled", "damaged"}
-_DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 
 
 class RunLook:
@@ -79,7 +77,7 @@ def summary(status: RunStatus) -> dict[str, object]:
     """What a list of runs says of each, and the page of a run first."""
     said = verdict(_with_one_failure(status))
     return {
-        "level": _level(status),
+        "level": level(status),
         "headline": progress_line(status) if said == status.word else _without_word(said, status),
         "time_left": time_left(status) or None,
     }
@@ -88,14 +86,6 @@ def summary(status: RunStatus) -> dict[str, object]:
 def _without_word(said: str, status: RunStatus) -> str:
     """The page has the word before it."""
     return said.removeprefix(f"{status.word}: ").removeprefix(f"{status.word}, ")
-
-
-def _level(status: RunStatus) -> str:
-    """How much the run needs a person."""
-    if status.word in _BAD:
-        return "bad"
-    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or (status.publish_error and not status.is_published)
-    return "doubtful" if is_doubtful else "good"
 
 
 def _bounded(status: RunStatus) -> dict[str, object]:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
+from producer.attention import why_a_person
 from producer.flower.run_look import summary
 from producer.status import Present, RunStatus, run_status
 from producer.status_report import present_line
@@ -34,5 +35,6 @@ def _row(status: RunStatus) -> dict[str, object]:
         "state": status.word,
         "counts": asdict(status.counts),
         "rows_per_second": round(status.rows_per_second, 1),
-        **summary(status),
+        **(said := summary(status)),
+        "why": said["headline"] if why_a_person(status) else None,
     }

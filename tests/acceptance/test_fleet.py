@@ -6,20 +6,16 @@ Tests that do not depend on the model use the stand-in scorer, because torch tak
 import json
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 
-from fleet.processes import Child
 from fleet.queues import queue_length
 from fleet.workers import list_workers
 from support.claimed_shards import one_shard
-from support.disturbed_runs import child_of
+from support.disturbed_runs import frozen_at_work
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.models import overflowing_classifier
@@ -57,26 +53,6 @@ def wait_for_first_shard(fleet: Fleet, run_id: str) -> None:
 
 def wait_until_published(fleet: Fleet, run_id: str) -> None:
     wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
-
-
-@contextmanager
-def frozen_at_work(fleet: Fleet, run_id: str, worker: Child) -> Iterator[psutil.Process]:
-    """The worker's child, frozen during the block while it holds a claim."""
-
-    def caught() -> bool:
-        child.suspend()
-        if fleet.ledger.counts(run_id).running:
-            return True
-        child.resume()
-        return False
-
-    child = child_of(worker)
-    wait_until(caught, description="the worker is frozen with a shard in hand")
-    try:
-        yield child
-    finally:
-        with suppress(psutil.NoSuchProcess):
-            child.resume()
 
 
 def test_producer_workers_and_finalizer_finish_a_run_together(

@@ -1,8 +1,6 @@
 """The Runs page in a real browser shows a run, and shows markup in names and errors as text."""
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from fleet.attempt_report import AttemptReport
 from fleet.ledger.keys import Keys
+from support.browser import LOGIN, needs_chromium, page
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.ports import unused_port
@@ -17,10 +16,6 @@ from support.processes import started
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
-CHROMIUM = shutil.which("chromium")
-# Those of a browser that runs as root, and asks nobody for updates.
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-LOGIN = "me:a-password"
 PORT = unused_port()
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -36,16 +31,7 @@ REPORT = AttemptReport(
     busy_share=0.97,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
-
-
-def page(path: str, profile: Path) -> str:
-    """The page's HTML after its script has asked for data."""
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--dump-dom"]
-    shown = subprocess.run(
-        [*command, f"http://{LOGIN}@127.0.0.1:{PORT}{path}"], capture_output=True, text=True, timeout=60, check=True
-    )
-    return shown.stdout
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 class Tags(HTMLParser):
@@ -90,5 +76,5 @@ def test_a_run_is_shown_and_markup_stays_text(fleet: Fleet, tmp_path: Path) -> N
 
 def shown_run(run_id: str, profile: Path) -> str | None:
     """None until Flower answers."""
-    html = page(f"/runs/{run_id}", profile / "profile")
+    html = page(PORT, f"/runs/{run_id}", profile / "profile")
     return html if 'class="cell state-' in html and "Live" in html else None

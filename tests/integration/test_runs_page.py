@@ -68,7 +68,7 @@ class TestARun:
     def test_what_to_type_comes_from_status(self, ledger: Ledger) -> None:
         page = shown(ledger)
 
-        assert f"Try them again: producer retry {RUN}" in page["next"]
+        assert f"When that is mended, try it again: producer retry {RUN}" in page["next"]
         assert page["level"] == "bad"
         assert ["shards", "1 of 4 done, 1 running, 1 queued, 1 failed"] in page["lines"]
 
@@ -161,6 +161,13 @@ class TestTheListOfRuns:
             "seconds": found["runs"][1]["counts"]["seconds"]
         }
         assert found["runs"][1]["level"] == "bad"
+
+    def test_a_run_that_needs_a_person_has_the_reason_and_the_command(self, ledger: Ledger) -> None:
+        (run,) = runs_list(ledger)["runs"]  # type: ignore[misc,attr-defined]
+
+        assert run["why"].startswith("No worker serves this run. Start one: worker start --model ")
+        ledger.cancel(RUN)
+        assert runs_list(ledger)["runs"][0]["why"] is None  # type: ignore[index]
 
     def test_a_run_of_a_newer_version_does_not_hide_the_others(self, ledger: Ledger) -> None:
         ledger.redis.hset("shardsift:run:newer", "spec", '{"unknown": 1}')

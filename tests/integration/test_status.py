@@ -21,7 +21,7 @@ from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
 from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, run_status
-from producer.status_report import status_lines, status_screen, verdict, what_next
+from producer.status_report import level, status_lines, status_screen, verdict, what_next
 from producer.steering import SteeringOptions, resume_run
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
@@ -134,7 +134,10 @@ class TestWorkers:
         status = run_status(ledger, run)
 
         assert (status.word, status.exit_code) == ("stalled", ExitCode.RUNNING)
-        assert what_next(status) == [f"No worker serves this run. Start one: {START}"]
+        assert what_next(status) == [
+            f"No worker serves this run. Start one: {START}",
+            "The one worker of this fleet serves another model or dtype.",
+        ]
         assert "workers  none" in status_lines(status)
 
     def test_a_run_that_a_free_machine_will_serve_needs_no_command(self, ledger: Ledger, run: str) -> None:
@@ -285,6 +288,48 @@ class TestWorkers:
         assert "work     2 h of all workers together" in status_lines(without)
         assert status.as_json()["cost"] == asdict(status.cost)
 
+    def test_without_a_price_the_cost_is_that_of_the_list_prices_of_the_devices(self, ledger: Ledger, run: str) -> None:
+        shards = {"NVIDIA L4": A, "NVIDIA H100 80GB HBM3": B}
+        for device, shard in shards.items():
+            claim = claimed(ledger, run, shard.name)
+            ledger.renew(claim, rows=4, report=replace(REPORT, device=device))
+            ledger.redis.hincrby(Keys(run).attempts(shard.name), "noted_ms", -3_600_000)
+            ledger.release(claim)
+
+        status = run_status(ledger, run)
+        lines = status_lines(status)
+
+        assert status.counts.device_seconds == pytest.approx(dict.fromkeys(shards, 3600), abs=5)
+        (cost,) = [line for line in lines if line.startswith("cost ")]
+        assert cost == "cost     $0.80 so far; starts and idle time are not counted"
+        (prices,) = [line for line in lines if line.startswith("prices ")]
+        assert prices.startswith(
+            "prices   NVIDIA L4 $0.80 an hour for 60 min: list price of Hugging Face Jobs on 2026-"
+        )
+        assert prices.endswith("; left out, since no price is known: NVIDIA H100 80GB HBM3 (60 min)")
+        assert not [line for line in status_lines(replace(status, price_per_gpu_hour=2.0)) if line.startswith("prices")]
+
+    def test_the_time_of_a_shard_too_short_for_a_report_counts_for_the_device_of_its_receipt(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        first = claimed(ledger, run)
+        ledger.redis.hincrby(Keys(run).attempts(A.name), "noted_ms", -60_000)
+        ledger.complete(first, a_receipt(run, first.shard))
+
+        assert ledger.counts(run).device_seconds == pytest.approx({"cpu": 60}, abs=5)
+
+    def test_no_name_of_a_device_fills_the_ledger(self, ledger: Ledger, claim: Claim) -> None:
+        names = [f"device {number}" for number in range(30)]
+        for name in ("x" * 81, 'a "quoted" one', "Größe", *names):
+            ledger.renew(claim, rows=4, report=replace(REPORT, device=name))
+            ledger.redis.hincrby(Keys(claim.run_id).attempts(A.name), "noted_ms", -10_000)
+        ledger.release(claim)
+
+        seconds = ledger.counts(claim.run_id).device_seconds
+
+        assert len(seconds) == 21
+        assert seconds["other devices"] == pytest.approx(110, abs=5)
+
     def test_workers_that_score_nothing_for_minutes_stall_a_run(self, ledger: Ledger, claim: Claim) -> None:
         ledger.renew(claim, rows=5)
         let_pass(ledger, claim.run_id, 400)
@@ -366,12 +411,13 @@ class TestTroubles:
 
     def test_a_shard_that_waits_after_an_error_is_told_with_the_error(self, ledger: Ledger, claim: Claim) -> None:
         ledger.retry_later(claim, "S3 answered 503.", "trace")
+        announce(ledger.redis, READY)
 
         status = run_status(ledger, claim.run_id)
 
         line = f"1 shard waits for another attempt. Shard {A.name} on w1@host/7, attempt 1: S3 answered 503."
         assert what_next(status)[0] == line
-        assert "another attempt" in verdict(status)
+        assert verdict(status) == "running; 1 shard to try again"
 
     def test_a_shard_that_a_worker_gave_back_waits_without_an_error(self, ledger: Ledger, claim: Claim) -> None:
         ledger.release(claim)
@@ -387,6 +433,78 @@ class TestTroubles:
 
         assert "; attempt 2" in line
 
+    def test_a_worker_that_vanished_is_named_with_the_time_until_another_takes_its_shard(
+        self, ledger: Ledger, claim: Claim
+    ) -> None:
+        announce(ledger.redis, replace(READY, name="w2@host/8"))
+        ledger.renew(claim, rows=4, report=REPORT)
+        in_order = verdict(run_status(ledger, claim.run_id))
+        ledger.redis.hincrby(Keys(claim.run_id).attempts(A.name), "noted_ms", -23_000)
+        ledger.redis.zincrby(Keys(claim.run_id).running, -23_500, A.name)
+
+        status = run_status(ledger, claim.run_id)
+
+        assert in_order == "on track"
+        assert (verdict(status), level(status)) == ("running; 1 worker silent", "doubtful")
+        (line,) = what_next(status)
+        assert line.startswith(
+            f"w1@host/7 has given no sign of life for 23 s. Its shard {A.name} goes to another worker "
+        )
+        assert line.endswith((", in 36 s.", ", in 37 s."))
+
+    def test_many_workers_that_vanished_are_one_line(self, ledger: Ledger, run: str) -> None:
+        shards = [a_shard(f"crawl/{number}") for number in range(7)]
+        ledger.add_shards(SPEC, shards, now=0)
+        for number, shard in enumerate(shards):
+            ledger.claim(run, shard.name, f"w{number}@host/7")
+            ledger.redis.hincrby(Keys(run).attempts(shard.name), "noted_ms", -23_000)
+
+        (line, _) = what_next(run_status(ledger, run))
+
+        assert line.startswith("7 workers have given no sign of life for 23 s or more: w0@host/7, ")
+        assert "w4@host/7 and 2 more. Their shards go to other workers" in line
+
+    def test_a_run_that_waits_for_a_worker_says_that_before_its_failed_shards(self, ledger: Ledger, run: str) -> None:
+        ledger.fail(claimed(ledger, run, A.name), "no column text", "")
+
+        status = run_status(ledger, run)
+
+        assert verdict(status).partition(": ")[2] == f"No worker serves this run. Start one: {START}"
+        assert f"When that is mended, try it again: producer retry {run}" in what_next(status)
+
+    def test_publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(
+        self, ledger: Ledger, run: str
+    ) -> None:
+        proposed = f"Or publish the others without it: producer finalize {run}"
+        ledger.add_shards(SPEC, [a_shard("crawl/c")], now=0)
+        ledger.fail(claimed(ledger, run, A.name), "no column text", "")
+        finish(ledger, run, B.name)
+        too_early = what_next(run_status(ledger, run))
+        finish(ledger, run, "crawl/c")
+
+        assert proposed not in too_early
+        assert proposed in what_next(run_status(ledger, run))
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            (lambda ledger, run: announce(ledger.redis, READY), "good"),
+            (lambda ledger, run: announce_machine(ledger.redis, MACHINE), "good"),
+            (lambda ledger, run: None, "doubtful"),
+            (
+                lambda ledger, run: (announce(ledger.redis, READY), withdraw_finalizer(ledger.redis, "box/13")),
+                "doubtful",
+            ),
+            (lambda ledger, run: finish(ledger, run, A.name), "bad"),
+        ],
+    )
+    def test_a_run_that_waits_for_a_person_is_not_marked_as_good(
+        self, ledger: Ledger, run: str, change: Callable[[Ledger, str], object], expected: str
+    ) -> None:
+        change(ledger, run)
+
+        assert level(run_status(ledger, run)) == expected
+
     def test_failed_shards_are_grouped_by_cause_and_have_a_command(self, ledger: Ledger, run: str) -> None:
         for shard in (A.name, B.name):
             ledger.fail(claimed(ledger, run, shard), f"Shard {shard} has no column.", "")
@@ -394,7 +512,7 @@ class TestTroubles:
         assert what_next(run_status(ledger, run)) == [
             f"2 shards failed with one error. {A.name} on w1@host/7 (attempt 1): Shard {A.name} has no column.",
             f"  The others: {B.name}",
-            f"Try them again: producer retry {run}",
+            f"When that is mended, try them again: producer retry {run}",
         ]
 
 

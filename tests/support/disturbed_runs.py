@@ -1,7 +1,7 @@
 """A run with injected faults, and the checks that must pass afterwards, whatever the faults were."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -145,3 +145,23 @@ def child_of(worker: Child) -> psutil.Process:
         return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
     return wait_until(found, description="the worker has a child")[0]
+
+
+@contextmanager
+def frozen_at_work(fleet: Fleet, run_id: str, worker: Child) -> Iterator[psutil.Process]:
+    """The worker's child, frozen during the block while it holds a claim."""
+
+    def caught() -> bool:
+        child.suspend()
+        if fleet.ledger.counts(run_id).running:
+            return True
+        child.resume()
+        return False
+
+    child = child_of(worker)
+    wait_until(caught, description="the worker is frozen with a shard in hand")
+    try:
+        yield child
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            child.resume()

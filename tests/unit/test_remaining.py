@@ -103,3 +103,17 @@ def test_nothing_is_said_before_a_shard_is_done_or_while_no_worker_scores() -> N
     assert remaining(counts, pace, running) is not None
     assert remaining(counts, pace, []) is None
     assert remaining(counts, Pace(), running) is None
+
+
+def test_the_shard_of_a_silent_worker_waits_for_its_lease_and_is_begun_again() -> None:
+    counts, pace, running, _ = at(350.0, shards=8, workers=2)  # each has half of its shard; none is queued
+    gone = replace(running[0], seen_seconds=20.0, lease_seconds_left=40.0)
+
+    before, left = remaining(counts, pace, running), remaining(counts, pace, [gone, running[1]])
+
+    assert before is not None
+    assert left is not None
+    of_a_shard = ROWS / (pace.rows_lately / 60)  # for the one that works
+    assert (left.low + left.high) / 2 == pytest.approx(max(40.0 + of_a_shard, 1.5 * of_a_shard))
+    assert left.high > before.high
+    assert remaining(counts, pace, [gone]) is None

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fleet.demand import Wanted
+from producer.cost import Cost
 from producer.remaining import Remaining
-from producer.status import Cost, RunStatus
+from producer.status import RunStatus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
 DESCRIBED = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## For programs") :]))

@@ -178,15 +178,16 @@
             return make("tr", {}, cell("Run", link), make("td", {colspan: "6"}, run.error));
         }
         const counts = run.counts;
+        const why = run.why ? make("span", {class: "run-why"}, ...withCommand(run.why)) : null;
         return make("tr", {},
-            cell("Run", link),
+            cell("Run", why ? make("span", {}, link, why) : link, "name"),
             cell("State", make("span", {class: "badge-state level-" + run.level}, ...stateBadge(run.state, run.level))),
             cell("Shards done", NUMBERS.format(counts.done) + " of " + NUMBERS.format(counts.shards) +
                 (counts.failed ? ", " + NUMBERS.format(counts.failed) + " failed" : "")),
             cell("Rows", NUMBERS.format(counts.rows_in + counts.rows_running), "number"),
             cell("Kept", percent(counts.rows_kept, counts.rows_in), "number"),
             cell("Rows/s", ROUNDED.format(run.rows_per_second), "number"),
-            cell("Left", run.time_left || "—"));
+            cell("Left", run.time_left || "—", "short"));
     }
 
     function cell(label, content, name) {
@@ -443,7 +444,7 @@
             byId("failed-card").hidden = !failed;
             const left_out = failed - failures.length;
             byId("failed").replaceChildren(
-                make("p", {}, "Try them again: ", command("producer retry " + root.dataset.run)),
+                make("p", {}, "When the cause is mended: ", command("producer retry " + root.dataset.run)),
                 ...failures.map((failure) => make("article", {class: "shard"},
                     make("h3", {}, failure.shard),
                     make("p", {class: "shard-error"}, failure.error),
@@ -630,25 +631,34 @@
         const held = worker.held;
         const report = held && held.report;
         return make("tr", worker.isSilent ? {class: "is-silent"} : {},
-            cell("Worker", worker.name), cell("Device", worker.device), cell("Doing", worker.doing), cell("Shard", held ? held.name : "—"),
+            cell("Worker", worker.name, "name"), cell("Device", worker.device), cell("Doing", worker.doing),
+            cell("Shard", held ? held.name : "—", "name"),
             cell("Rows of it", held ? NUMBERS.format(held.rows) : "—", "number"),
             cell("Rows/s", report ? ROUNDED.format(report.rows_per_second) : "—", "number"),
             cell("Time goes to", report ? phases(report.seconds) : "—"),
             cell("Device use", report ? deviceUse(report) : "—"),
-            cell("Last seen", worker.isSilent ? duration(held.seen_seconds) + " ago; its shard goes to another worker when the lease ends" : "now"));
+            cell("Last seen", worker.isSilent ? duration(held.seen_seconds) + " ago" : "now", "short"));
     }
 
     /* For example `91 % device, 6 % tokenize`: the phases with at least 5 % of the attempt's time. */
     function phases(seconds) {
         const whole = Object.values(seconds).reduce((sum, part) => sum + part, 0);
-        return Object.entries(seconds).map(([name, part]) => [name, whole ? part / whole : 0]).filter(([, share]) => share >= 0.05)
-            .sort((one, other) => other[1] - one[1]).map(([name, share]) => Math.round(100 * share) + " % " + name).join(", ") || "—";
+        const shares = Object.entries(seconds).map(([name, part]) => [name, whole ? part / whole : 0]).filter(([, share]) => share >= 0.05)
+            .sort((one, other) => other[1] - one[1]);
+        return parts(shares.map(([name, share]) => [share, name]));
     }
 
     /* For example `41 % of peak, 63 % of memory, 97 % busy`: what is known. */
     function deviceUse(report) {
-        return [[report.peak_share, "of peak"], [report.memory_share, "of memory"], [report.busy_share, "busy"]]
-            .filter(([share]) => share !== null).map(([share, what]) => Math.round(100 * share) + " % " + what).join(", ") || "—";
+        return parts([[report.peak_share, "of peak"], [report.memory_share, "of memory"], [report.busy_share, "busy"]]
+            .filter(([share]) => share !== null));
+    }
+
+    /* Lines break between two shares, not within one. */
+    function parts(shares) {
+        const told = shares.map(([share, what], number) =>
+            make("span", {class: "short"}, Math.round(100 * share) + " % " + what + (number < shares.length - 1 ? "," : "")));
+        return told.length ? make("span", {}, ...told.flatMap((part) => [part, " "])) : "—";
     }
 
     // ---- The page of a run --------------------------------------------------------------------------------------------
