@@ -181,11 +181,12 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
         )
     pack = can_pack and options.backend != "padded"
     first_only = tokenizer.padding_side == "right" and reduce_last_layer(model)
-    reduce_last_decoder_layer(model)
     if options.compile:
         compile_in_place(model.base_model if pack else model, options.device)
-    elif options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
-        fuse_linear_layers(model.base_model)
+    else:
+        reduce_last_decoder_layer(model)
+        if options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
+            fuse_linear_layers(model.base_model)
     if pack:
         return packed(model, options.device, first_only=first_only)
     return Padded(
