@@ -27,6 +27,7 @@ from worker.scoring import Hypotheses, Reading, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.device import best_device
 from worker.scoring.peak import matmul_peak
+from worker.scoring.tokenizing.tokens import Counts
 from worker.training.demo_encoder import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -61,6 +62,7 @@ class Contender:
 class Timed:
     name: str
     seconds: list[float]  # of each round
+    cpu_seconds: list[float]  # of each round, of all threads: other work on the machine does not count in them
     rows_per_second: float  # of the fastest round, because other work on the machine only makes one slower
     max_error: float  # of its scores against those of row by row
 
@@ -95,12 +97,21 @@ def zero_shot(
             texts,
             rounds,
         )
+        needed = operations_needed(size, _lengths(model, names, texts))
     report = {
         "case": {"size": size, "rows": rows, "labels": labels, "sweep_rows": sweep_rows},
         "seconds_by_batch_size": sweep,
         "matmul_peak_ops_per_second": peaks,
+        "operations_needed": needed,
+        "least_seconds": {
+            dtype: {what: round(operations / peak, 3) for what, operations in needed.items()}
+            for dtype, peak in peaks.items()
+        },
         "contenders": [asdict(one) for one in timed],
         "times_the_pipeline": {one.name: round(one.rows_per_second / timed[1].rows_per_second, 2) for one in timed},
+        "times_the_pipeline_by_cpu_time": {
+            one.name: round(min(timed[1].cpu_seconds) / min(one.cpu_seconds), 2) for one in timed
+        },
     }
     typer.echo(write_results(f"zero-shot-{size}", found, report, output).read_text())
 
@@ -135,6 +146,32 @@ def save_bart(size: Size, folder: Path, tokenizer: PreTrainedTokenizerBase) -> s
     return str(folder)
 
 
+def operations_needed(size: Size, lengths: Counts) -> dict[str, float]:
+    """The operations for pairs of these lengths: of the whole model, and of an exact computation that leaves out what it can.
+
+    `without last decoder layer`: the head needs next to nothing of it. `and equal parts once`: the projections of the first
+    layers, which are the same for all labels of a text, as if they cost nothing.
+    """
+    layers, width, _ = _SHAPES[size]
+    tokens, squares = float(lengths.sum()), float((lengths**2).sum())
+    encoder = 12 * tokens * width**2 + 2 * squares * width
+    decoder = 16 * tokens * width**2 + 3 * squares * width  # attention to itself is causal: half of the square
+    whole = 2 * layers * (encoder + decoder)
+    first_layers = (
+        2 * tokens * width**2 * (3 + 5)
+    )  # query, key, value; in the decoder also the output and the next query
+    return {
+        "whole model": whole,
+        "without last decoder layer": whole - 2 * decoder,
+        "and equal parts once": whole - 2 * decoder - first_layers,
+    }
+
+
+def _lengths(model: str, labels: Sequence[str], texts: list[str]) -> Counts:
+    pairs = _scorer(model, labels, "float32").encode(texts).sequences
+    return pairs.take(np.arange(len(pairs))).lengths
+
+
 def _row_by_row(reference: Any, labels: Sequence[str]) -> Callable[[list[str]], np.ndarray[Any, Any]]:
     """`posts["text"].apply(lambda text: classifier(text, labels))`."""
     return lambda texts: np.array([_in_order(reference(text, list(labels)), labels) for text in texts])
@@ -152,8 +189,7 @@ def _in_order(found: dict[str, Any], labels: Sequence[str]) -> list[float]:
 
 
 def _ours(model: str, labels: Sequence[str], dtype: str) -> Callable[[list[str]], np.ndarray[Any, Any]]:
-    hypotheses = Hypotheses(texts=tuple(map(TEMPLATE.format, labels)), entailment=2, multi_label=False)
-    scorer = load_scorer(model, dtype).reading(Reading(hypotheses=hypotheses))
+    scorer = _scorer(model, labels, dtype)
 
     def score(texts: list[str]) -> np.ndarray[Any, Any]:
         return apply("softmax", scorer.score_encoded(scorer.encode(texts), lambda rows: True, None).values)
@@ -161,20 +197,33 @@ def _ours(model: str, labels: Sequence[str], dtype: str) -> Callable[[list[str]]
     return score
 
 
+def _scorer(model: str, labels: Sequence[str], dtype: str) -> Any:
+    hypotheses = Hypotheses(texts=tuple(map(TEMPLATE.format, labels)), entailment=2, multi_label=False)
+    return load_scorer(model, dtype).reading(Reading(hypotheses=hypotheses))
+
+
 def _timed(contenders: list[Contender], texts: list[str], rounds: int) -> list[Timed]:
     """Each contender once in each round, so that a disturbance hits all of them."""
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    cpu_seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     scores: dict[str, np.ndarray[Any, Any]] = {}
     for _ in range(rounds):
         for contender in contenders:
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.process_time()
             scores[contender.name] = contender.score(texts)
+            cpu_seconds[contender.name].append(round(time.process_time() - cpu_began, 3))
             seconds[contender.name].append(round(time.perf_counter() - began, 3))
     errors = {name: float(np.abs(found - scores[_SAME_SCORES_AS]).max()) for name, found in scores.items()}
     if errors["ours, float32"] > _TOLERANCE:
         raise SystemExit(f"The scores differ by {errors['ours, float32']:.2g}.")
     return [
-        Timed(name=name, seconds=taken, rows_per_second=round(len(texts) / min(taken), 3), max_error=errors[name])
+        Timed(
+            name=name,
+            seconds=taken,
+            cpu_seconds=cpu_seconds[name],
+            rows_per_second=round(len(texts) / min(taken), 3),
+            max_error=errors[name],
+        )
         for name, taken in seconds.items()
     ]
 

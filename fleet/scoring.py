@@ -143,8 +143,8 @@ def _check_texts(scoring: Scoring) -> None:
     if scoring.text_pair_column is not None and (passages != "head" or scoring.zero_shot):
         other = "--labels" if scoring.zero_shot else "--windows"
         raise UsageError(f"--text-pair-column does not go with {other}. Leave one out.")
-    if passages != "head" and scoring.zero_shot:
-        raise UsageError("--windows does not go with --labels. Leave one out.")
+    if passages == "finepdfs" and scoring.zero_shot:
+        raise UsageError("--windows finepdfs does not go with --labels. Choose another way to read long texts.")
     stride = int(passages.partition(":")[2] or 0)
     if most and stride > most:
         raise UsageError(

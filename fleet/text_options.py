@@ -48,7 +48,7 @@ Windows = Annotated[
     typer.Option(
         metavar="KIND",
         help=f"What is read of a longer text: {PASSAGES}. stride:N reads all of it, a passage of --max-tokens every N "
-        "tokens; finepdfs reads as the FinePDFs classifiers do. Not with --labels.",
+        "tokens; finepdfs reads as the FinePDFs classifiers do, and does not go with --labels.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -70,21 +70,19 @@ def lengths_of(texts: Sequence[Text], scoring: Scoring, counter: Counter, *, max
     """The sequences that each text becomes. `max_tokens` is what the model takes; the scoring may ask for less."""
     most = min(max_tokens, scoring.max_tokens or max_tokens)
     firsts = [text[0] for text in texts]
-    if scoring.zero_shot:
-        labels = scoring.zero_shot.hypotheses
-        beside = max(counter.counts(labels)) + counter.special_of_pair
-        return [len(labels) * (min(tokens + beside, most),) for tokens in _counts(firsts, counter, most)]
     if scoring.text_pair_column:
         seconds = _counts([text[1] for text in texts], counter, most)
         both = zip(_counts(firsts, counter, most), seconds, strict=True)
         return [(min(first + second + counter.special_of_pair, most),) for first, second in both]
-    room = max(1, most - counter.special)
+    hypotheses = scoring.zero_shot.hypotheses if scoring.zero_shot else ()
+    beside = max(counter.counts(hypotheses)) + counter.special_of_pair if hypotheses else counter.special
+    room = max(1, most - beside)
     if scoring.passages == "finepdfs":
         contents = _top_and_bottom(firsts, counter, room)
     else:
         counts = _counts(firsts, counter, most if scoring.passages == "head" else _CHARS_OF_PASSAGES)
         contents = [_passages(tokens, scoring.passages, room) for tokens in counts]
-    return [tuple(tokens + counter.special for tokens in passages) for passages in contents]
+    return [tuple(tokens + beside for tokens in passages) * max(1, len(hypotheses)) for passages in contents]
 
 
 def _passages(tokens: int, passages: str, room: int) -> Lengths:

@@ -118,12 +118,13 @@ class TestAgainstARun:
 
         assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
 
+    @pytest.mark.parametrize("reading", [{}, {"windows": "head+tail", "max_tokens": 40}], ids=["head", "head+tail"])
     def test_several_models_and_labels_add_up(
-        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+        self, reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
         models = (f"edu={options.model}", f"topic={nli}")
-        labelled = replace(options, models=models, task="zero-shot", labels=("climate change", "sport"))
+        labelled = replace(options, models=models, task="zero-shot", labels=("climate change", "sport"), **reading)
         plan = plan_run(labelled)
 
         estimate = estimated(plan, tmp_path)

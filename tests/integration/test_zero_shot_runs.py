@@ -90,6 +90,23 @@ def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
     assert 0 < len(published_rows(tmp_path / "fresh")) < len(scores)
 
 
+def test_the_labels_of_long_texts_are_those_of_their_passages_and_the_card_says_so(
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+) -> None:
+    in_passages = replace(options, limit_shards=1, limit_rows=20, max_tokens=64, windows="head+tail", pool="mean")
+    publish(ledger, scorer, in_passages, scratch=tmp_path / "scratch")
+
+    kept = published_rows(tmp_path / "out")
+    choices = {"hypothesis_template": options.hypothesis_template, "max_tokens": 64, "pool": "mean"}
+    loaded = shardsift.load_scorer(options.model, dtype="float32", device="cpu", parity_rows=0)
+    found, heads = (
+        loaded.score(kept["text"], labels=LABELS, windows=windows, **choices) for windows in ("head+tail", "head")
+    )
+    assert np.column_stack([kept[name] for name in COLUMNS]) == pytest.approx(found, abs=1e-5)
+    assert np.abs(found - heads).max() > 1e-3  # there are longer texts
+    assert "in passages (head+tail), whose logits are pooled by mean" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_the_card_and_the_manifest_name_the_labels(
     options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:

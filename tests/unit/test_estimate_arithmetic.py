@@ -111,6 +111,14 @@ def test_a_text_meets_every_label() -> None:
     assert lengths_of([(words(4),), (words(100),)], scoring, Words(), max_tokens=20) == [(12, 12), (20, 20)]
 
 
+def test_each_passage_of_a_text_meets_every_label() -> None:
+    labels = ZeroShot(labels=("sport", "climate change"))
+    (scoring,) = a_spec(zero_shot=labels, passages="head+tail").scorings
+
+    # 12 of 20 tokens are left for a passage: see above.
+    assert lengths_of([(words(4),), (words(100),)], scoring, Words(), max_tokens=20) == [(12, 12), (20,) * 4]
+
+
 def test_the_second_text_of_a_pair_counts_too() -> None:
     (scoring,) = a_spec(text_pair_column="answer").scorings
 

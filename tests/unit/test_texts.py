@@ -147,6 +147,9 @@ def test_a_reading_that_there_is_not_is_refused(reading: dict[str, Any], says: s
         check_scoring(*a_spec(**reading).scorings)
 
 
-def test_windows_and_labels_do_not_go_together() -> None:
-    with pytest.raises(UsageError, match="--windows does not go with --labels"):
-        check_scoring(*a_spec(passages="head+tail", zero_shot=ZeroShot(labels=("a",))).scorings)
+def test_the_passages_of_finepdfs_and_labels_do_not_go_together() -> None:
+    labels = ZeroShot(labels=("a",))
+    check_scoring(*a_spec(passages="head+tail", zero_shot=labels).scorings)
+
+    with pytest.raises(UsageError, match="--windows finepdfs does not go with --labels"):
+        check_scoring(*a_spec(passages="finepdfs", zero_shot=labels).scorings)

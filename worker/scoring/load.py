@@ -11,7 +11,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from worker.scoring.adapters import adapter_of
 from worker.scoring.backends import Backend
 from worker.scoring.backends.compiled import compile_in_place
+from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
 from worker.scoring.backends.last_layer import reduce_last_layer
+from worker.scoring.backends.onednn import FAMILIES as FUSED_FAMILIES
+from worker.scoring.backends.onednn import fuse_linear_layers
 from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
@@ -180,6 +183,10 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
     first_only = tokenizer.padding_side == "right" and reduce_last_layer(model)
     if options.compile:
         compile_in_place(model.base_model if pack else model, options.device)
+    else:
+        reduce_last_decoder_layer(model)
+        if options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
+            fuse_linear_layers(model.base_model)
     if pack:
         return packed(model, options.device, first_only=first_only)
     return Padded(

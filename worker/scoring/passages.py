@@ -21,7 +21,7 @@ def passage_classifier(classifier: "SequenceClassifier", passages: str, pool: st
         encoder = classifier.tokenizer.in_passages(passages)
     except ValueError as error:
         raise ModelError(f"The model {classifier.model} cannot read texts in passages: {error}.") from error
-    return CombinedClassifier(classifier=classifier, encoder=encoder, combine=_POOLS[pool], outputs=classifier.outputs)
+    return CombinedClassifier(classifier=classifier, encoder=encoder, combine=POOLS[pool], outputs=classifier.outputs)
 
 
 def _max(logits: Logits, offsets: Counts) -> Logits:
@@ -34,4 +34,4 @@ def _mean(logits: Logits, offsets: Counts) -> Logits:
     return (sums / np.diff(offsets)[:, None]).astype(np.float32)
 
 
-_POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
+POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}

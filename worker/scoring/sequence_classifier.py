@@ -153,7 +153,7 @@ def _reading(classifier: SequenceClassifier, reading: Reading) -> Scorer[Any]:
     if reading.pairs:
         return replace(classifier, tokenizer=classifier.tokenizer.of_pairs())
     if reading.hypotheses:
-        return zero_shot_classifier(classifier, reading.hypotheses)
+        return zero_shot_classifier(classifier, reading.hypotheses, passages=reading.passages, pool=reading.pool)
     return classifier if reading.passages == "head" else passage_classifier(classifier, reading.passages, reading.pool)
 
 

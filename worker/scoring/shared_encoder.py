@@ -15,6 +15,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from worker.scoring.backends import Backend
 from worker.scoring.backends.compiled import is_compiled
+from worker.scoring.backends.onednn import plain_weights
 from worker.scoring.backends.packed import Packed
 from worker.scoring.backends.padded import Padded
 from worker.scoring.sample import sample_texts
@@ -89,7 +90,8 @@ def shared_parts(backends: Sequence[Backend]) -> list[str]:
 def _have_equal_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     ours, theirs = one.state_dict(), other.state_dict()
     return ours.keys() == theirs.keys() and all(
-        tensor.dtype == theirs[name].dtype and torch.equal(tensor, theirs[name]) for name, tensor in ours.items()
+        tensor.dtype == theirs[name].dtype and torch.equal(plain_weights(tensor), plain_weights(theirs[name]))
+        for name, tensor in ours.items()
     )
 
 

@@ -117,7 +117,7 @@ def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tu
         stored_in=stored_in,
         mean_tokens=float(_lengths(windows).mean()),
         labels=len(options.labels),
-        passages=len(_lengths(windows)) if scoring.passages != "head" else None,
+        passages=len(_lengths(windows)) // max(1, len(options.labels)) if scoring.passages != "head" else None,
         tokenized_per_second=len(texts) / seconds,
         memory=gauge_of(bench.device).what,
         budgets=swept,

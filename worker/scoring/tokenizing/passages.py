@@ -15,7 +15,7 @@ from worker.scoring.tokenizing.contents import ContentEncoder
 from worker.scoring.tokenizing.frame import Frame, find_frame
 from worker.scoring.tokenizing.tokens import Counts, Tokens, offsets_of, ranges
 
-_WHOLE = 1 << 30  # tokens of a text
+WHOLE = 1 << 30  # tokens of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +54,27 @@ class PassageEncoder:
         self._frame = frame
         self._room = max_tokens - len(frame)
         self._passages = passages
-        self._contents = ContentEncoder(ours.backend_tokenizer, room=_WHOLE)
+        self._contents = ContentEncoder(ours.backend_tokenizer, room=WHOLE)
 
     def encode(self, texts: pa.LargeStringArray) -> tuple[PassageTokens, Counts]:
         contents = self._contents.encode(texts)
-        places, counts = places_of_passages(contents.lengths, self._passages, room=self._room)
-        text_of = np.repeat(np.arange(len(contents)), counts)
-        passages = PassageTokens(
-            contents=contents,
-            frame=self._frame,
-            starts=contents.offsets[text_of] + places,
-            lengths=np.minimum(contents.lengths[text_of] - places, self._room),
-        )
-        return passages, offsets_of(counts)
+        starts, lengths, offsets = passages_of(contents, self._passages, room=self._room)
+        return PassageTokens(contents=contents, frame=self._frame, starts=starts, lengths=lengths), offsets
+
+
+def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Counts, Counts, Counts]:
+    """Where each passage starts in `contents.ids`, its length, and the offsets of each text's passages."""
+    places, counts = places_of_passages(contents.lengths, passages, room=room)
+    text_of = np.repeat(np.arange(len(contents)), counts)
+    lengths = np.minimum(contents.lengths[text_of] - places, room)
+    return contents.offsets[text_of] + places, lengths, offsets_of(counts)
+
+
+def check_stride(passages: str, *, room: int) -> None:
+    """Raises ValueError for a stride that would leave out tokens between passages."""
+    stride = int(passages.partition(":")[2] or 0)
+    if stride > room:
+        raise ValueError(f"{passages} would leave out tokens: beside the longest hypothesis, {room} fit")
 
 
 def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Counts, Counts]:

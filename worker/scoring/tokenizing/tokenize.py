@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
 from worker.scoring.tokenizing.finepdfs import FinePdfsEncoder
 from worker.scoring.tokenizing.frame import Frame, find_frame
-from worker.scoring.tokenizing.pairs import PairEncoder, pair_encoder
+from worker.scoring.tokenizing.pairs import PairEncoder, PassagePairEncoder, pair_encoder
 from worker.scoring.tokenizing.passages import PassageEncoder
 from worker.scoring.tokenizing.tokens import Tokens, flat, joined
 
@@ -75,8 +75,12 @@ class TextTokenizer:
         return PassageEncoder(self._tokenizer, passages, max_tokens=self.max_tokens)
 
     def paired_with(self, seconds: Sequence[str]) -> PairEncoder:
-        """An encoder of pairs of a text and each of `seconds`. Raises ValueError if one of them leaves no room for a text."""
+        """An encoder of pairs of a text and each of `seconds`. Raises TooLong if one leaves no room for a text."""
         return pair_encoder(self._tokenizer, seconds, max_tokens=self.max_tokens)
+
+    def in_passages_with(self, seconds: Sequence[str], passages: str) -> PassagePairEncoder:
+        """An encoder of each passage of a text with each of `seconds`. Raises ValueError if it is not possible."""
+        return PassagePairEncoder(self._tokenizer, seconds, passages, max_tokens=self.max_tokens)
 
 
 class _FastEncoder:

@@ -1,0 +1,142 @@
+"""The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, and BART's last decoder layer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, PreTrainedModel
+from transformers.activations import GELUActivation
+
+from support.families import family_classifier
+from support.models import with_lively_scores
+from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
+from worker.scoring.backends.onednn import FAMILIES, fuse_linear_layers
+from worker.scoring.backends.padded import Padded
+from worker.scoring.precision import TOLERANCES, convert
+from worker.scoring.tokenizing.tokens import Tokens
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NAMES = ["BART", "BERT", "DeBERTa-v3", "DistilBERT", "ModernBERT", "RoBERTa", "XLM-R"]
+PAD, BEGIN, END = 1, 0, 2
+
+
+def padded(model: PreTrainedModel) -> Padded:
+    return Padded(
+        model=model,
+        device=torch.device("cpu"),
+        pad_id=model.config.pad_token_id,
+        pad_left=False,
+        takes_token_types=False,
+        has_cache=model.config.model_type == "bart",
+    )
+
+
+def texts_of(lengths: list[int], *, ends: int = 1, after_the_end: int = 0) -> Tokens:
+    """Random texts, each with as many end tokens: the last one is followed by `after_the_end` other tokens."""
+    random = np.random.default_rng(0)
+    texts = []
+    for length in lengths:
+        ids = random.integers(10, 90, length)
+        ids[random.choice(length - after_the_end - 1, ends - 1, replace=False)] = END
+        ids[length - after_the_end - 1] = END
+        texts.append(ids)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Tokens(ids=np.concatenate(texts).astype(np.int32), offsets=offsets)
+
+
+def bart(dtype: str = "float32") -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=100,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_position_embeddings=64,
+        num_labels=3,
+        pad_token_id=PAD,
+        bos_token_id=BEGIN,
+        eos_token_id=END,
+        decoder_start_token_id=END,
+    )
+    model = with_lively_scores(BartForSequenceClassification(config)).eval()
+    convert(model, dtype)
+    return model
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fused_linear_layers_give_the_same_logits(name: str, tmp_path: Path) -> None:
+    folder = family_classifier(name, tmp_path / "model", labels=3)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    texts = texts_of([5, 40, 17, 3, 30])
+    whole = padded(model).logits(texts)
+
+    assert fuse_linear_layers(model.base_model)
+
+    assert model.config.model_type in FAMILIES
+    assert not any(type(module) is torch.nn.Linear for module in model.base_model.modules())
+    assert whole.std(dim=0).min() > 1e-3  # equal logits would prove nothing
+    assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["BART", "BERT", "DeBERTa-v3", "DistilBERT", "RoBERTa", "XLM-R"])
+def test_gelu_is_part_of_the_product(name: str, tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model"))
+
+    assert fuse_linear_layers(model.base_model)
+
+    assert not any(isinstance(module, GELUActivation) for module in model.base_model.modules())
+
+
+def test_a_format_that_onednn_does_not_multiply_leaves_the_model_as_it_is(tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(family_classifier("BERT", tmp_path / "model")).double()
+
+    assert not fuse_linear_layers(model.base_model)
+
+    assert isinstance(model.bert.encoder.layer[0].output.dense, torch.nn.Linear)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(texts_of([5, 40, 17, 3, 30]), id="of several lengths"),
+        pytest.param(texts_of([12, 12, 12]), id="without padding"),
+        pytest.param(texts_of([12]), id="alone"),
+        pytest.param(texts_of([9, 30, 12], ends=3), id="with end tokens inside"),
+        pytest.param(texts_of([9, 30, 12], ends=2, after_the_end=4), id="that go on after the end"),
+    ],
+)
+def test_barts_last_decoder_layer_is_computed_for_the_heads_position_alone(texts: Tokens, fused: bool) -> None:
+    model = bart()
+    whole = padded(model).logits(texts)
+
+    assert reduce_last_decoder_layer(model)
+    assert not fused or fuse_linear_layers(model.base_model)
+
+    assert whole.abs().max() > 0.1
+    assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
+
+
+def test_in_bfloat16_barts_logits_are_as_close_to_float32_as_before() -> None:
+    texts = texts_of([5, 40, 17, 3, 30] * 8)
+    exact = padded(bart()).logits(texts)
+    model = bart("bfloat16")
+    before = (padded(model).logits(texts) - exact).abs().max()
+
+    assert reduce_last_decoder_layer(model)
+    assert fuse_linear_layers(model.base_model)
+
+    after = (padded(model).logits(texts) - exact).abs().max()
+    assert after < TOLERANCES["bfloat16"].error * max(1, exact.abs().max())
+    assert after < 2 * before
+
+
+def test_other_families_keep_their_layers(tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(family_classifier("BERT", tmp_path / "model"))
+
+    assert not reduce_last_decoder_layer(model)
