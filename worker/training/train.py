@@ -1,0 +1,56 @@
+"""Train a classifier, from labelled rows to a model folder. Knows no queue."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from fleet.training import TrainSpec
+from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
+from worker.training.frozen import train_frozen
+from worker.training.installed import check_installed
+from worker.training.metrics import measure
+from worker.training.report import TrainReport
+from worker.training.saving import check_free, save_model
+from worker.training.splits import Split, read_split
+from worker.training.trained import Trained
+
+_VERSIONS = ("shardsift", "torch", "transformers", "scikit-learn")
+
+
+def train(spec: TrainSpec, *, device: str = "auto", tell: Callable[[str], None] = lambda line: None) -> TrainReport:
+    """Train what the spec says, and save it. `tell` gets lines about the progress.
+
+    `AutoModelForSequenceClassification.from_pretrained(spec.output_uri)` loads the result. The output appears whole or not at
+    all, and is never overwritten. Raises UsageError for labels, models and outputs that do not fit.
+    """
+    began = time.monotonic()
+    check_installed()
+    output = Path(spec.output_uri).expanduser()
+    check_free(output)
+    split = read_split(spec)
+    trained = train_frozen(_with_base(spec), split, device=device, tell=tell)
+    report = _report(spec, split, trained, seconds=time.monotonic() - began)
+    save_model(trained.base, output, lambda folder: None)
+    return report
+
+
+def _with_base(spec: TrainSpec) -> TrainSpec:
+    return replace(spec, base_model=verified_demo_encoder()) if spec.base_model == DEMO_ENCODER else spec
+
+
+def _report(spec: TrainSpec, split: Split, trained: Trained, *, seconds: float) -> TrainReport:
+    return TrainReport(
+        spec=spec,
+        classes=split.target.classes,
+        rows=len(split.all_rows),
+        held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=spec.threshold),
+        seconds=seconds,
+        rows_per_second=trained.rows_per_second,
+        peak_memory_bytes=trained.peak_memory_bytes,
+        device=trained.device,
+        dtype=trained.dtype,
+        steps=trained.steps,
+        versions={name: version(name) for name in _VERSIONS},
+    )
