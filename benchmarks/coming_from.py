@@ -28,6 +28,7 @@ from benchmarks.zero_shot import Size, save_bart
 from fleet.training import TrainSpec
 from producer.demo.shards import write_labelled
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
+from worker.training.place import TrainPlace
 from worker.training.train import train
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -102,7 +103,7 @@ def _save_minilm(folder: Path, _: PreTrainedTokenizerBase, tiny: bool) -> None:
     max_tokens = 16 if tiny else 512
     train(
         TrainSpec(data_uri=str(labelled), base_model=DEMO_ENCODER, output_uri=str(folder), max_tokens=max_tokens),
-        device="cpu",
+        TrainPlace(device="cpu"),
     )
 
 

@@ -33,6 +33,7 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.head import fit_head
+from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
 from worker.training.targets import Target
 from worker.training.train import train
@@ -40,6 +41,7 @@ from worker.training.train import train
 FIT_TOKENS, SCORE_TOKENS = 128, 256
 ROWS, UNSEEN_ROWS = 400, 150
 REGRESSION = Target()
+CPU = TrainPlace(device="cpu")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,7 +53,7 @@ def spec_of(data: Path, output: Path, **options: Any) -> TrainSpec:
 
 def fit_demo_head(output: Path, *, rows: int) -> TrainReport:
     write_labelled(output.with_suffix(".parquet"), rows=rows, seed=0)
-    return train(spec_of(output.with_suffix(".parquet"), output, max_tokens=FIT_TOKENS), device="cpu")
+    return train(spec_of(output.with_suffix(".parquet"), output, max_tokens=FIT_TOKENS), CPU)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +138,7 @@ def test_the_same_texts_give_the_same_weights(tmp_path: Path) -> None:
 def test_texts_as_labels_become_the_names_of_the_outputs(tmp_path: Path) -> None:
     write_topics(tmp_path / "topics.parquet", rows=60)
 
-    report = train(spec_of(tmp_path / "topics.parquet", tmp_path / "model", label_column="topic"), device="cpu")
+    report = train(spec_of(tmp_path / "topics.parquet", tmp_path / "model", label_column="topic"), CPU)
 
     assert report.classes == ("biology", "cooking", "sport")
     assert report.held_out.macro.f1 > 0.8
@@ -152,7 +154,7 @@ def test_integers_are_classes_if_the_task_says_so(classes: int, tiny_base: str, 
     pq.write_table(pa.table({"text": [f"text {label}" for label in labels], "label": labels}), tmp_path / "l.parquet")
     spec = spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=tiny_base, task="classification")
 
-    report = train(spec, device="cpu")
+    report = train(spec, CPU)
 
     assert report.held_out.macro.accuracy == 1.0
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
@@ -197,7 +199,7 @@ def test_a_file_of_its_own_can_be_measured_on(tiny_base: str, tmp_path: Path) ->
     write_labelled(tmp_path / "unseen.parquet", rows=12, seed=1)
     spec = spec_of(tmp_path / "learned.parquet", tmp_path / "model", base_model=tiny_base)
 
-    report = train(dataclasses.replace(spec, validation_uri=str(tmp_path / "unseen.parquet")), device="cpu")
+    report = train(dataclasses.replace(spec, validation_uri=str(tmp_path / "unseen.parquet")), CPU)
 
     assert (report.rows, report.held_out.rows) == (30, 12)
 
@@ -206,7 +208,7 @@ def test_other_users_may_read_the_model_if_the_umask_allows_it(tiny_base: str, t
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
     umask = os.umask(0o022)
     try:
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=tiny_base), device="cpu")
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=tiny_base), CPU)
     finally:
         os.umask(umask)
 
@@ -221,7 +223,7 @@ def test_a_head_of_several_layers_keeps_all_but_its_last(tmp_path: Path) -> None
     AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(tmp_path / "roberta")
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
 
-    train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=str(tmp_path / "roberta")), device="cpu")
+    train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=str(tmp_path / "roberta")), CPU)
 
     after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").state_dict()
     changed = {name for name, weights in base.state_dict().items() if not torch.equal(weights, after[name])}
@@ -235,7 +237,7 @@ def test_an_encoder_without_trained_weights_below_the_head_is_refused(tmp_path: 
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
 
     with pytest.raises(UsageError, match=r"has no weights for bert\.pooler\.dense\.bias.* Add --full"):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "bert")), device="cpu")
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "bert")), CPU)
 
     assert not (tmp_path / "out").exists()
 
@@ -269,7 +271,7 @@ def test_labels_that_cannot_be_learned_are_one_clear_error(
     pq.write_table(pa.table(columns), tmp_path / "l.parquet")
 
     with pytest.raises(UsageError, match=message):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **options), device="cpu")
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **options), CPU)
 
     assert not (tmp_path / "out").exists()
 
@@ -301,7 +303,7 @@ def test_more_tokens_than_the_model_takes_are_one_clear_error(tiny_base: str, tm
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
 
     with pytest.raises(UsageError, match="takes 3 to 512 tokens, not 9000"):
-        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=tiny_base, max_tokens=9000), device="cpu")
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=tiny_base, max_tokens=9000), CPU)
 
 
 def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:

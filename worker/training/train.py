@@ -7,33 +7,51 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fleet.training import TrainSpec
+from worker.training.checkpoints import default_folder, forget
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
 from worker.training.frozen import train_frozen
-from worker.training.installed import check_installed
+from worker.training.full import train_full
 from worker.training.metrics import measure
+from worker.training.place import TrainPlace
+from worker.training.processes import is_first_process
 from worker.training.report import TrainReport
 from worker.training.saving import check_free, save_model
 from worker.training.splits import Split, read_split
 from worker.training.trained import Trained
 
 _VERSIONS = ("shardsift", "torch", "transformers", "scikit-learn")
+_HERE = TrainPlace()
 
 
-def train(spec: TrainSpec, *, device: str = "auto", tell: Callable[[str], None] = lambda line: None) -> TrainReport:
+def train(
+    spec: TrainSpec, place: TrainPlace = _HERE, tell: Callable[[str], None] = lambda line: None
+) -> TrainReport | None:
     """Train what the spec says, and save it. `tell` gets lines about the progress.
 
     `AutoModelForSequenceClassification.from_pretrained(spec.output_uri)` loads the result. The output appears whole or not at
-    all, and is never overwritten. Raises UsageError for labels, models and outputs that do not fit.
+    all, and is never overwritten. Of several processes, only the first one saves it and returns a report.
+    Raises UsageError for labels, models and outputs that do not fit, and TrainingStopped when a signal ended it.
     """
     began = time.monotonic()
-    check_installed()
-    output = Path(spec.output_uri).expanduser()
+    if spec.full is None and not is_first_process():
+        return None
+    output = Path(spec.output_uri).expanduser().absolute()
     check_free(output)
+    place = replace(place, checkpoints=(place.checkpoints or default_folder(output)).expanduser().absolute())
     split = read_split(spec)
-    trained = train_frozen(_with_base(spec), split, device=device, tell=tell)
+    trained = _trained(_with_base(spec), split, place, tell)
+    if not is_first_process():
+        return None
     report = _report(spec, split, trained, seconds=time.monotonic() - began)
     save_model(trained.base, output, lambda folder: None)
+    forget(place.folder)
     return report
+
+
+def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> Trained:
+    if spec.full is None:
+        return train_frozen(spec, split, device=place.device, tell=tell)
+    return train_full(spec, spec.full, split, place=place, tell=tell)
 
 
 def _with_base(spec: TrainSpec) -> TrainSpec:
