@@ -1,6 +1,6 @@
 """What decides the weights of a trained classifier. Knows no torch, so that a producer can send it to a fleet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 TrainTask = Literal["auto", "regression", "classification"]
@@ -42,3 +42,28 @@ class TrainSpec:
     validation_uri: str | None = None  # rows to measure on; None: `held_out_share` of the data, chosen by the seed
     held_out_share: float = 0.2
     seed: int = 0
+
+
+_OPTIONS = {  # of `worker train`, where they are not called as the fields
+    "data_uri": "data",
+    "output_uri": "output",
+    "validation_uri": "validation",
+    "held_out_share": "held-out",
+    "accumulation_steps": "accumulate",
+    "warmup_share": "warmup",
+}
+
+
+def train_command(spec: TrainSpec) -> list[str]:
+    """The command that trains this, without options that have their default."""
+    full = [] if spec.full is None else ["--full", *_given(spec.full)]
+    return ["worker", "train", *_given(spec), *full]
+
+
+def _given(part: TrainSpec | FullTraining) -> list[str]:
+    given: list[str] = []
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if field.name != "full" and value != field.default:
+            given += [f"--{_OPTIONS.get(field.name, field.name.replace('_', '-'))}", str(value)]
+    return given

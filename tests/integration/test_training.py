@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -160,6 +161,25 @@ def test_integers_are_classes_if_the_task_says_so(classes: int, tiny_base: str, 
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert model.config.id2label == {index: str(9 * index) for index in range(classes)}
     assert model.config.problem_type == "single_label_classification"
+
+
+def test_the_card_has_figures_pictures_and_the_command(tiny_base: str, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    spec = spec_of(tmp_path / "topics.parquet", tmp_path / "model", base_model=tiny_base, label_column="topic", seed=7)
+
+    report = train(spec, CPU)
+
+    assert report is not None
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "text-classification")
+    assert (card.data.license, card.data.base_model) == (None, None)  # not known, and not on the Hub
+    assert f"| accuracy | {report.held_out.macro.accuracy:.1%} |" in card.text
+    command = "worker train --data topics.parquet --label-column topic --base-model base --output model --dtype float32 --seed 7"
+    assert command in card.text
+    assert str(tmp_path) not in card.text
+    for name in ("confusion.png", "calibration.png"):
+        assert f"({name})" in card.text
+        assert (tmp_path / "model" / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_balanced_weights_find_more_of_a_rare_class() -> None:

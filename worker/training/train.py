@@ -7,11 +7,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fleet.training import TrainSpec
+from worker.training.card import model_card
 from worker.training.checkpoints import default_folder, forget
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
 from worker.training.frozen import train_frozen
 from worker.training.full import train_full
 from worker.training.metrics import measure
+from worker.training.pictures import draw_pictures
 from worker.training.place import TrainPlace
 from worker.training.processes import is_first_process
 from worker.training.report import TrainReport
@@ -43,9 +45,14 @@ def train(
     if not is_first_process():
         return None
     report = _report(spec, split, trained, seconds=time.monotonic() - began)
-    save_model(trained.base, output, lambda folder: None)
+    save_model(trained.base, output, lambda folder: _write_figures(folder, report))
     forget(place.folder)
     return report
+
+
+def _write_figures(folder: Path, report: TrainReport) -> None:
+    draw_pictures(folder, report.held_out)
+    (folder / "README.md").write_text(model_card(report))
 
 
 def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> Trained:
