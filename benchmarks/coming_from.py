@@ -25,10 +25,11 @@ from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.zero_shot import Size, save_bart
+from fleet.training import TrainSpec
 from producer.demo.shards import write_labelled
-from worker.training.demo_encoder import verified_demo_encoder
-from worker.training.head import fit_head
-from worker.training.labelled import read_labelled
+from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
+from worker.training.place import TrainPlace
+from worker.training.train import train
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _EXAMPLES = Path(__file__).parents[1] / "examples/coming_from"
@@ -99,7 +100,11 @@ def _table(report: dict[str, Any]) -> str:
 def _save_minilm(folder: Path, _: PreTrainedTokenizerBase, tiny: bool) -> None:
     labelled = folder.with_suffix(".parquet")
     write_labelled(labelled, rows=_LABELLED, seed=0)
-    fit_head(verified_demo_encoder(), *read_labelled(labelled), folder, max_tokens=16 if tiny else 512)
+    max_tokens = 16 if tiny else 512
+    train(
+        TrainSpec(data_uri=str(labelled), base_model=DEMO_ENCODER, output_uri=str(folder), max_tokens=max_tokens),
+        TrainPlace(device="cpu"),
+    )
 
 
 def _save_bart(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> None:

@@ -103,7 +103,7 @@ WANTED = {
         "check GPU, driver, torch and model before it starts": "worker doctor --model ./my-classifier",
         "find the fastest batch size": "worker tune --model ./my-classifier",
         "trade a slow start for more rows per second": "worker start --compile",
-        "fit a classifier to labelled texts": "worker train labelled.parquet --encoder ./all-MiniLM-L6-v2 "
+        "fit a classifier to labelled texts": "worker train --data labelled.parquet --base-model ./all-MiniLM-L6-v2 "
         "--output ./my-classifier",
     },
 }

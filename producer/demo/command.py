@@ -59,10 +59,18 @@ def expected_fit_seconds(labelled_rows: int) -> float:
     return labelled_rows * _FIT_SECONDS
 
 
-def fit_classifier(folder: Path) -> dict[str, float]:
-    """Fit the head with `worker train`, in a separate process because it needs torch. Returns the report."""
-    command = own_command("worker", "train", str(folder / "labelled.parquet"), "--encoder", "demo")
-    command += ["--max-tokens", "128", "--output", str(folder / "classifier")]
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """How well the head predicts labelled texts that it was not fitted to."""
+
+    rows: int
+    accuracy: float  # at the threshold
+
+
+def fit_classifier(folder: Path) -> HeldOut:
+    """Fit the head with `worker train`, in a separate process because it needs torch."""
+    command = own_command("worker", "train", "--data", str(folder / "labelled.parquet"), "--base-model", "demo")
+    command += ["--max-tokens", "128", "--output", str(folder / "classifier"), "--json"]
     log = folder / "state" / "logs" / "train.log"  # torch and transformers print a lot
     log.parent.mkdir(parents=True)
     with log.open("wb") as stderr:
@@ -70,7 +78,8 @@ def fit_classifier(folder: Path) -> dict[str, float]:
     if trained.returncode:
         last_line = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
         raise UsageError(f"The demo's classifier could not be fitted. {last_line} (The whole log: {log})")
-    return dict(json.loads(trained.stdout))
+    held_out = json.loads(trained.stdout)["held_out"]
+    return HeldOut(rows=held_out["rows"], accuracy=held_out["at_threshold"]["accuracy"])
 
 
 def sift_and_kill(folder: Path, settings: Settings, *, workers: int) -> tuple[RunStatus, Killer]:

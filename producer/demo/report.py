@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from fleet.counted import counted
-from producer.demo.command import DemoResult
+from producer.demo.command import DemoResult, HeldOut
 from producer.demo.kill import digest_of_all
 
 
-def demo_report(folder: Path, training: dict[str, float], result: DemoResult) -> str:
+def demo_report(folder: Path, training: HeldOut, result: DemoResult) -> str:
     counts = result.status.counts
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    held_out = f"{training['held_out_accuracy']:.1%} of {training['held_out_rows']:.0f} held-out labelled texts"
+    held_out = f"{training.accuracy:.1%} of {training.rows:,} held-out labelled texts"
     samples = [("kept", line) for line in result.kept] + [("dropped", line) for line in result.dropped]
     lines = [
         "",

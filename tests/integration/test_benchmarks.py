@@ -393,3 +393,21 @@ def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_p
     assert [one["example"] for one in found] == examples
     assert all(one["ways"][0]["ratio"] == 1 and one["ways"][-1]["way"] == "shardsift" for one in found)
     assert all(way["error"] <= 1e-4 for one in found for way in one["ways"] if way["dtype"] == "float32")
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_training_measures_all_ways_on_the_same_rows(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.training", "--rows", "20", "--max-tokens", "16", "--head-epochs", "1"]
+
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    found = json.loads(next(tmp_path.glob("*-training-minilm.json")).read_text())
+    assert [way["way"].partition(",")[0] for way in found["ways"]] == ["head", "head", "all weights", "all weights"]
+    assert all(way["seconds"] > 0 and way["mae"] > 0 for way in found["ways"])
+    assert found["ways"][0]["way"] in done.stdout

@@ -1,17 +1,20 @@
-"""A head that is fitted on the real small encoder tells unseen texts apart, and loads like any model folder."""
+"""A classifier that is fitted on a frozen encoder tells unseen texts apart, and loads like any model folder."""
 
+import dataclasses
+import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -19,40 +22,51 @@ from transformers import (
     BertModel,
     RobertaConfig,
     RobertaForSequenceClassification,
+    pipeline,
 )
 
 import worker.training.demo_encoder
 from fleet.errors import UsageError
+from fleet.training import TrainSpec
+from producer.demo.shards import write_labelled
 from producer.demo.texts import Document, Kind, Part, documents
-from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
-from worker.training.head import HeadError, HeadReport, fit_head, fit_ridge
-from worker.training.labelled import read_labelled
+from support.labelled import write_topics
+from support.models import tiny_classifier
+from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
+from worker.training.head import fit_head
+from worker.training.place import TrainPlace
+from worker.training.report import TrainReport
+from worker.training.targets import Target
+from worker.training.train import train
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
 ROWS, UNSEEN_ROWS = 400, 150
+REGRESSION = Target()
+CPU = TrainPlace(device="cpu")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@dataclass(frozen=True)
-class Fitted:
-    encoder: str
-    folder: Path
-    report: HeadReport
+def spec_of(data: Path, output: Path, **options: Any) -> TrainSpec:
+    spec = TrainSpec(data_uri=str(data), base_model=DEMO_ENCODER, output_uri=str(output), dtype="float32")
+    return dataclasses.replace(spec, **options)
 
 
-def labelled(rows: int) -> tuple[list[str], np.ndarray]:
-    graded = list(islice(documents(0, part=Part.TRAINING), rows))
-    return [one.text for one in graded], np.array([one.grade for one in graded])
-
-
-def fit_demo_head(output: Path, *, rows: int) -> HeadReport:
-    texts, labels = labelled(rows)
-    return fit_head(verified_demo_encoder(), texts, labels, output, max_tokens=FIT_TOKENS)
+def fit_demo_head(output: Path, *, rows: int) -> TrainReport:
+    write_labelled(output.with_suffix(".parquet"), rows=rows, seed=0)
+    return train(spec_of(output.with_suffix(".parquet"), output, max_tokens=FIT_TOKENS), CPU)
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainReport]:
     folder = tmp_path_factory.mktemp("models") / "demo"
-    return Fitted(verified_demo_encoder(), folder, fit_demo_head(folder, rows=ROWS))
+    return folder, fit_demo_head(folder, rows=ROWS)
+
+
+@pytest.fixture
+def tiny_base(tmp_path: Path) -> str:
+    """A random encoder of which all layers but the last count as trained."""
+    return str(tiny_classifier(tmp_path / "base"))
 
 
 def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
@@ -70,55 +84,47 @@ def scores_of(folder: Path, unseen: list[Document]) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_head_tells_unseen_texts_apart(fitted: Fitted) -> None:
+def test_a_head_tells_unseen_texts_apart(fitted: tuple[Path, TrainReport]) -> None:
     unseen = list(islice(documents(1, part=Part.SHARDS), UNSEEN_ROWS))
 
-    scores = scores_of(fitted.folder, unseen)
+    scores = scores_of(fitted[0], unseen)
 
     truth = np.array([document.kind is Kind.EDUCATIONAL for document in unseen])
     assert np.mean((scores >= 3) == truth) >= 0.85
 
 
 @pytest.mark.slow
-def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: Fitted) -> None:
-    report = fitted.report
+def test_the_report_counts_rows_and_measures_the_held_out_ones(fitted: tuple[Path, TrainReport]) -> None:
+    _, report = fitted
 
-    assert (report.rows, report.held_out_rows) == (ROWS, ROWS // 5)
-    assert report.seconds > 0
-    assert 0.8 <= report.held_out_accuracy <= 1.0
-    assert 0 < report.held_out_mae < 1.0
+    assert (report.rows, report.held_out.rows) == (ROWS, ROWS // 5)
+    assert report.held_out.at_threshold is not None
+    assert 0.8 <= report.held_out.at_threshold.accuracy <= 1.0
+    assert report.held_out.mae is not None
+    assert 0 < report.held_out.mae < 1.0
+    assert sum(map(sum, report.held_out.confusion)) == sum(one.rows for one in report.held_out.calibration) == ROWS // 5
+    assert min(report.seconds, report.rows_per_second, report.peak_memory_bytes) > 0
 
 
 @pytest.mark.slow
-def test_the_model_loads_with_no_key_missing(fitted: Fitted) -> None:
-    model, loading = AutoModelForSequenceClassification.from_pretrained(fitted.folder, output_loading_info=True)
+def test_the_model_loads_with_no_key_missing(fitted: tuple[Path, TrainReport]) -> None:
+    model, loading = AutoModelForSequenceClassification.from_pretrained(fitted[0], output_loading_info=True)
 
     assert not any(loading.values())
     assert (model.config.num_labels, model.config.id2label) == (1, {0: "score"})
     assert model.config.problem_type == "regression"
 
 
-def test_other_users_may_read_the_model_if_the_umask_allows_it(tmp_path: Path) -> None:
-    umask = os.umask(0o022)
-    try:
-        fit_demo_head(tmp_path / "model", rows=40)
-    finally:
-        os.umask(umask)
-
-    assert {file.name: oct(file.stat().st_mode & 0o777) for file in (tmp_path / "model").iterdir()} == {
-        file.name: "0o644" for file in (tmp_path / "model").iterdir()
-    }
-
-
 @pytest.mark.slow
-def test_the_encoder_stays_frozen_and_its_tokenizer_unchanged(fitted: Fitted) -> None:
-    before = AutoModelForSequenceClassification.from_pretrained(fitted.encoder, num_labels=1).state_dict()
-    after = AutoModelForSequenceClassification.from_pretrained(fitted.folder).state_dict()
+def test_the_encoder_stays_frozen_and_its_tokenizer_unchanged(fitted: tuple[Path, TrainReport]) -> None:
+    encoder = verified_demo_encoder()
+    before = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1).state_dict()
+    after = AutoModelForSequenceClassification.from_pretrained(fitted[0]).state_dict()
 
     changed = {name for name in before if not torch.equal(before[name], after[name])}
 
     assert changed == {"classifier.weight", "classifier.bias"}
-    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (fitted.encoder, fitted.folder)]
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (encoder, fitted[0])]
     assert tokenizers[0]("The same ids.", padding=False) == tokenizers[1]("The same ids.", padding=False)
 
 
@@ -130,66 +136,210 @@ def test_the_same_texts_give_the_same_weights(tmp_path: Path) -> None:
     assert first == again
 
 
-def test_ridge_finds_a_linear_relation_whatever_the_units() -> None:
+def test_texts_as_labels_become_the_names_of_the_outputs(tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+
+    report = train(spec_of(tmp_path / "topics.parquet", tmp_path / "model", label_column="topic"), CPU)
+
+    assert report.classes == ("biology", "cooking", "sport")
+    assert report.held_out.macro.f1 > 0.8
+    answers = pipeline("text-classification", str(tmp_path / "model"), device="cpu")(
+        ["the enzyme of a cell", "bake the dough in butter", "the striker scored a goal"]
+    )
+    assert [answer["label"] for answer in answers] == ["biology", "cooking", "sport"]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_integers_are_classes_if_the_task_says_so(classes: int, tiny_base: str, tmp_path: Path) -> None:
+    labels = pa.array(np.arange(60) % classes * 9, pa.int32())  # 0, 9 and 18, which are no indices
+    pq.write_table(pa.table({"text": [f"text {label}" for label in labels], "label": labels}), tmp_path / "l.parquet")
+    spec = spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=tiny_base, task="classification")
+
+    report = train(spec, CPU)
+
+    assert report.held_out.macro.accuracy == 1.0
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert model.config.id2label == {index: str(9 * index) for index in range(classes)}
+    assert model.config.problem_type == "single_label_classification"
+
+
+def test_the_card_has_figures_pictures_and_the_command(tiny_base: str, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    spec = spec_of(tmp_path / "topics.parquet", tmp_path / "model", base_model=tiny_base, label_column="topic", seed=7)
+
+    report = train(spec, CPU)
+
+    assert report is not None
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "text-classification")
+    assert (card.data.license, card.data.base_model) == (None, None)  # not known, and not on the Hub
+    assert f"| accuracy | {report.held_out.macro.accuracy:.1%} |" in card.text
+    command = "worker train --data topics.parquet --label-column topic --base-model base --output model --dtype float32 --seed 7"
+    assert command in card.text
+    assert str(tmp_path) not in card.text
+    for name in ("confusion.png", "calibration.png"):
+        assert f"({name})" in card.text
+        assert (tmp_path / "model" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_balanced_weights_find_more_of_a_rare_class() -> None:
+    rng = np.random.default_rng(0)
+    targets = (np.arange(400) % 20 == 0).astype(np.int64)
+    embeddings = (rng.normal(size=(400, 4)) + targets[:, None]).astype(np.float32)
+    target = Target(classes=("common", "rare"))
+
+    plain = fit_head(embeddings, targets, target).logits(embeddings).argmax(axis=1)
+    balanced = fit_head(embeddings, targets, target, "balanced").logits(embeddings).argmax(axis=1)
+
+    assert plain[targets == 1].mean() < balanced[targets == 1].mean()
+
+
+def test_a_ridge_finds_a_linear_relation_whatever_the_units() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(200, 5)) * [1, 10, 100, 0.01, 0] + [0, 5, -3, 2, 7]
     true_weight = np.array([1.0, -0.2, 0.03, 50.0, 0.0])
 
-    weight, bias = fit_ridge(features, features @ true_weight + 4.0)
+    head = fit_head(features, features @ true_weight + 4.0, REGRESSION)
 
-    np.testing.assert_allclose(weight, true_weight, rtol=1e-3)
-    assert bias == pytest.approx(4.0, abs=0.2)
+    np.testing.assert_allclose(head.weight, true_weight[None, :], rtol=1e-3)
+    assert head.bias == pytest.approx([4.0], abs=0.2)
 
 
-def test_ridge_predicts_the_mean_if_there_is_nothing_to_learn() -> None:
+def test_a_ridge_predicts_the_mean_if_there_is_nothing_to_learn() -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(60, 40)), rng.normal(size=60)
 
-    weight, bias = fit_ridge(features, labels)
+    head = fit_head(features, labels, REGRESSION)
 
-    assert np.std(features @ weight + bias) < 0.5 * np.std(labels)
+    assert np.std(head.logits(features)) < 0.5 * np.std(labels)
 
 
-def test_a_model_whose_head_is_not_one_linear_layer_is_refused(tmp_path: Path) -> None:
-    size = {"vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    RobertaForSequenceClassification(RobertaConfig(**size, intermediate_size=8)).save_pretrained(tmp_path / "roberta")
-    texts, labels = labelled(20)
+def test_a_file_of_its_own_can_be_measured_on(tiny_base: str, tmp_path: Path) -> None:
+    write_labelled(tmp_path / "learned.parquet", rows=30, seed=0)
+    write_labelled(tmp_path / "unseen.parquet", rows=12, seed=1)
+    spec = spec_of(tmp_path / "learned.parquet", tmp_path / "model", base_model=tiny_base)
 
-    with pytest.raises(HeadError, match="has a RobertaClassificationHead as its classifier"):
-        fit_head(str(tmp_path / "roberta"), texts, labels, tmp_path / "out")
+    report = train(dataclasses.replace(spec, validation_uri=str(tmp_path / "unseen.parquet")), CPU)
+
+    assert (report.rows, report.held_out.rows) == (30, 12)
+
+
+def test_other_users_may_read_the_model_if_the_umask_allows_it(tiny_base: str, tmp_path: Path) -> None:
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+    umask = os.umask(0o022)
+    try:
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=tiny_base), CPU)
+    finally:
+        os.umask(umask)
+
+    assert {oct(file.stat().st_mode & 0o777) for file in (tmp_path / "model").iterdir()} == {"0o644"}
+
+
+def test_a_head_of_several_layers_keeps_all_but_its_last(tmp_path: Path) -> None:
+    size = {"vocab_size": 30_522, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = RobertaConfig(**size, intermediate_size=8, num_labels=3, max_position_embeddings=130)
+    base = RobertaForSequenceClassification(config)
+    base.save_pretrained(tmp_path / "roberta")
+    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(tmp_path / "roberta")
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+
+    train(spec_of(tmp_path / "l.parquet", tmp_path / "model", base_model=str(tmp_path / "roberta")), CPU)
+
+    after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").state_dict()
+    changed = {name for name, weights in base.state_dict().items() if not torch.equal(weights, after[name])}
+    assert changed == {"classifier.out_proj.weight", "classifier.out_proj.bias"}
+
+
+def test_an_encoder_without_trained_weights_below_the_head_is_refused(tmp_path: Path) -> None:
+    size = {"vocab_size": 30_522, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    BertModel(BertConfig(**size, intermediate_size=8), add_pooling_layer=False).save_pretrained(tmp_path / "bert")
+    AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(tmp_path / "bert")
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+
+    with pytest.raises(UsageError, match=r"has no weights for bert\.pooler\.dense\.bias.* Add --full"):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "bert")), CPU)
 
     assert not (tmp_path / "out").exists()
 
 
-def test_an_encoder_without_trained_weights_below_the_head_is_refused(tmp_path: Path) -> None:
-    size = {"vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    BertModel(BertConfig(**size, intermediate_size=8), add_pooling_layer=False).save_pretrained(tmp_path / "bert")
-    texts, labels = labelled(20)
-
-    with pytest.raises(HeadError, match=r"has no weights for bert\.pooler\.dense\.bias"):
-        fit_head(str(tmp_path / "bert"), texts, labels, tmp_path / "out")
+TEXTS = [f"text {number}" for number in range(20)]
 
 
-def test_labels_that_cannot_be_fitted_are_refused(tmp_path: Path) -> None:
-    texts, labels = labelled(20)
-    with_a_hole = labels.copy()
-    with_a_hole[7] = np.nan
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"label": [1.0]}, {}, 'has no column "text"; it has: label. Name one with --text-column'),
+        ({"text": ["a"]}, {}, 'has no column "label"; it has: text. Name one with --label-column'),
+        ({"text": [1], "label": [1.0]}, {}, 'column "text" of .* holds int64, not texts'),
+        ({"text": ["a"], "label": [[1]]}, {}, 'column "label" of .* holds list.*, not numbers or texts'),
+        ({"text": ["a", None], "label": [1.0, 2.0]}, {}, "Row 1 of .* has no text"),
+        ({"text": ["a", "b"], "label": [1, None]}, {}, 'Row 1 of .* has no label in "label"'),
+        ({"text": ["a", "b"], "label": [1.0, float("nan")]}, {}, "label of row 1 of .* is not a finite number"),
+        ({"text": ["a"] * 5, "label": [1.0] * 5}, {}, "has 5 rows, too few to train on. Give 20 or more"),
+        ({"text": TEXTS, "label": ["good"] * 20}, {}, 'All rows of .* have the class "good"'),
+        ({"text": TEXTS, "label": [1.5] * 20}, {}, "All labels of .* are 1.5"),
+        ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {}, "labels are 0.5 to 1, all on one side of the threshold 3"),
+        ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {"task": "classification"}, "are double, and classes are texts"),
+        ({"text": TEXTS, "label": ["a", "b"] * 10}, {"task": "regression"}, "are string, not numbers"),
+        ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, 'Only one row has the class "a"'),
+        ({"text": TEXTS, "label": [1, 4] * 10}, {"class_weights": "balanced"}, "add --task classification"),
+    ],
+)
+def test_labels_that_cannot_be_learned_are_one_clear_error(
+    columns: dict[str, list[Any]], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "l.parquet")
 
-    with pytest.raises(HeadError, match="give one per text"):
-        fit_head("unused", texts, labels[1:], tmp_path / "out")
-    with pytest.raises(HeadError, match="too few"):
-        fit_head("unused", texts[:5], labels[:5], tmp_path / "out")
-    with pytest.raises(HeadError, match="Label 7 is not a finite number"):
-        fit_head("unused", texts, with_a_hole, tmp_path / "out")
+    with pytest.raises(UsageError, match=message):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", **options), CPU)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_class_that_is_only_measured_on_is_one_clear_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": TEXTS, "label": ["a", "b"] * 10}), tmp_path / "l.parquet")
+    pq.write_table(pa.table({"text": ["x"], "label": ["c"]}), tmp_path / "v.parquet")
+
+    with pytest.raises(UsageError, match='v.parquet has the class "c", which no row has that is trained on'):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", validation_uri=str(tmp_path / "v.parquet")))
 
 
 def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
-    texts, labels = labelled(20)
 
-    with pytest.raises(HeadError, match="already exists"):
-        fit_head("unused", texts, labels, tmp_path / "mine")
+    with pytest.raises(UsageError, match="already exists"):
+        train(spec_of(tmp_path / "unused", tmp_path / "mine"))
+
+
+def test_a_missing_base_model_is_one_clear_error(tmp_path: Path) -> None:
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+
+    with pytest.raises(UsageError, match="The base model .*/nowhere cannot be loaded"):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "nowhere")))
+
+
+def test_more_tokens_than_the_model_takes_are_one_clear_error(tiny_base: str, tmp_path: Path) -> None:
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+
+    with pytest.raises(UsageError, match="takes 3 to 512 tokens, not 9000"):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=tiny_base, max_tokens=9000), CPU)
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import importlib.util as util, sys\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'sklearn' else found(name, *more)\n"
+        "from worker.cli import main\n"
+        "sys.argv[1:] = ['train', '--data', 'x', '--base-model', 'demo', '--output', 'y']\n"
+        "main()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "Training needs scikit-learn. Install it with: pip install 'shardsift[train]'" in done.stderr
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,65 +360,39 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
         verified_demo_encoder()
 
 
-def test_a_missing_encoder_is_one_clear_error(tmp_path: Path) -> None:
-    texts, labels = labelled(20)
-
-    with pytest.raises(HeadError, match="The encoder .*/nowhere cannot be loaded"):
-        fit_head(str(tmp_path / "nowhere"), texts, labels, tmp_path / "out")
-
-
-def test_labelled_texts_come_back_as_they_were_written(tmp_path: Path) -> None:
-    table = pa.table(
-        {"id": [1, 2, 3], "label": pa.array([1, None, 3]), "text": pa.array(["a", "", "ä"], pa.string_view())}
-    )
-    pq.write_table(table, tmp_path / "labelled.parquet")
-
-    texts, labels = read_labelled(tmp_path / "labelled.parquet")
-
-    assert texts == ["a", "", "ä"]
-    np.testing.assert_array_equal(labels, [1.0, np.nan, 3.0])
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"label": [1.0]}, 'has no column "text"; it has: label'),
-        ({"text": ["a"]}, 'has no column "label"; it has: text'),
-        ({"text": [1], "label": [1.0]}, 'column "text" of .* holds int64, not texts'),
-        ({"text": ["a"], "label": ["good"]}, 'column "label" of .* holds string, not numbers'),
-        ({"text": ["a", None], "label": [1.0, 2.0]}, "Row 1 of .* has no text"),
-    ],
-)
-def test_a_file_that_is_not_labelled_is_one_clear_error(
-    columns: dict[str, list[object]], message: str, tmp_path: Path
-) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "labelled.parquet")
-
-    with pytest.raises(UsageError, match=message):
-        read_labelled(tmp_path / "labelled.parquet")
-
-
 def test_a_file_that_is_missing_or_broken_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
 
     for name, message in (("missing.parquet", "No such file"), ("broken.parquet", "not a readable Parquet file")):
         with pytest.raises(UsageError, match=message):
-            read_labelled(tmp_path / name)
+            train(spec_of(tmp_path / name, tmp_path / "out"))
+
+
+def test_the_command_prints_a_table_or_all_figures(tiny_base: str, tmp_path: Path) -> None:
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+    command = [sys.executable, "-m", "worker", "train", "--data", "l.parquet", "--base-model", tiny_base]
+
+    table = subprocess.run([*command, "--output", "one"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    figures = subprocess.run(
+        [*command, "--output", "two", "--json"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert "mean absolute error" in table.stdout
+    assert json.loads(figures.stdout)["held_out"]["rows"] == 4
 
 
 def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(tmp_path: Path) -> None:
-    labelled_file = tmp_path / "labelled.parquet"
-    pq.write_table(pa.table({"text": ["a"] * 20, "label": [1.0] * 20}), labelled_file)
+    pq.write_table(pa.table({"text": TEXTS, "label": [1.0, 4.0] * 10}), tmp_path / "l.parquet")
     code = (
-        "import sys, worker.training.head as head\n"
-        "def fit_head(*_, **__): raise ValueError('a defect')\n"
-        "head.fit_head = fit_head\n"
+        "import sys, worker.training.train as train\n"
+        "def train_frozen(*_, **__): raise ValueError('a defect')\n"
+        "train.train_frozen = train_frozen\n"
         "from worker.cli import main\n"
-        f"sys.argv[1:] = ['train', '{labelled_file}', '--encoder', 'x', '--output', 'y']\n"
+        f"sys.argv[1:] = ['train', '--data', '{tmp_path}/l.parquet', '--base-model', 'demo', '--output', 'y']\n"
         "main()\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert done.returncode == 1
     assert "ValueError: a defect" in done.stderr

@@ -1,6 +1,7 @@
 """Load a sequence classifier onto the best device here, in the fastest way that gives its own scores."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Literal
@@ -33,13 +34,14 @@ _UNLIMITED = 1 << 30  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loaded:
+class Loaded:
     """A model and its tokenizer as they were saved."""
 
     model: Any
     tokenizer: Any
     revision: str | None  # as it was asked for
     max_tokens: int
+    outputs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,32 @@ def load_scorer(
     `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
     classifier and for a device that is not here, and ParityError where the fast way does not give the model's own scores.
     """
+    return scorer_of(
+        model,
+        lambda: _load(model, revision),
+        dtype,
+        device=device,
+        max_batch_tokens=max_batch_tokens,
+        threads=threads,
+        backend=backend,
+        compile=compile,
+        parity_rows=parity_rows,
+    )
+
+
+def scorer_of(
+    model: str,
+    load: Callable[[], Loaded],
+    dtype: str = "auto",
+    *,
+    device: str = "auto",
+    max_batch_tokens: int = 0,
+    threads: int = 0,
+    backend: BackendName = "auto",
+    compile: bool = False,
+    parity_rows: int | None = None,
+) -> SequenceClassifier:
+    """As `load_scorer`, of the model that `load` loads. It is called again for each number format that is tried."""
     if threads:
         torch.set_num_threads(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -81,17 +109,17 @@ def load_scorer(
         max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
         parity_rows=parity_rows,
     )
-    loaded = _load(model, revision)
+    loaded = load()
     *finer, last = candidates(dtype, place, loaded.model.config.model_type)
     for number_format in finer:
         try:
             return _scorer(model, loaded, number_format, options)
         except ParityError:
-            loaded = _load(model, revision)
+            loaded = load()
     return _scorer(model, loaded, last, options)
 
 
-def _load(model: str, revision: str | None) -> _Loaded:
+def _load(model: str, revision: str | None) -> Loaded:
     try:
         config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
         adapter = adapter_of(config)
@@ -110,26 +138,35 @@ def _load(model: str, revision: str | None) -> _Loaded:
         raise ModelError(
             f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
         )
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one if there are no files
-        raise ModelError(f"The model {model} has no tokenizer. Save its tokenizer files beside the model.")
-    if tokenizer.pad_token is None:  # GPT-2's and Llama's have none; any will do, since attention leaves it out
-        tokenizer.pad_token = tokenizer.eos_token
-    if loaded.config.pad_token_id is None:
-        loaded.config.pad_token_id = tokenizer.pad_token_id
-    return _Loaded(
+    check_tokenizer(model, tokenizer)
+    agree_on_padding(loaded, tokenizer)
+    return Loaded(
         model=loaded.eval(),
         tokenizer=tokenizer,
         revision=revision,  # transformers 5 does not tell the commit, and in an old config.json is that of another model
-        max_tokens=adapter.max_tokens(loaded.config) if adapter else _max_tokens(tokenizer, loaded),
+        max_tokens=adapter.max_tokens(loaded.config) if adapter else tokens_taken(tokenizer, loaded),
+        outputs=loaded.config.num_labels,
     )
 
 
-def _scorer(name: str, loaded: _Loaded, dtype: str, options: _Options) -> SequenceClassifier:
+def check_tokenizer(name: str, tokenizer: Any) -> None:
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one if there are no files
+        raise ModelError(f"The model {name} has no tokenizer. Save its tokenizer files beside the model.")
+
+
+def agree_on_padding(model: Any, tokenizer: Any) -> None:
+    if tokenizer.pad_token is None:  # GPT-2's and Llama's have none; any will do, since attention leaves it out
+        tokenizer.pad_token = tokenizer.eos_token
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+
+
+def _scorer(name: str, loaded: Loaded, dtype: str, options: _Options) -> SequenceClassifier:
     """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
     model, tokenizer, max_tokens = loaded.model, loaded.tokenizer, loaded.max_tokens
     texts = sample_texts(options.parity_rows)
     _move(name, model, options.device)
-    reference = _reference(name, model, tokenizer, texts, max_tokens) if texts else None
+    reference = _reference(name, loaded, texts) if texts else None
     convert(model, dtype)
     scorer = SequenceClassifier(
         model=name,
@@ -138,7 +175,7 @@ def _scorer(name: str, loaded: _Loaded, dtype: str, options: _Options) -> Sequen
         tokenizer=TextTokenizer(tokenizer, max_tokens=max_tokens),
         device=options.device,
         dtype=dtype,
-        outputs=model.config.num_labels,
+        outputs=loaded.outputs,
         max_batch_tokens=options.max_batch_tokens,
         config=model.config,
     )
@@ -158,9 +195,11 @@ def _move(name: str, model: Any, device: torch.device) -> None:
         raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
 
 
-def _reference(name: str, model: Any, tokenizer: Any, texts: list[str], max_tokens: int) -> Logits:
+def _reference(name: str, loaded: Loaded, texts: list[str]) -> Logits:
     try:
-        return reference_logits(model.float(), tokenizer, texts, max_tokens=max_tokens)
+        return reference_logits(
+            loaded.model.float(), loaded.tokenizer, texts, max_tokens=loaded.max_tokens, outputs=loaded.outputs
+        )
     except (RuntimeError, MemoryError) as error:
         if not is_lack_of_memory(error):
             raise
@@ -199,7 +238,7 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
     )
 
 
-def _max_tokens(tokenizer: Any, model: Any) -> int:
+def tokens_taken(tokenizer: Any, model: Any) -> int:
     """What tokenizer and positions both allow."""
     positions = getattr(model.config, "max_position_embeddings", None) or 0
     allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED

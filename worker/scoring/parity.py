@@ -16,10 +16,10 @@ _REFERENCE_ROWS = 16  # at once
 
 
 @torch.inference_mode()
-def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens: int) -> Logits:
+def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens: int, outputs: int) -> Logits:
     """The logits of the plain model, which must be in float32. Texts of similar length share a batch to limit padding."""
     by_length = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    logits = np.empty((len(texts), model.config.num_labels), dtype=np.float32)
+    logits = np.empty((len(texts), outputs), dtype=np.float32)
     for first in range(0, len(texts), _REFERENCE_ROWS):
         rows = by_length[first : first + _REFERENCE_ROWS]
         inputs = tokenizer(

@@ -1,0 +1,69 @@
+"""What decides the weights of a trained classifier. Knows no torch, so that a producer can send it to a fleet."""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+TrainTask = Literal["auto", "regression", "classification"]
+ClassWeights = Literal["none", "balanced"]
+TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
+FEWEST_ROWS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullTraining:
+    """How all weights of a model are trained. A step takes `batch_rows` × `accumulation_steps` rows of each device."""
+
+    epochs: float = 3.0
+    learning_rate: float = 5e-5
+    batch_rows: int = 32  # in memory at once, on each device
+    accumulation_steps: int = 1  # batches of which the gradients are added before the weights change
+    weight_decay: float = 0.01
+    warmup_share: float = 0.1  # of all steps, in which the learning rate grows from 0
+    checkpoint_steps: int = 500  # steps between two checkpoints; the held-out rows are scored at each
+    patience: int | None = None  # checkpoints without a lower loss, after which training ends early
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """Equal specs and equal files give the same classifier, on one kind of device and one set of versions."""
+
+    data_uri: str
+    text_column: str = "text"
+    label_column: str = "label"
+    base_model: str
+    revision: str | None = None  # of a base model on the Hub
+    output_uri: str
+    task: TrainTask = "auto"  # texts as labels are classes, numbers are a regression
+    class_weights: ClassWeights = "none"
+    full: FullTraining | None = None  # None: the encoder is frozen, and only the last layer is fitted
+    dtype: TrainDtype = "auto"
+    max_tokens: int | None = None  # read of a text; None: as many as the model takes
+    threshold: float = 3.0  # of a regression, for the figures
+    validation_uri: str | None = None  # rows to measure on; None: `held_out_share` of the data, chosen by the seed
+    held_out_share: float = 0.2
+    seed: int = 0
+
+
+_OPTIONS = {  # of `worker train`, where they are not called as the fields
+    "data_uri": "data",
+    "output_uri": "output",
+    "validation_uri": "validation",
+    "held_out_share": "held-out",
+    "accumulation_steps": "accumulate",
+    "warmup_share": "warmup",
+}
+
+
+def train_command(spec: TrainSpec) -> list[str]:
+    """The command that trains this, without options that have their default."""
+    full = [] if spec.full is None else ["--full", *_given(spec.full)]
+    return ["worker", "train", *_given(spec), *full]
+
+
+def _given(part: TrainSpec | FullTraining) -> list[str]:
+    given: list[str] = []
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if field.name != "full" and value != field.default:
+            given += [f"--{_OPTIONS.get(field.name, field.name.replace('_', '-'))}", str(value)]
+    return given

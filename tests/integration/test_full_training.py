@@ -1,0 +1,304 @@
+"""All weights of a model are trained in steps that can be interrupted anywhere."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardsift
+from fleet.errors import UsageError
+from fleet.training import FullTraining, TrainSpec
+from support.labelled import write_topics
+from support.models import tiny_classifier
+from support.waiting import wait_until
+from worker.training.place import TrainPlace
+from worker.training.report import TrainReport
+from worker.training.stop import TrainingStopped
+from worker.training.train import train
+
+CPU = TrainPlace(device="cpu")
+ROWS = 120  # of which 96 are learned from: 12 steps an epoch
+FULL = FullTraining(epochs=2, batch_rows=8, learning_rate=1e-3, checkpoint_steps=4)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_classifier(tmp_path_factory.mktemp("base") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_topics(tmp_path_factory.mktemp("data") / "topics.parquet", rows=ROWS)
+
+
+@pytest.fixture
+def spec(base: Path, data: Path, tmp_path: Path) -> TrainSpec:
+    return TrainSpec(
+        data_uri=str(data),
+        label_column="topic",
+        base_model=str(base),
+        output_uri=str(tmp_path / "model"),
+        dtype="float32",
+        full=FULL,
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainReport:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    whole = TrainSpec(
+        data_uri=str(data),
+        label_column="topic",
+        base_model=str(base),
+        output_uri=str(folder / "model"),
+        dtype="float32",
+        full=FULL,
+    )
+    return trained(whole)
+
+
+def trained(spec: TrainSpec, place: TrainPlace = CPU, tell: Callable[[str], None] = lambda line: None) -> TrainReport:
+    report = train(spec, place, tell)
+    assert report is not None
+    return report
+
+
+def stop_at(step: int) -> Callable[[str], None]:
+    """SIGTERM to this process as soon as a step is logged."""
+
+    def tell(line: str) -> None:
+        if line.startswith(f"step {step} of 24: loss"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return tell
+
+
+def losses(report: TrainReport, name: str = "loss") -> list[float]:
+    assert report.steps is not None
+    return [entry[name] for entry in report.steps.losses if name in entry]
+
+
+def test_training_lowers_the_loss_and_leaves_only_a_model(spec: TrainSpec, undisturbed: TrainReport) -> None:
+    report = trained(spec)
+
+    assert losses(report, "eval_loss")[-1] < losses(report, "eval_loss")[0]
+    assert report.steps is not None
+    assert (report.steps.done, report.steps.planned, report.steps.resumed_from) == (24, 24, None)
+    assert report.held_out == undisturbed.held_out
+    assert [file.name for file in Path(spec.output_uri).parent.iterdir()] == ["model"]
+
+
+def test_the_trained_folder_is_scored_like_any_model(spec: TrainSpec) -> None:
+    trained(spec)
+
+    scores = shardsift.score(["the enzyme of a cell"], model=spec.output_uri, device="cpu")
+
+    assert len(scores) == 1
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
+    spec: TrainSpec, base: Path, task: str, tmp_path: Path
+) -> None:
+    still = without_dropout(base, tmp_path / "still")
+    labels = "topic" if task == "classification" else "label"
+    spec = dataclasses.replace(spec, base_model=str(still), label_column=labels, class_weights="none")
+
+    one, four = (
+        trained(
+            dataclasses.replace(
+                spec,
+                output_uri=str(tmp_path / f"by-{rows}"),
+                full=dataclasses.replace(FULL, batch_rows=rows, accumulation_steps=32 // rows, epochs=3),
+            )
+        )
+        for rows in (32, 8)
+    )
+
+    assert losses(four) == pytest.approx(losses(one), rel=1e-4)
+    assert losses(four, "eval_loss") == pytest.approx(losses(one, "eval_loss"), rel=1e-4)
+
+
+def without_dropout(base: Path, folder: Path) -> Path:
+    """Dropout draws other random numbers for other batches."""
+    folder.mkdir()
+    for file in base.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((base / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainSpec, undisturbed: TrainReport) -> None:
+    with pytest.raises(TrainingStopped, match="Stopped after step 10, .* Run the same command again"):
+        trained(spec, tell=stop_at(9))
+    assert not Path(spec.output_uri).exists()
+
+    report = trained(spec)
+
+    assert report.steps is not None
+    assert report.steps.resumed_from == 10
+    assert report.held_out == undisturbed.held_out
+    assert losses(report, "eval_loss") == losses(undisturbed, "eval_loss")
+
+
+def test_checkpoints_may_be_elsewhere_and_may_move(spec: TrainSpec, undisturbed: TrainReport, tmp_path: Path) -> None:
+    before, after = (
+        dataclasses.replace(CPU, checkpoints=tmp_path / name) for name in ("one-machine", "another-machine")
+    )
+    with pytest.raises(TrainingStopped):
+        trained(spec, before, stop_at(9))
+    (tmp_path / "one-machine").rename(tmp_path / "another-machine")
+
+    report = trained(spec, after)
+
+    assert report.steps is not None
+    assert report.steps.resumed_from == 10
+    assert report.held_out == undisturbed.held_out
+
+
+def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainSpec, undisturbed: TrainReport) -> None:
+    with pytest.raises(TrainingStopped):
+        trained(spec, tell=stop_at(9))
+    state = Path(f"{spec.output_uri}.checkpoints/checkpoint-10/trainer_state.json")
+    state.write_text(state.read_text()[:100])
+
+    report = trained(spec)
+
+    assert report.steps is not None
+    assert report.steps.resumed_from == 8
+    assert report.held_out == undisturbed.held_out
+
+
+def test_checkpoints_of_another_training_are_one_clear_error(spec: TrainSpec, tmp_path: Path) -> None:
+    with pytest.raises(TrainingStopped):
+        trained(spec, tell=stop_at(4))
+    faster = dataclasses.replace(spec, full=dataclasses.replace(FULL, learning_rate=0.01))
+
+    with pytest.raises(UsageError, match=r"of another training: learning rate was 0.001, is 0.01.* --no-resume"):
+        trained(faster)
+
+    write_topics(tmp_path / "other.parquet", rows=ROWS, seed=1)
+    with pytest.raises(UsageError, match="of another training: data was"):
+        trained(dataclasses.replace(spec, data_uri=str(tmp_path / "other.parquet")))
+
+
+def test_no_resume_starts_again(spec: TrainSpec) -> None:
+    with pytest.raises(TrainingStopped):
+        trained(spec, tell=stop_at(4))
+    shorter = dataclasses.replace(spec, full=dataclasses.replace(FULL, epochs=1))
+
+    report = trained(shorter, dataclasses.replace(CPU, resume=False))
+
+    assert report.steps is not None
+    assert (report.steps.done, report.steps.resumed_from) == (12, None)
+
+
+def test_a_folder_with_other_files_does_not_become_that_of_the_checkpoints(spec: TrainSpec, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+
+    with pytest.raises(UsageError, match="holds other files. Name another folder with --checkpoints"):
+        trained(spec, dataclasses.replace(CPU, checkpoints=tmp_path / "mine"))
+
+
+def test_training_ends_early_without_progress_and_keeps_the_best_weights(spec: TrainSpec) -> None:
+    full = dataclasses.replace(FULL, epochs=20, learning_rate=3.0, patience=2)
+    wild = dataclasses.replace(spec, full=full)
+
+    in_the_way = Path(spec.output_uri).with_name(".model.partial")
+    in_the_way.touch()
+    with pytest.raises(UsageError, match="cannot be saved"):  # when the training itself is over
+        trained(wild)
+    in_the_way.unlink()
+    report = trained(wild)
+
+    assert report.steps is not None
+    assert report.steps.best is not None
+    assert report.steps.done == report.steps.resumed_from == report.steps.best + 2 * FULL.checkpoint_steps
+    assert report.steps.done < report.steps.planned
+    assert min(losses(report, "eval_loss")) == losses(report, "eval_loss")[-3]
+
+
+def test_bfloat16_trains_nearly_as_float32(spec: TrainSpec, undisturbed: TrainReport) -> None:
+    report = trained(dataclasses.replace(spec, dtype="bfloat16"))
+
+    assert report.dtype == "bfloat16"
+    assert losses(report, "eval_loss") == pytest.approx(losses(undisturbed, "eval_loss"), rel=0.02)
+
+
+def test_float16_without_a_gpu_is_one_clear_error(spec: TrainSpec) -> None:
+    with pytest.raises(UsageError, match="--dtype float16 needs a GPU to train on"):
+        trained(dataclasses.replace(spec, dtype="float16"))
+
+
+def test_other_processes_may_prepare_the_batches(spec: TrainSpec, undisturbed: TrainReport) -> None:
+    report = trained(spec, dataclasses.replace(CPU, loader_processes=1))
+
+    assert report.held_out == undisturbed.held_out
+
+
+def command_of(spec: TrainSpec, *launcher: str) -> list[str]:
+    options = {
+        "data": spec.data_uri,
+        "label-column": spec.label_column,
+        "base-model": spec.base_model,
+        "output": spec.output_uri,
+        "dtype": spec.dtype,
+        "device": "cpu",
+        "epochs": FULL.epochs,
+        "batch-rows": FULL.batch_rows,
+        "learning-rate": FULL.learning_rate,
+        "checkpoint-steps": FULL.checkpoint_steps,
+    }
+    given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    return [sys.executable, "-m", *launcher, "worker", "train", "--full", "--json", *given]
+
+
+def started(spec: TrainSpec, log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("wb") as stderr:
+        return subprocess.Popen(command_of(spec), stdout=subprocess.DEVNULL, stderr=stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)])
+def test_a_killed_process_loses_at_most_one_interval(
+    number: signal.Signals, code: int, spec: TrainSpec, undisturbed: TrainReport, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    process = started(spec, log)
+    wait_until(lambda: "step 9 of 24" in log.read_text(), seconds=120, description="the ninth step")
+    process.send_signal(number)
+    assert process.wait() == code
+    reached = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("step ")][-1]
+
+    again: dict[str, Any] = json.loads(subprocess.run(command_of(spec), capture_output=True, check=True).stdout)
+
+    assert again["steps"]["resumed_from"] > reached - FULL.checkpoint_steps
+    assert again["held_out"] == json.loads(json.dumps(undisturbed.as_json()["held_out"]))
+
+
+@pytest.mark.slow
+def test_of_two_processes_only_the_first_writes(spec: TrainSpec, tmp_path: Path) -> None:
+    two = command_of(spec, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    began = time.monotonic()
+
+    done = subprocess.run(two, capture_output=True, text=True, check=False, timeout=240)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    assert report["steps"]["done"] == 12  # each step takes 16 rows
+    assert report["held_out"]["rows"] == 24
+    assert report["seconds"] < time.monotonic() - began
+    assert [file.name for file in Path(spec.output_uri).parent.iterdir()] == ["model"]

@@ -1,0 +1,93 @@
+"""The model card: what was trained on what, with which figures and which command."""
+
+import re
+import shlex
+from pathlib import Path, PurePosixPath
+
+from huggingface_hub import ModelCardData
+
+from fleet.training import train_command
+from worker.training.pictures import CALIBRATION, CONFUSION
+from worker.training.report import TrainReport, report_lines
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def model_card(report: TrainReport) -> str:
+    """Markdown with a YAML head, as the Hub reads it. Names files and folders of this machine without their paths."""
+    spec = report.spec
+    way = "All weights were trained" if spec.full else "The encoder is frozen and the last layer was fitted"
+    learned = f"one of {len(report.classes)} classes" if report.classes else "a number"
+    figures = "\n".join(f"| {name} | {value} |" for name, value in report_lines(report))
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    return f"""---
+{_head(report)}
+---
+
+# {_last(spec.output_uri)}
+
+Predicts {learned} for a text, from the column `{spec.label_column}` of `{_last(spec.data_uri)}` ({report.rows:,} rows).
+{way}; the base model is `{_public(spec.base_model)}`.
+
+| | |
+|---|---|
+{figures}
+
+{_measured_on(report)}
+
+![Confusion matrix]({CONFUSION}) ![Calibration]({CALIBRATION})
+
+## How it was trained
+
+```bash
+{shlex.join(_without_paths(train_command(spec)))}
+```
+
+With {versions}.
+
+## How to use it
+
+```bash
+producer run --input ./shards --model {_last(spec.output_uri)} --output ./kept{_filter(report)}
+```
+"""
+
+
+def _head(report: TrainReport) -> str:
+    """Without a license: that of the base model is not known here."""
+    base = report.spec.base_model
+    on_hub = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        base_model=base if on_hub else None,
+        tags=["shardsift"],
+    )
+    return str(data.to_yaml())
+
+
+def _measured_on(report: TrainReport) -> str:
+    if not report.spec.full:
+        if report.spec.validation_uri is None:
+            return "The figures are of a head that was fitted without the held-out rows. The saved one was fitted to all rows."
+        return "The figures are of rows that the head was not fitted to."
+    return (
+        "No weight was fitted to the held-out rows. They chose the checkpoint that was kept, so the figures are slightly "
+        "better than on rows that had no part in it."
+    )
+
+
+def _filter(report: TrainReport) -> str:
+    return " --keep-all" if report.classes else f" --min-score {report.spec.threshold:g}"
+
+
+def _without_paths(command: list[str]) -> list[str]:
+    return [_last(part) if part.startswith(("/", "~", "./", "../")) else part for part in command]
+
+
+def _public(name: str) -> str:
+    return _last(name) if name.startswith(("/", "~", ".")) else name
+
+
+def _last(uri: str) -> str:
+    return PurePosixPath(uri).name

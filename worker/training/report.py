@@ -1,0 +1,69 @@
+"""What `worker train` prints: all figures as JSON, or the main ones as a table."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from fleet.training import TrainSpec
+from worker.training.metrics import Metrics, Quality
+from worker.training.trained import Steps
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainReport:
+    """Of a finished training. The figures in `held_out` are of rows that the weights were not fitted to."""
+
+    spec: TrainSpec
+    classes: tuple[str, ...]  # none in a regression
+    rows: int  # of the data, with those that were held out of it
+    held_out: Metrics
+    seconds: float
+    rows_per_second: float
+    peak_memory_bytes: int
+    device: str
+    dtype: str
+    steps: Steps | None
+    versions: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def report_table(report: TrainReport) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in report_lines(report):
+        table.add_row(name, value)
+    return table
+
+
+def report_lines(report: TrainReport) -> list[tuple[str, str]]:
+    held_out = report.held_out
+    lines = [("held-out rows", f"{held_out.rows:,} of {report.rows:,}" if _is_part(report) else f"{held_out.rows:,}")]
+    if held_out.mae is not None:
+        lines.append(("mean absolute error", f"{held_out.mae:.3f}"))
+    if held_out.at_threshold is not None:
+        lines += _of(held_out.at_threshold, f" at {report.spec.threshold:g}")
+    lines += _of(held_out.macro, "" if report.classes else " of rounded scores")
+    lines += [
+        ("calibration error", f"{held_out.calibration_error:.3f}"),
+        ("speed", f"{report.rows_per_second:,.1f} rows/s in {report.dtype} on {report.device}"),
+        ("peak memory", f"{report.peak_memory_bytes / _MIB:,.0f} MiB"),
+    ]
+    if report.steps:
+        lines.append(("steps", f"{report.steps.done:,} of {report.steps.planned:,}"))
+    return lines
+
+
+def _is_part(report: TrainReport) -> bool:
+    return report.spec.validation_uri is None
+
+
+def _of(quality: Quality, where: str) -> list[tuple[str, str]]:
+    return [
+        (f"accuracy{where}", f"{quality.accuracy:.1%}"),
+        (f"precision, recall, F1{where}", f"{quality.precision:.3f}, {quality.recall:.3f}, {quality.f1:.3f}"),
+    ]
