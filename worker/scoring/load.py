@@ -2,18 +2,15 @@
 
 import os
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig
 
-from worker.scoring.adapters import adapter_of
 from worker.scoring.backends import Backend
 from worker.scoring.backends.compiled import compile_in_place
 from worker.scoring.backends.last_layer import reduce_last_layer
-from worker.scoring.backends.packed import FAMILIES, packed, positions_before_the_first
-from worker.scoring.backends.padded import Padded
+from worker.scoring.backends.packed import FAMILIES, packed
+from worker.scoring.backends.padded import padded
 from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
 from worker.scoring.errors import ModelError, NoRoom, ParityError
 from worker.scoring.forward import is_lack_of_memory
@@ -21,22 +18,14 @@ from worker.scoring.parity import check_parity, reference_logits
 from worker.scoring.parity_trial import Logits, ParityTrial
 from worker.scoring.precision import candidates, convert
 from worker.scoring.sample import sample_texts
+from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.sharded.load import ShardedOptions, load_sharded
+from worker.scoring.sharded.sharding import Sharding
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 BackendName = Literal["auto", "padded", "packed"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
-_UNLIMITED = 1 << 30  # tokens
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Loaded:
-    """A model and its tokenizer as they were saved."""
-
-    model: Any
-    tokenizer: Any
-    revision: str | None  # as it was asked for
-    max_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +48,23 @@ def load_scorer(
     backend: BackendName = "auto",
     compile: bool = False,
     parity_rows: int | None = None,
+    sharding: Sharding | None = None,
 ) -> SequenceClassifier:
     """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
     `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
     classifier and for a device that is not here, and ParityError where the fast way does not give the model's own scores.
+    With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
     """
     if threads:
         torch.set_num_threads(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     place = choose_device(device)
+    if sharding and sharding.devices > 1:
+        wanted = ShardedOptions(
+            device=place, sharding=sharding, max_batch_tokens=max_batch_tokens, parity_rows=parity_rows
+        )
+        return load_sharded(model, dtype, revision, wanted)
     if parity_rows is None:
         parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
     options = _Options(
@@ -78,50 +74,17 @@ def load_scorer(
         max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
         parity_rows=parity_rows,
     )
-    loaded = _load(model, revision)
+    loaded = saved_model(model, revision)
     *finer, last = candidates(dtype, place, loaded.model.config.model_type)
     for number_format in finer:
         try:
             return _scorer(model, loaded, number_format, options)
         except ParityError:
-            loaded = _load(model, revision)
+            loaded = saved_model(model, revision)
     return _scorer(model, loaded, last, options)
 
 
-def _load(model: str, revision: str | None) -> _Loaded:
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
-        adapter = adapter_of(config)
-        classifier, own, of_tokenizer = AutoModelForSequenceClassification, {}, {}
-        if adapter:  # a tokenizer is chosen by its own files, because its type may be unknown to transformers
-            classifier, own = adapter.classifier(), {"config": adapter.config(config)}
-            of_tokenizer = {"config": PreTrainedConfig()}
-        loaded, info = classifier.from_pretrained(
-            model, revision=revision, dtype="auto", output_loading_info=True, trust_remote_code=False, **own
-        )
-        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False, **of_tokenizer)
-    except Exception as error:  # every model class has its own ways to fail on files that are not its own
-        raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
-    if info["missing_keys"]:
-        missing = ", ".join(sorted(info["missing_keys"])[:3])
-        raise ModelError(
-            f"The model {model} has no trained classification head (missing: {missing}). Fine-tune one first."
-        )
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one if there are no files
-        raise ModelError(f"The model {model} has no tokenizer. Save its tokenizer files beside the model.")
-    if tokenizer.pad_token is None:  # GPT-2's and Llama's have none; any will do, since attention leaves it out
-        tokenizer.pad_token = tokenizer.eos_token
-    if loaded.config.pad_token_id is None:
-        loaded.config.pad_token_id = tokenizer.pad_token_id
-    return _Loaded(
-        model=loaded.eval(),
-        tokenizer=tokenizer,
-        revision=revision,  # transformers 5 does not tell the commit, and in an old config.json is that of another model
-        max_tokens=adapter.max_tokens(loaded.config) if adapter else _max_tokens(tokenizer, loaded),
-    )
-
-
-def _scorer(name: str, loaded: _Loaded, dtype: str, options: _Options) -> SequenceClassifier:
+def _scorer(name: str, loaded: SavedModel, dtype: str, options: _Options) -> SequenceClassifier:
     """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
     model, tokenizer, max_tokens = loaded.model, loaded.tokenizer, loaded.max_tokens
     texts = sample_texts(options.parity_rows)
@@ -182,18 +145,4 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
         compile_in_place(model.base_model if pack else model, options.device)
     if pack:
         return packed(model, options.device, first_only=first_only)
-    return Padded(
-        model=model,
-        device=options.device,
-        pad_id=int(tokenizer.pad_token_id or 0),
-        pad_left=tokenizer.padding_side == "left",
-        takes_token_types="token_type_ids" in tokenizer.model_input_names,
-        has_cache="use_cache" in signature(model.forward).parameters,
-    )
-
-
-def _max_tokens(tokenizer: Any, model: Any) -> int:
-    """What tokenizer and positions both allow."""
-    positions = getattr(model.config, "max_position_embeddings", None) or 0
-    allowed = positions - positions_before_the_first(model) if positions > 0 else _UNLIMITED
-    return int(min(tokenizer.model_max_length, allowed, _UNLIMITED))
+    return padded(model, tokenizer, options.device)
