@@ -17,7 +17,14 @@ EXTRAS = PROJECT["optional-dependencies"]
 # What is only imported if it is there, or in a function of the extra's own command.
 ALSO = {
     "producer": [*EXTRAS["local"], *EXTRAS["reddit"], *EXTRAS["tune"], *EXTRAS["estimate"]],
-    "worker": [*EXTRAS["worker"], *EXTRAS["quantize"], *EXTRAS["tune"], *EXTRAS["demo"], *EXTRAS["otel"]],
+    "worker": [
+        *EXTRAS["worker"],
+        *EXTRAS["sharded"],
+        *EXTRAS["quantize"],
+        *EXTRAS["tune"],
+        *EXTRAS["demo"],
+        *EXTRAS["otel"],
+    ],
 }
 
 
