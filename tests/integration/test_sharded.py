@@ -6,6 +6,7 @@ Here the devices are the CPU and the disk, or the CPU for each of two ranks; on 
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ import torch
 from transformers import AutoConfig
 
 from support.families import family_classifier
+from support.injected_faults import ROOT, InjectedFaults
 from support.large_models import divisible_llama
+from support.leftovers import processes_with
+from support.waiting import wait_until
 from worker.scoring import DeviceFault, ModelError, SequenceClassifier, load_scorer
 from worker.scoring.sample import sample_texts
 from worker.scoring.sharded.backend import Sharded
@@ -149,3 +153,25 @@ def test_without_accelerate_the_message_says_what_to_install(llama: Path, monkey
 def test_quantised_formats_are_refused(llama: Path) -> None:
     with pytest.raises(ModelError, match="int8 is for a model on one device"):
         load_scorer(str(llama), "int8", device="cpu", sharding=Sharding(devices=RANKS))
+
+
+def test_the_example_divides_a_model_and_leaves_no_rank_behind(llama: Path, tmp_path: Path) -> None:
+    faults = InjectedFaults(tmp_path)  # none; by it, `processes_with` knows the processes
+    environment = {**os.environ, **faults.environment, "SHARDSIFT_DEVICE": "cpu", "SHARDSIFT_STATE_DIR": str(tmp_path)}
+
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(f"Paragraph {number} of this file." for number in range(12)))
+
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/larger_than_a_gpu.py", texts, llama],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    first, *scores = done.stdout.splitlines()
+    assert first.endswith("padded, tensor parallel over 2")
+    assert len(scores) == 10
+    wait_until(lambda: not processes_with(faults), description="the rank is gone")

@@ -2,6 +2,9 @@
 
 No rank outlives rank 0. Each ends when the connection to rank 0 closes, and on Linux the kernel kills it when rank 0 dies, even
 if it hangs. If a rank dies, the rest of the group cannot go on, so `on_lost` is told and every further batch is a DeviceFault.
+
+Batches go to the ranks over sockets and not by `torch.distributed.broadcast`: a rank may wait for hours for the next shard, and a
+collective that waits so long times out.
 """
 
 import os
