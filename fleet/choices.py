@@ -8,6 +8,7 @@ Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_a
 Pool = Literal["max", "mean"]
 Task = Literal["classification", "zero-shot"]
 Backend = Literal["auto", "padded", "packed"]
+WayToShard = Literal["auto", "layers", "tensor"]
 SpotCloud = Literal["aws", "gcp", "azure"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["text", "json"]

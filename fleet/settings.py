@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from fleet.choices import DEVICES, Backend, Dtype, LogFormat, SpotCloud, is_device
+from fleet.choices import DEVICES, Backend, Dtype, LogFormat, SpotCloud, WayToShard, is_device
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.model import SEQUENCE_CLASSIFIER, Model, model_names, with_revision
@@ -88,11 +88,23 @@ class Settings(BaseSettings):
     compile: Annotated[bool, Process.WORKER] = Field(
         False, description="Use torch.compile: starts more slowly, then scores more rows per second."
     )
+    gpus_per_worker: Annotated[int, Process.WORKER] = Field(
+        1,
+        ge=1,
+        description="GPUs over which a worker divides its model, for models that are larger than one. Needs shardsift[sharded]. "
+        "With SHARDSIFT_DEVICE=cpu as many processes on the CPU, to try it.",
+    )
+    sharding: Annotated[WayToShard, Process.WORKER] = Field(
+        "auto",
+        description="How the model is divided. layers: whole layers, one GPU after another, for all models; what does not fit "
+        "goes to the CPU and the disk. tensor: a part of each matrix, all GPUs at once, for families with a plan in "
+        "transformers. auto: tensor if it works for the model, otherwise layers.",
+    )
     parity_rows: Annotated[int | None, Process.WORKER] = Field(
         None,
         ge=0,
         description="Sample texts that a worker also scores in float32 before it serves. "
-        "Unset: 1,024 on a GPU, 16 on a CPU. 0: none.",
+        "Unset: 1,024 on a GPU, 16 on a CPU or on several GPUs. 0: none.",
     )
     threads: Annotated[int, Process.WORKER] = Field(
         0, ge=0, description="CPU threads for a worker's model. 0: its share of the cores."

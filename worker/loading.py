@@ -1,6 +1,8 @@
 """Load the model that the settings name. Knows no queue."""
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import platformdirs
 
@@ -9,12 +11,16 @@ from fleet.sequence_classifier import unchanged_folder
 from fleet.settings import Settings
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.quiet import quiet_transformers
+from worker.scoring.sharded.sharding import Sharding
 
 
-def load_model(settings: Settings) -> SequenceClassifier:
-    """Load the model. Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores.
+def load_model(
+    settings: Settings, *, scratch_dir: Path | None = None, on_lost_rank: Callable[[str], None] | None = None
+) -> SequenceClassifier:
+    """Load the model. A model on several GPUs uses `scratch_dir`, and `on_lost_rank` as `Sharding` describes it.
 
-    Raises ShardsiftError if the files of a model folder are not those of the revision in the settings.
+    Raises ModelError, or ParityError if the fast backend does not reproduce the model's own scores. Raises ShardsiftError if the
+    files of a model folder are not those of the revision in the settings.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", platformdirs.user_cache_dir("shardsift"))  # else: /tmp
     revision = settings.model_revision
@@ -29,4 +35,10 @@ def load_model(settings: Settings) -> SequenceClassifier:
             backend=settings.backend,
             compile=settings.compile,
             parity_rows=settings.parity_rows,
+            sharding=Sharding(
+                devices=settings.gpus_per_worker,
+                way=settings.sharding,
+                scratch_dir=scratch_dir or settings.scratch_dir,
+                on_lost_rank=on_lost_rank,
+            ),
         )

@@ -25,6 +25,7 @@ PAGES = (
     "docs/inputs.md",
     "docs/coming_from.md",
     "docs/python.md",
+    "docs/several_gpus.md",
     "docs/tutorial.md",
     "docs/security.md",
     "ops/runbook.md",

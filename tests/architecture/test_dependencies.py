@@ -19,6 +19,7 @@ ALSO = {
     "producer": [*EXTRAS["local"], *EXTRAS["reddit"], *EXTRAS["tune"], *EXTRAS["estimate"]],
     "worker": [
         *EXTRAS["worker"],
+        *EXTRAS["sharded"],
         *EXTRAS["quantize"],
         *EXTRAS["tune"],
         *EXTRAS["train"],

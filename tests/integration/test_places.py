@@ -171,3 +171,45 @@ def test_without_nvidia_smi_a_device_file_of_the_driver_is_enough(
     monkeypatch.setattr("worker.supervisor.places._DEVICE_FILES", ())
     with pytest.raises(UsageError, match="There is no device cuda here: nvidia-smi is not installed"):
         find_places(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [("gpus0-1", "0,1"), ("gpus2-3", "2,3")]),
+        ({"gpus": "0,2"}, [("gpus0-2", "0,2")]),
+        ({"gpus_per_worker": 4}, [("gpus0-1-2-3", "0,1,2,3")]),
+        ({"gpus": "2", "workers": 2}, [("gpus0-1", "0,1"), ("gpus0-1-1", "0,1")]),
+        ({"name": "a100"}, [("a100-gpus0-1", "0,1"), ("a100-gpus2-3", "2,3")]),
+    ],
+)
+def test_a_worker_can_have_several_gpus(
+    machine: Callable[..., None], options: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    machine(gpus=4)
+
+    places = find_places(cores=EIGHT, **{"gpus_per_worker": 2, **options})
+
+    assert devices(places) == expected
+    assert places[0].devices == tuple(expected[0][1].split(","))
+    assert places[0].environment["SHARDSIFT_THREADS"] == str(EIGHT.usable // len(places))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "reason"),
+    [
+        (3, {}, "3 GPUs cannot be dealt out in groups of 2. Leave 1 out with --gpus 2"),
+        (1, {}, "1 GPU cannot be dealt out in groups of 2. Use fewer per worker"),
+        (0, {}, "there is no GPU here. With --device cpu"),
+        (2, {"device": "cuda:1"}, "--gpus-per-worker 2 and --device cuda:1 contradict each other"),
+    ],
+)
+def test_gpus_that_cannot_be_dealt_out_are_refused(
+    machine: Callable[..., None], gpus: int, options: dict[str, Any], reason: str
+) -> None:
+    machine(gpus=gpus)
+
+    with pytest.raises(UsageError) as refused:
+        find_places(cores=EIGHT, gpus_per_worker=2, **options)
+
+    assert reason in str(refused.value)

@@ -34,6 +34,7 @@ class DisturbedRuns:
     model: Path
     output: Path
     lease_seconds: float = 2.0
+    scorer: str = STAND_IN
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
@@ -128,7 +129,7 @@ class DisturbedRuns:
         options = RunOptions(
             input_uris=(str(self.shards),),
             models=(str(self.model),),
-            scorer=STAND_IN,
+            scorer=self.scorer,
             dtype="float32",
             output_uri=str(self.output),
             publish_paths=True,  # so that the manifest says which worker scored a shard

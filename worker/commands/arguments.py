@@ -36,6 +36,23 @@ Compile = Annotated[
     bool | None,
     typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
 ]
+GpusPerWorker = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Divide the model over N GPUs, for a model that is larger than one. Needs shardsift[sharded]. "
+        "Default: SHARDSIFT_GPUS_PER_WORKER, else 1.",
+    ),
+]
+WayToShard = Annotated[
+    choices.WayToShard | None,
+    typer.Option(
+        "--sharding",
+        help="How to divide it: by layers, for any model; by tensor, if transformers has a plan for the family; auto: tensor "
+        "if that works, otherwise layers.",
+    ),
+]
 
 
 def into_environment(**settings: object) -> None:

@@ -7,7 +7,16 @@ import typer
 
 from fleet import choices
 from fleet.command_line import QUIET
-from worker.commands.arguments import Backend, Compile, Device, Revision, Threads, into_environment
+from worker.commands.arguments import (
+    Backend,
+    Compile,
+    Device,
+    GpusPerWorker,
+    Revision,
+    Threads,
+    WayToShard,
+    into_environment,
+)
 
 commands = typer.Typer()
 
@@ -46,6 +55,8 @@ def start(
         int | None,
         typer.Option(min=1, help="Workers, which share the GPUs or the cores. Default: one per GPU; on a CPU one."),
     ] = None,
+    gpus_per_worker: GpusPerWorker = None,
+    sharding: WayToShard = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the worker, shown as NAME@host; of several, how it begins. Default: gpu0, gpu1, …"),
@@ -89,6 +100,8 @@ def start(
         max_batch_tokens=max_batch_tokens,
         backend=backend,
         compile=compile,
+        gpus_per_worker=gpus_per_worker,
+        sharding=sharding,
         spot_notice=spot_notice,
     )
     from fleet.settings import read_settings

@@ -11,6 +11,7 @@ from fleet.doctor.redis_server import redis_checks
 from fleet.settings import Settings
 from worker.doctor.gpus import gpu_checks
 from worker.doctor.model import model_check, torch_check
+from worker.doctor.sharding import sharding_checks
 
 
 def worker_checks(settings: Settings) -> list[Check]:
@@ -19,6 +20,7 @@ def worker_checks(settings: Settings) -> list[Check]:
         scratch_disk_check(settings),
         *([] if constants.HF_HUB_OFFLINE else [model_cache_check(Path(constants.HF_HUB_CACHE))]),
         *gpu_checks(settings),
+        *sharding_checks(settings),
         *_redis_checks(settings),
         *hub_checks(is_needed=False),
         torch_check(settings),

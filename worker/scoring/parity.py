@@ -16,8 +16,19 @@ _REFERENCE_ROWS = 16  # at once
 
 
 @torch.inference_mode()
-def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens: int, outputs: int) -> Logits:
-    """The logits of the plain model, which must be in float32. Texts of similar length share a batch to limit padding."""
+def reference_logits(
+    model: Any,
+    tokenizer: Any,
+    texts: list[str],
+    *,
+    max_tokens: int,
+    outputs: int,
+    device: torch.device | None = None,
+) -> Logits:
+    """The logits of the plain model, which must be in float32. Texts of similar length share a batch to limit padding.
+
+    `device` takes the inputs of a model that is on several.
+    """
     by_length = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     logits = np.empty((len(texts), outputs), dtype=np.float32)
     for first in range(0, len(texts), _REFERENCE_ROWS):
@@ -29,7 +40,7 @@ def reference_logits(model: Any, tokenizer: Any, texts: list[str], *, max_tokens
             max_length=max_tokens,
             return_tensors="pt",
         )
-        logits[rows] = model(**inputs.to(model.device)).logits.cpu().numpy()
+        logits[rows] = model(**inputs.to(device or model.device)).logits.cpu().numpy()
     return logits
 
 

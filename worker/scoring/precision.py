@@ -35,6 +35,7 @@ TOLERANCES = {
     "fp8": Tolerance(error=2e-1, rank_correlation=0.9),
 }
 _BASE = {"int8": torch.bfloat16, "fp8": torch.bfloat16}  # the format of the tensors that are not quantised
+QUANTISED = tuple(_BASE)
 
 
 def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
@@ -61,10 +62,16 @@ def convert(model: Any, dtype: str) -> None:
     not support the format.
     """
     model.to(_BASE.get(dtype) or getattr(torch, dtype))
-    for head in _heads(model):
-        head.float().register_forward_pre_hook(_inputs_to_float32)
+    keep_heads_in_float32(model)
     if dtype in _BASE:
         _quantize(model.base_model, dtype)
+
+
+def keep_heads_in_float32(model: Any) -> None:
+    """Convert the head. A part of it that is offloaded, which has no weights on a device, stays as it is."""
+    for head in _heads(model):
+        if not any(weights.is_meta for weights in head.parameters()):
+            head.float().register_forward_pre_hook(_inputs_to_float32)
 
 
 def _heads(model: Any) -> list[torch.nn.Module]:

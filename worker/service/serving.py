@@ -1,10 +1,18 @@
 """Load the scorer that a worker serves. Imports torch, so only the child may import it."""
 
+import logging
+import os
+from pathlib import Path
+from typing import NoReturn
+
 from fleet.model import Model
 from fleet.settings import Settings
 from worker.loading import load_model
 from worker.scoring import SequenceClassifier
+from worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER
 from worker.tuning.apply import with_tuned_budget
+
+logger = logging.getLogger(__name__)
 
 
 def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
@@ -12,4 +20,17 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
 
     Raises the same errors as `load_model`.
     """
-    return with_tuned_budget(load_model(settings), settings)
+    if folder := os.environ.get(FOLDER):  # of a worker, which removes what its children leave there
+        scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=_end_process)
+    else:  # in a user's process
+        scorer = load_model(settings)
+    return with_tuned_budget(scorer, settings)
+
+
+def _end_process(reason: str) -> NoReturn:
+    """A group cannot go on without a rank. The parent queues the shard again, and Celery starts another child, with its ranks.
+
+    Called in a thread: with NCCL, the thread that scores would wait for the lost rank.
+    """
+    logger.error("%s A new process replaces this one and its ranks.", reason)
+    os._exit(EXIT_DEVICE_FAULT)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleet.cores import Cores, usable_cores
 from fleet.errors import UsageError
+from worker.supervisor.groups import check_groups
 
 ALL = "all"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -24,23 +25,27 @@ class Place:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
-    def device(self) -> str:
-        """The number or UUID of the GPU, or `cpu`."""
-        return self.environment.get(_DEVICES, "cpu")
+    def devices(self) -> tuple[str, ...]:
+        """The number or UUID of each GPU, or `cpu`."""
+        return tuple(self.environment.get(_DEVICES, "cpu").split(","))
 
 
 def find_places(
     *,
     gpus: str = ALL,
     workers: int | None = None,
+    gpus_per_worker: int = 1,
     device: str = "auto",
     name: str | None = None,
     cores: Cores | None = None,
 ) -> list[Place]:
-    """The place of each worker. With more `workers` than GPUs they take turns; on a CPU they share the cores.
+    """The place of each worker: a GPU, or `gpus_per_worker` of them.
+
+    With more `workers` than places for them they take turns; on a CPU they share the cores.
 
     `gpus` is `all`, the number of GPUs to use, or their numbers with commas between them. A `name` replaces the default names
-    `gpu0`, `gpu1`, … and `worker`. Raises UsageError if a GPU that is asked for is not there, in --gpus or as the device.
+    `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU that is asked for is not there, in --gpus
+    or as the device, and if the GPUs cannot be dealt out without a rest.
     """
     if name is not None and "@" in name:
         raise UsageError(f"--name {name}: a name cannot have an @, which comes before the host's name.")
@@ -49,15 +54,17 @@ def find_places(
     if gpus == "0" and device.startswith("cuda"):
         raise UsageError(f"--gpus 0 is the CPU, and --device {device} a GPU. Leave one out.")
     devices = _gpus(gpus) if device in ("auto", "cuda") else []
+    check_groups(len(devices), gpus_per_worker, device=device)
+    groups = [devices[first : first + gpus_per_worker] for first in range(0, len(devices), gpus_per_worker)]
     if device.startswith("cuda") and not devices:
         _check_device(device)
-    count = workers or len(devices) or 1
-    names = _names(name, devices, count)
+    count = workers or len(groups) or 1
+    names = _names(name, groups, count)
     threads = _threads_of_each(count, cores or usable_cores(), on_gpu=bool(devices))
     return [
         Place(
             name=names[number],
-            environment={**threads, **({_DEVICES: devices[number % len(devices)]} if devices else {})},
+            environment={**threads, **({_DEVICES: ",".join(groups[number % len(groups)])} if groups else {})},
         )
         for number in range(count)
     ]
@@ -118,10 +125,13 @@ def _what_there_is(found: Sequence[str]) -> str:
     return f"There are {len(found)}, numbered from 0."
 
 
-def _names(name: str | None, devices: Sequence[str], count: int) -> list[str]:
-    if devices:
+def _names(name: str | None, groups: Sequence[Sequence[str]], count: int) -> list[str]:
+    if groups:
         # A UUID is too long for a name; the number among the visible GPUs is what --gpus takes.
-        own = [f"gpu{gpu if gpu.isdigit() else number}" for number, gpu in enumerate(devices)]
+        devices = [gpu for group in groups for gpu in group]
+        numbers = iter(gpu if gpu.isdigit() else str(number) for number, gpu in enumerate(devices))
+        grouped = [[next(numbers) for _ in group] for group in groups]
+        own = [f"gpu{'s' if len(group) > 1 else ''}{'-'.join(group)}" for group in grouped]
         turns = [
             own[number % len(own)] + (f"-{number // len(own)}" if number >= len(own) else "") for number in range(count)
         ]

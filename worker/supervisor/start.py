@@ -15,6 +15,7 @@ from fleet.log_format import log_to_stderr
 from fleet.machines import list_machines
 from fleet.scorers import resolve_model
 from fleet.settings import Settings
+from worker.supervisor.groups import check_accelerate
 from worker.supervisor.places import ALL, Place, find_places
 from worker.supervisor.supervisor import Supervisor
 
@@ -38,7 +39,14 @@ def start(settings: Settings, options: StartOptions) -> int:
     idle_seconds = parse_duration(options.exit_when_idle) if options.exit_when_idle else None
     if options.on_idle and idle_seconds is None:
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
-    places = find_places(gpus=options.gpus, workers=options.workers, device=settings.device, name=options.name)
+    check_accelerate(settings.gpus_per_worker)
+    places = find_places(
+        gpus=options.gpus,
+        workers=options.workers,
+        gpus_per_worker=settings.gpus_per_worker,
+        device=settings.device,
+        name=options.name,
+    )
     log_to_stderr(options.log_level)
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=WORKER)
     wanted = _wanted(settings)
@@ -71,7 +79,7 @@ def _wanted(settings: Settings) -> Wanted:
 
 def _warn_of_others(ledger: Ledger, places: Sequence[Place]) -> None:
     """Two supervisors on one device share its memory and its time, which is hardly ever meant."""
-    devices = {place.device for place in places}
+    devices = {device for place in places for device in place.devices}
     for machine in list_machines(ledger.redis):
         if machine.host == socket.gethostname() and (shared := sorted(devices.intersection(machine.devices))):
             logger.warning(

@@ -115,7 +115,7 @@ class Supervisor:
     def _state(self, demands: list[Demand], own: dict[str, WorkerState]) -> MachineState:
         return MachineState(
             name=self.name,
-            devices=tuple(seat.place.device for seat in self._seats),
+            devices=tuple(device for seat in self._seats for device in seat.place.devices),
             free=sum(_may_move(seat, own.get(seat.owner or "")) for seat in self._seats),
             wanted=self._wanted,
             avoids={demand.queue: self._why_avoided(demand.load) for demand in demands if self._avoids(demand)},

@@ -8,8 +8,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from fleet.errors import UsageError
 from worker.scoring.errors import ModelError
-from worker.scoring.load import agree_on_padding, check_tokenizer, tokens_taken
 from worker.scoring.quiet import quiet_transformers
+from worker.scoring.saved_model import agree_on_padding, check_tokenizer, tokens_taken
 from worker.training.targets import Target
 
 

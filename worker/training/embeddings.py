@@ -11,7 +11,8 @@ from fleet.counted import counted
 from fleet.errors import UsageError
 from fleet.spec import WINDOW_ROWS
 from worker.scoring import ModelError, SequenceClassifier
-from worker.scoring.load import Loaded, scorer_of
+from worker.scoring.load import scorer_of
+from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
 from worker.training.base_model import BaseModel, BaseModelError
 
@@ -22,12 +23,12 @@ def load_embedder(load: Callable[[], BaseModel], *, dtype: str, device: str) -> 
     """A scorer whose outputs are the inputs of the last layer. It is as fast as a run with the finished classifier."""
     name = load().name
 
-    def without_head() -> Loaded:
+    def without_head() -> SavedModel:
         base = load()
         base.check_can_be_frozen()
         width = base.model.get_submodule(base.head).in_features
         base.model.set_submodule(base.head, torch.nn.Identity())
-        return Loaded(
+        return SavedModel(
             model=base.model,
             tokenizer=base.tokenizer,
             revision=base.revision,

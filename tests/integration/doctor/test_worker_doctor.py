@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from support.records import a_shard, a_spec
 from worker.doctor.checks import worker_checks
 from worker.doctor.gpus import driver_cuda, gpu_checks
 from worker.doctor.model import model_check, torch_check
+from worker.doctor.sharding import sharding_checks
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 HERE = Settings()
@@ -43,6 +45,42 @@ def torch_line(settings: Settings = HERE) -> Diagnosis:
     found = diagnosed([torch_check(settings)])
     not_ok(found)
     return found["torch"]
+
+
+# --- several GPUs for a worker -----------------------------------------------------------------------------------------
+
+
+def sharding_line(settings: Settings) -> Diagnosis:
+    return diagnosed(sharding_checks(settings))["gpus per worker"]
+
+
+def test_gpus_that_can_be_dealt_out_are_told(programs: Path) -> None:
+    install_nvidia_smi(programs, gpus=4)
+
+    found = sharding_line(Settings(gpus_per_worker=2))
+
+    assert found.result is Result.OK
+    assert found.says.startswith("2 workers of 2 GPUs; accelerate ")
+    assert sharding_checks(HERE) == []
+
+
+def test_gpus_that_cannot_be_dealt_out_are_wrong(programs: Path) -> None:
+    install_nvidia_smi(programs, gpus=3)
+
+    found = sharding_line(Settings(gpus_per_worker=2))
+
+    assert found.result is Result.WRONG
+    assert "3 GPUs cannot be dealt out in groups of 2. Leave 1 out with --gpus 2" in found.says
+
+
+def test_a_missing_accelerate_is_wrong(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_nvidia_smi(programs, gpus=2)
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+
+    found = sharding_line(Settings(gpus_per_worker=2))
+
+    assert found.result is Result.WRONG
+    assert "pip install 'shardsift[sharded]'" in found.says
 
 
 # --- GPUs and cores -----------------------------------------------------------------------------------------------------

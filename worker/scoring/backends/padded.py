@@ -1,6 +1,7 @@
 """Pad every text of a batch to the longest. Works for any model."""
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -50,3 +51,15 @@ class Padded:
         if batch.types is not None:
             types[filled] = batch.types
         return to_device(types, self.device).long()
+
+
+def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None) -> Padded:
+    """The backend for a model and its tokenizer. `run` computes in place of the model, if given."""
+    return Padded(
+        model=run or model,
+        device=device,
+        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_left=tokenizer.padding_side == "left",
+        takes_token_types="token_type_ids" in tokenizer.model_input_names,
+        has_cache="use_cache" in signature(model.forward).parameters,
+    )

@@ -1,0 +1,177 @@
+"""A model that is divided over several devices gives the scores of the undivided one.
+
+Here the devices are the CPU and the disk, or the CPU for each of two ranks; on GPUs only the names of the devices differ.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from transformers import AutoConfig
+
+from support.families import family_classifier
+from support.injected_faults import ROOT, InjectedFaults
+from support.large_models import divisible_llama
+from support.leftovers import processes_with
+from support.waiting import wait_until
+from worker.scoring import DeviceFault, ModelError, SequenceClassifier, load_scorer
+from worker.scoring.sample import sample_texts
+from worker.scoring.sharded.backend import Sharded
+from worker.scoring.sharded.sharding import Sharding, why_not_tensor
+
+RANKS = 2
+TOO_LITTLE = {"cpu": "1000KB"}  # for the model, which has 1.1 MB of weights
+TEXTS = [*sample_texts(24), "short", "a"]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return divisible_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def plain(llama: Path) -> np.ndarray:
+    """The scores of the undivided model."""
+    return load_scorer(str(llama), "float32", device="cpu", parity_rows=0).score(TEXTS).values
+
+
+@contextmanager
+def divided(model: Path, dtype: str, sharding: Sharding) -> Iterator[tuple[SequenceClassifier, Sharded]]:
+    scorer = load_scorer(str(model), dtype, device="cpu", sharding=sharding, parity_rows=8)
+    assert isinstance(scorer.backend, Sharded)
+    try:
+        yield scorer, scorer.backend
+    finally:
+        scorer.backend.close()
+
+
+def ranks_of_this_process() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if "worker.scoring.sharded.rank" in child.cmdline()]
+
+
+def test_layers_on_the_cpu_and_the_disk_give_the_scores_of_the_undivided_model(
+    llama: Path, plain: np.ndarray, tmp_path: Path
+) -> None:
+    sharding = Sharding(devices=2, way="layers", max_memory=TOO_LITTLE, scratch_dir=tmp_path)
+
+    with divided(llama, "float32", sharding) as (scorer, backend):
+        scores = scorer.score(TEXTS)
+
+        assert set(backend.weight_bytes) == {"cpu", "disk"}
+        assert min(backend.weight_bytes.values()) > 100_000
+    assert scorer.info.backend == "padded, layers over 2"
+    assert np.abs(scores.values - plain).max() <= 1e-5
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_of_its_weights(
+    llama: Path, plain: np.ndarray
+) -> None:
+    with divided(llama, "float32", Sharding(devices=RANKS)) as (scorer, backend):
+        ranks = ranks_of_this_process()
+        scores = scorer.score(TEXTS)
+
+        assert len(ranks) == RANKS - 1
+        whole = sum(file.stat().st_size for file in llama.glob("*.safetensors"))
+        assert list(backend.weight_bytes) == ["rank 0", "rank 1"]
+        assert all(0.49 <= size / whole <= 0.51 for size in backend.weight_bytes.values())
+    assert scorer.info.backend == "padded, tensor parallel over 2"
+    assert scorer.info.parity is not None
+    assert scorer.info.parity.max_error <= 1e-5
+    assert np.abs(scores.values - plain).max() <= 1e-5
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_rank_that_dies_is_told_at_once_and_fails_the_next_batch(llama: Path) -> None:
+    told, has_told = [], threading.Event()
+
+    def tell(reason: str) -> None:
+        told.append(reason)
+        has_told.set()
+
+    sharding = Sharding(devices=RANKS, way="tensor", on_lost_rank=tell)
+    with divided(llama, "float32", sharding) as (scorer, _):
+        (rank,) = ranks_of_this_process()
+
+        os.kill(rank.pid, signal.SIGKILL)
+
+        assert has_told.wait(10)
+        with pytest.raises(DeviceFault, match="Rank 1 of 2"):
+            scorer.score(TEXTS)
+    assert told == [f"Rank 1 of 2 (process {rank.pid}) has ended with exit code -9."]
+
+
+@pytest.mark.parametrize("way", ["layers", pytest.param("tensor", marks=pytest.mark.slow)])
+def test_sixteen_bits_pass_the_parity_gate_too(llama: Path, way: str, tmp_path: Path) -> None:
+    sharding = Sharding(devices=RANKS, way=way, max_memory={"cpu": "800KB"}, scratch_dir=tmp_path)  # type: ignore[arg-type]
+
+    with divided(llama, "bfloat16", sharding) as (scorer, _):
+        assert scorer.info.parity is not None
+        assert scorer.info.parity.max_error < 0.1
+
+
+def test_a_family_without_a_plan_is_divided_by_layers_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = family_classifier("BERT", tmp_path / "bert")
+
+    with caplog.at_level(logging.INFO), divided(model, "float32", Sharding(devices=RANKS, way="tensor")) as (scorer, _):
+        own = load_scorer(str(model), "float32", device="cpu", parity_rows=0).score(TEXTS).values
+        assert np.abs(scorer.score(TEXTS).values - own).max() <= 1e-5
+
+    assert (
+        "divided by layers, not by tensor: transformers has no tensor parallel plan for the family bert" in caplog.text
+    )
+
+
+def test_heads_that_cannot_be_divided_among_the_ranks_are_named(llama: Path) -> None:
+    config = AutoConfig.from_pretrained(llama)
+
+    assert why_not_tensor(config, 2, CPU) is None
+    assert why_not_tensor(config, 4, CPU) == "its num_key_value_heads of 2 cannot be divided by 4"
+
+
+def test_without_accelerate_the_message_says_what_to_install(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+
+    with pytest.raises(ModelError, match=r"pip install 'shardsift\[sharded\]'"):
+        load_scorer(str(llama), device="cpu", sharding=Sharding(devices=RANKS))
+
+
+def test_quantised_formats_are_refused(llama: Path) -> None:
+    with pytest.raises(ModelError, match="int8 is for a model on one device"):
+        load_scorer(str(llama), "int8", device="cpu", sharding=Sharding(devices=RANKS))
+
+
+def test_the_example_divides_a_model_and_leaves_no_rank_behind(llama: Path, tmp_path: Path) -> None:
+    faults = InjectedFaults(tmp_path)  # none; by it, `processes_with` knows the processes
+    environment = {**os.environ, **faults.environment, "SHARDSIFT_DEVICE": "cpu", "SHARDSIFT_STATE_DIR": str(tmp_path)}
+
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(f"Paragraph {number} of this file." for number in range(12)))
+
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/larger_than_a_gpu.py", texts, llama],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    first, *scores = done.stdout.splitlines()
+    assert first.endswith("padded, tensor parallel over 2")
+    assert len(scores) == 10
+    wait_until(lambda: not processes_with(faults), description="the rank is gone")

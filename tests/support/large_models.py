@@ -1,0 +1,30 @@
+"""A tiny Llama classifier whose weights can be divided among two ranks, or over devices with a megabyte of memory each."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
+
+from support.models import with_lively_scores
+from support.tokenizers import save_llama3_tokenizer
+
+
+def divisible_llama(folder: Path, *, layers: int = 4) -> Path:
+    """Random weights; its scores differ from text to text. About 130 KiB of weights a layer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_llama3_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=512,
+        num_labels=1,
+        pad_token_id=tokenizer.pad_token_id or tokenizer.eos_token_id,
+    )
+    torch.manual_seed(0)
+    with_lively_scores(LlamaForSequenceClassification(config), std=0.15).save_pretrained(folder)
+    return folder
