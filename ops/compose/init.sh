@@ -1,4 +1,5 @@
-# What the service `init` does before the others start: it stores the secrets in volumes, and makes ./data writable.
+# What the service `init` does before the others start: it stores the secrets in volumes, copies the files of the profile
+# monitoring, and makes ./data writable.
 #
 # A value from the shell replaces the stored one. Without one, the stored one stays, so that a later `docker compose up`
 # from another shell needs no variable. It may run any number of times, also beside running containers.
@@ -63,6 +64,21 @@ aws_access_key_id = $key
 aws_secret_access_key = $(given aws_secret_access_key)${session:+
 aws_session_token = $session}"
 fi
+
+# Prometheus and Grafana run as users of their own, who may not read the files of a clone that is its owner's alone.
+copy() {
+  mkdir -p "$(dirname "$2")"
+  cp "$1" "$2.new"
+  chmod 444 "$2.new"
+  mv "$2.new" "$2"
+}
+
+copy /settings/compose/prometheus.yml /volumes/monitoring/prometheus.yml
+copy /settings/monitoring/alerts.yml /volumes/monitoring/alerts.yml
+copy /settings/compose/grafana/datasource.yml /volumes/monitoring/datasources/shardsift.yml
+copy /settings/compose/grafana/dashboards.yml /volumes/monitoring/dashboards/shardsift.yml
+copy /settings/monitoring/dashboard.json /volumes/monitoring/shown/shardsift.json
+chmod 755 /volumes/monitoring /volumes/monitoring/datasources /volumes/monitoring/dashboards /volumes/monitoring/shown
 
 # Compose has made ./data if it was missing, as root's. A folder that belongs to another user stays theirs.
 case $(stat -c %u /data) in

@@ -239,15 +239,19 @@ def test_what_was_tuned_outlives_the_container(services: dict[str, dict[str, Any
 
 
 @pytest.mark.parametrize("name", MONITORING)
-def test_the_files_of_monitoring_are_there_and_cannot_be_changed(
+def test_the_settings_of_monitoring_come_from_init_and_cannot_be_changed(
     services: dict[str, dict[str, Any]], project: Path, name: str
 ) -> None:
-    mounts = [volume for volume in services[name]["volumes"] if volume["type"] == "bind"]
+    """A user of the image may not read a clone that is its owner's alone."""
+    (mount,) = [volume for volume in services[name]["volumes"] if volume["source"] == "monitoring"]
+    given = {volume["target"]: volume for volume in services["init"]["volumes"]}
 
-    assert mounts
-    for mount in mounts:
-        assert (ROOT / Path(mount["source"]).relative_to(project)).is_file()
-        assert mount["read_only"] is True
+    assert [volume for volume in services[name]["volumes"] if volume["type"] == "bind"] == []
+    assert mount["read_only"] is True
+    assert services[name]["depends_on"]["init"]["condition"] == "service_completed_successfully"
+    for folder in ("compose", "monitoring"):
+        assert Path(given[f"/settings/{folder}"]["source"]) == project / "ops" / folder
+        assert given[f"/settings/{folder}"]["read_only"] is True
 
 
 def test_prometheus_scrapes_the_finalizer_and_differs_in_nothing_else_from_the_one_without_docker(
@@ -263,19 +267,27 @@ def test_prometheus_scrapes_the_finalizer_and_differs_in_nothing_else_from_the_o
     assert ours == other
     assert target == f"finalizer:{finalizer['SHARDSIFT_METRICS_PORT']}"
     assert finalizer["SHARDSIFT_METRICS_ADDRESS"] == "0.0.0.0"
-    mounted = {Path(volume["target"]).name for volume in services["prometheus"]["volumes"]}
-    assert mounted >= {"prometheus.yml", *ours["rule_files"]}
+    assert ours["rule_files"] == ["alerts.yml"]  # beside it; see init.sh
+    assert _mounted(services["prometheus"], "monitoring") == "/etc/shardsift"
+    assert "--config.file=/etc/shardsift/prometheus.yml" in services["prometheus"]["command"]
 
 
 def test_grafana_reads_that_prometheus_and_opens_on_the_dashboard(services: dict[str, dict[str, Any]]) -> None:
     (source,) = yaml.safe_load((PARTS / "grafana/datasource.yml").read_text())["datasources"]
     (provider,) = yaml.safe_load((PARTS / "grafana/dashboards.yml").read_text())["providers"]
-    targets = {volume["target"] for volume in services["grafana"]["volumes"]}
-    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    environment = services["grafana"]["environment"]
+    home = environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
 
     assert source["url"] == f"http://prometheus:{services['prometheus']['ports'][0]['target']}"
-    assert home in targets
+    assert _mounted(services["grafana"], "monitoring") == environment["GF_PATHS_PROVISIONING"] == "/etc/shardsift"
+    assert home == "/etc/shardsift/shown/shardsift.json"
     assert str(Path(home).parent) == provider["options"]["path"]
+
+
+def _mounted(service: dict[str, Any], volume: str) -> str:
+    """Where the service has the volume."""
+    (target,) = [mount["target"] for mount in service["volumes"] if mount["source"] == volume]
+    return str(target)
 
 
 def test_grafana_shows_nothing_without_its_password(services: dict[str, dict[str, Any]]) -> None:

@@ -37,7 +37,7 @@ class Machine:
             self.secrets,
             folder / "data",
             folder / "bin",
-            *map(self.volumes.joinpath, ("redis", "flower", "grafana", "tokens")),
+            *map(self.volumes.joinpath, ("redis", "flower", "grafana", "tokens", "monitoring")),
         ):
             path.mkdir(parents=True)
         for name, script in STAND_INS.items():
@@ -49,6 +49,7 @@ class Machine:
             INIT.read_text()
             .replace("/run/secrets/$1", f"{self.secrets}/$1")
             .replace("/volumes/", f"{self.volumes}/")
+            .replace("/settings/", f"{INIT.parents[1]}/")
             .replace(" /data", f" {folder}/data")
         )
 
@@ -70,13 +71,33 @@ class Machine:
         )
 
     def stored(self) -> dict[str, str]:
-        files = (path for path in self.volumes.rglob("*") if path.is_file())
+        """The secrets."""
+        volumes = (folder for folder in self.volumes.iterdir() if folder.name != "monitoring")
+        files = (path for folder in volumes for path in folder.rglob("*") if path.is_file())
         return {str(path.relative_to(self.volumes)): path.read_text().removesuffix("\n") for path in files}
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+def test_prometheus_and_grafana_may_read_their_settings_whatever_the_clone_allows(machine: Machine) -> None:
+    machine.init()
+    assert machine.init().returncode == 0
+
+    folder = machine.volumes / "monitoring"
+    parts = ("", "datasources", "dashboards", "shown")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    assert {(folder / part).stat().st_mode & 0o777 for part in parts} == {0o755}
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o444}
+    assert {str(file.relative_to(folder)) for file in files} == {
+        "prometheus.yml",
+        "alerts.yml",
+        "datasources/shardsift.yml",
+        "dashboards/shardsift.yml",
+        "shown/shardsift.json",
+    }
 
 
 def test_the_first_start_makes_a_password_and_a_login_and_the_next_keeps_them(machine: Machine) -> None:
@@ -105,7 +126,8 @@ def test_a_secret_of_the_shell_replaces_the_stored_one_which_stays_without_it(ma
         "grafana/password": "new",
         "tokens/hf_token": "hf_new",
     }
-    assert {oct(path.stat().st_mode & 0o777) for path in machine.volumes.glob("*/*")} == {"0o440"}
+    modes = {name: oct((machine.volumes / name).stat().st_mode & 0o777) for name in machine.stored()}
+    assert set(modes.values()) == {"0o440"}
 
 
 def test_an_empty_variable_counts_as_none(machine: Machine) -> None:

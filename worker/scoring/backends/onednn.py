@@ -22,7 +22,7 @@ def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
     for module in list(encoder.modules()):
         followed = _followed_by_gelu(module)
         for name, child in list(module.named_children()):
-            if type(child) is torch.nn.Linear:
+            if _is_plain(child):
                 setattr(module, name, _Linear(child, gelu=name in followed))
         for activation in followed.values():
             setattr(module, activation, torch.nn.Identity())
@@ -55,8 +55,13 @@ def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
     return {
         linear: gelu
         for linear, gelu in _GELU_AFTER
-        if type(children.get(linear)) is torch.nn.Linear and isinstance(children.get(gelu), GELUActivation)
+        if _is_plain(children.get(linear)) and isinstance(children.get(gelu), GELUActivation)
     }
+
+
+def _is_plain(module: torch.nn.Module | None) -> bool:
+    """A linear layer whose weights are not quantised."""
+    return type(module) is torch.nn.Linear and type(module.weight) is torch.nn.Parameter
 
 
 def _works(dtype: torch.dtype) -> bool:
