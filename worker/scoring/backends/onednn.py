@@ -4,6 +4,8 @@ torch's linear layer reorders the weights in each call, copies the bias into pla
 writes all states again. `--compile` saves the same and more, but takes a minute or two at each start.
 """
 
+from typing import TypeGuard
+
 import torch
 from transformers.activations import GELUActivation
 
@@ -59,7 +61,7 @@ def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
     }
 
 
-def _is_plain(module: torch.nn.Module | None) -> bool:
+def _is_plain(module: torch.nn.Module | None) -> TypeGuard[torch.nn.Linear]:
     """A linear layer whose weights are not quantised."""
     return type(module) is torch.nn.Linear and type(module.weight) is torch.nn.Parameter
 
