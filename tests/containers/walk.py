@@ -222,7 +222,7 @@ def _monitor(engine: Engine, machine: Machine) -> None:
 def _measured(engine: Engine, query: str) -> list[float]:
     address = f"http://127.0.0.1:9090/api/v1/query?{urlencode({'query': query})}"
     asked = subprocess.run(
-        engine.in_network("curl", "--silent", address), capture_output=True, text=True, check=False
+        engine.in_network("curl", "--silent", "--fail", address), capture_output=True, text=True, check=False
     ).stdout
     found = json.loads(asked)["data"]["result"] if asked else []
     return [float(series["value"][1]) for series in found]
