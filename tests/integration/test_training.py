@@ -128,6 +128,7 @@ def test_the_encoder_stays_frozen_and_its_tokenizer_unchanged(fitted: tuple[Path
     assert tokenizers[0]("The same ids.", padding=False) == tokenizers[1]("The same ids.", padding=False)
 
 
+@pytest.mark.slow
 def test_the_same_texts_give_the_same_weights(tmp_path: Path) -> None:
     for name in ("first", "again"):
         fit_demo_head(tmp_path / name, rows=20)
