@@ -22,8 +22,8 @@ install: .venv/dev.installed  ## everything a developer needs, into .venv
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
-test: install                 ## the everyday tests, two at a time
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+test: install                 ## the everyday tests, three at a time: many of them wait for processes
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)

@@ -83,6 +83,7 @@ def test_each_shard_has_a_trace_with_its_steps(fleet: Fleet, run_id: str, traces
     assert {span.service for span in traces.spans} == {"shardsift-worker"}
 
 
+@pytest.mark.faults
 def test_attempts_of_two_workers_at_a_shard_are_in_one_trace(
     fleet: Fleet, faults: InjectedFaults, run_id: str, traces: Collector, tiny_model: Path
 ) -> None:
@@ -140,7 +141,13 @@ def test_a_trace_holds_no_secrets(traces: Collector, monkeypatch: pytest.MonkeyP
     assert list(traces.within(attempt)) == ["claim"]
 
 
-@pytest.mark.parametrize("answers", [False, True], ids=["no collector", "a collector that accepts and never answers"])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param(False, id="no collector", marks=pytest.mark.faults),
+        pytest.param(True, id="a collector that accepts and never answers"),
+    ],
+)
 def test_a_run_does_not_wait_for_a_collector(
     fleet: Fleet, run_id: str, tiny_model: Path, tmp_path: Path, answers: bool
 ) -> None:

@@ -155,6 +155,7 @@ def test_quantised_formats_are_refused(llama: Path) -> None:
         load_scorer(str(llama), "int8", device="cpu", sharding=Sharding(devices=RANKS))
 
 
+@pytest.mark.slow  # it starts three processes that import torch
 def test_the_example_divides_a_model_and_leaves_no_rank_behind(llama: Path, tmp_path: Path) -> None:
     faults = InjectedFaults(tmp_path)  # none; by it, `processes_with` knows the processes
     environment = {**os.environ, **faults.environment, "SHARDSIFT_DEVICE": "cpu", "SHARDSIFT_STATE_DIR": str(tmp_path)}

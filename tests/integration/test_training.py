@@ -26,12 +26,14 @@ from transformers import (
 )
 
 import worker.training.demo_encoder
+import worker.training.train
 from fleet.errors import UsageError
 from fleet.training import TrainSpec
 from producer.demo.shards import write_labelled
 from producer.demo.texts import Document, Kind, Part, documents
 from support.labelled import write_topics
 from support.models import tiny_classifier
+from worker.cli import main
 from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.head import fit_head
 from worker.training.place import TrainPlace
@@ -369,31 +371,40 @@ def test_a_file_that_is_missing_or_broken_is_one_clear_error(tmp_path: Path) -> 
             train(spec_of(tmp_path / name, tmp_path / "out"))
 
 
-def test_the_command_prints_a_table_or_all_figures(tiny_base: str, tmp_path: Path) -> None:
+def test_the_command_prints_a_table_or_all_figures(
+    tiny_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
-    command = [sys.executable, "-m", "worker", "train", "--data", "l.parquet", "--base-model", tiny_base]
+    command = ["train", "--data", tmp_path / "l.parquet", "--base-model", tiny_base]
 
-    table = subprocess.run([*command, "--output", "one"], capture_output=True, text=True, check=True, cwd=tmp_path)
-    figures = subprocess.run(
-        [*command, "--output", "two", "--json"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    assert run_worker(*command, "--output", tmp_path / "one", monkeypatch=monkeypatch) == 0
+    table = capsys.readouterr().out
+    assert run_worker(*command, "--output", tmp_path / "two", "--json", monkeypatch=monkeypatch) == 0
+    figures = capsys.readouterr().out
 
-    assert "mean absolute error" in table.stdout
-    assert json.loads(figures.stdout)["held_out"]["rows"] == 4
+    assert "mean absolute error" in table
+    assert json.loads(figures)["held_out"]["rows"] == 4
 
 
-def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(tmp_path: Path) -> None:
+def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(*_: object, **__: object) -> None:
+        raise ValueError("a defect")
+
     pq.write_table(pa.table({"text": TEXTS, "label": [1.0, 4.0] * 10}), tmp_path / "l.parquet")
-    code = (
-        "import sys, worker.training.train as train\n"
-        "def train_frozen(*_, **__): raise ValueError('a defect')\n"
-        "train.train_frozen = train_frozen\n"
-        "from worker.cli import main\n"
-        f"sys.argv[1:] = ['train', '--data', '{tmp_path}/l.parquet', '--base-model', 'demo', '--output', 'y']\n"
-        "main()\n"
-    )
+    monkeypatch.setattr(worker.training.train, "train_frozen", defective)
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    with pytest.raises(ValueError, match="a defect"):
+        run_worker(
+            *("train", "--data", tmp_path / "l.parquet", "--base-model", "demo", "--output", tmp_path / "y"),
+            monkeypatch=monkeypatch,
+        )
 
-    assert done.returncode == 1
-    assert "ValueError: a defect" in done.stderr
+
+def run_worker(*arguments: str | Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run the command in this process. Returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["worker", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
