@@ -21,7 +21,10 @@ from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
 from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, run_status
-from producer.status_report import level, status_lines, status_screen, verdict, what_next
+from producer.status.advice import what_next
+from producer.status.facts import status_lines
+from producer.status.screen import status_screen
+from producer.status.verdict import level, verdict
 from producer.steering import SteeringOptions, resume_run
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
