@@ -78,21 +78,26 @@ def time_left(status: RunStatus) -> str:
 
 
 def _spent(status: RunStatus) -> Iterator[str]:
-    """The time that workers have held shards, or what that costs."""
-    left, cost, seconds = status.remaining, status.cost, status.counts.worker_seconds
-    if cost:
-        unit = "$" if cost.price_from == LISTED else ""
-        coming = f", about {unit}{cost.to_come:,.2f} to come" if cost.to_come is not None else ""
-        rate = f"; {unit}{cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
-        yield f"cost     {unit}{cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
-        yield from _list_prices(cost)
-    elif seconds:
+    """The time that workers have held shards, and what that costs if a price is known."""
+    left, seconds = status.remaining, status.counts.worker_seconds
+    if seconds:
         coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
         yield f"work     {shown_duration(seconds)} of all workers together{coming}"
+    if status.cost:
+        yield from _cost(status.cost)
+
+
+def _cost(cost: Cost) -> Iterator[str]:
+    unit = "$" if cost.price_from == LISTED else ""
+    coming = f", about {unit}{cost.to_come:,.2f} to come" if cost.to_come is not None else ""
+    rate = f"; {unit}{cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
+    yield f"cost     {unit}{cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
+    if cost.price_from == LISTED:
+        yield from _list_prices(cost)
 
 
 def _list_prices(cost: Cost) -> Iterator[str]:
-    """By which prices the cost was computed, unless somebody gave one, and which devices have none."""
+    """By which list prices the cost was computed, and which devices have none."""
     priced = [
         f"{one.device} ${one.device_price:.2f} an hour for {shown_duration(one.device_seconds)}"
         for one in cost.devices
@@ -100,8 +105,7 @@ def _list_prices(cost: Cost) -> Iterator[str]:
     ]
     left_out = ", ".join(f"{one.device} ({shown_duration(one.device_seconds)})" for one in cost.left_out)
     but = f"; left out, since no price is known: {left_out}" if left_out else ""
-    if priced:
-        yield f"prices   {', '.join(priced)}: {LISTED}{but}"
+    yield f"prices   {', '.join(priced)}: {LISTED}{but}"
 
 
 def _at_work(status: RunStatus) -> Iterator[str]:

@@ -278,7 +278,6 @@ class TestWorkers:
         )
         ledger.release(second)  # what is scored again later is paid for too
 
-        without = run_status(ledger, run)
         status = run_status(ledger, run, price_per_gpu_hour=1.5)
 
         assert status.counts.worker_seconds == pytest.approx(7200, abs=5)
@@ -288,7 +287,8 @@ class TestWorkers:
         (cost,) = [line for line in status_lines(status) if line.startswith("cost ")]
         assert cost.startswith("cost     3.00 so far; 3,000.0")
         assert cost.endswith(" per million rows; starts and idle time are not counted")
-        assert "work     2 h of all workers together" in status_lines(without)
+        for each in (status, run_status(ledger, run)):
+            assert "work     2 h of all workers together" in status_lines(each)
         assert status.as_json()["cost"] == asdict(status.cost)
 
     def test_without_a_price_the_cost_is_that_of_the_list_prices_of_the_devices(self, ledger: Ledger, run: str) -> None:
