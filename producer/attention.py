@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from producer.status import Present, RunStatus, run_status
-from producer.status_report import level, verdict
+from producer.status.verdict import level, verdict
 
 _LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
 _LOOKED_AT = 20  # other runs, the newest

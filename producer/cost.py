@@ -3,7 +3,6 @@
 It covers the time in which workers held shards, not their starts, waits and idle time. Each worker has one GPU.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.ledger import Counts
@@ -30,14 +29,15 @@ class DeviceCost:
 class Cost:
     """In the currency of the price, for list prices in US dollars. With list prices, devices without one are left out.
 
-    Then `to_come` assumes the devices of the time so far, and `per_million_rows` is None.
+    Then `to_come` assumes the devices of the time so far, and `per_million_rows` is None. A price that was given is that of
+    each device.
     """
 
     so_far: float
     to_come: float | None
     per_million_rows: float | None
     price_from: str  # GIVEN or LISTED
-    devices: tuple[DeviceCost, ...] = ()  # with list prices; the one with the most time first
+    devices: tuple[DeviceCost, ...] = ()  # the one with the most time first
 
     @property
     def left_out(self) -> tuple[DeviceCost, ...]:
@@ -46,15 +46,26 @@ class Cost:
 
 def cost_of(counts: Counts, left: Remaining | None, price_per_gpu_hour: float | None) -> Cost | None:
     """None if no price is known."""
+    devices = tuple(
+        _device_cost(device, seconds, _list_price(device) if price_per_gpu_hour is None else price_per_gpu_hour)
+        for device, seconds in seconds_by_device(counts).items()
+    )
     if price_per_gpu_hour is not None:
-        return _cost(counts, left, counts.worker_seconds * price_per_gpu_hour / 3600, price_from=GIVEN)
-    devices = _listed(counts.device_seconds, counts.worker_seconds)
+        so_far = counts.worker_seconds * price_per_gpu_hour / 3600
+        return _cost(counts, left, so_far, price_from=GIVEN, devices=devices)
     costs = [one.device_cost for one in devices if one.device_cost is not None]
     return _cost(counts, left, sum(costs), price_from=LISTED, devices=devices) if costs else None
 
 
+def seconds_by_device(counts: Counts) -> dict[str, float]:
+    """The time in which workers held shards, by device, the longest first. UNKNOWN has the time that none was reported for."""
+    rest = counts.worker_seconds - sum(counts.device_seconds.values())
+    times = {**counts.device_seconds, **({UNKNOWN: rest} if rest >= _LEAST_SECONDS else {})}
+    return dict(sorted(times.items(), key=lambda one: -one[1]))
+
+
 def _cost(
-    counts: Counts, left: Remaining | None, so_far: float, *, price_from: str, devices: tuple[DeviceCost, ...] = ()
+    counts: Counts, left: Remaining | None, so_far: float, *, price_from: str, devices: tuple[DeviceCost, ...]
 ) -> Cost:
     seconds, is_whole = counts.worker_seconds, all(one.device_cost is not None for one in devices)
     return Cost(
@@ -66,14 +77,11 @@ def _cost(
     )
 
 
-def _listed(device_seconds: Mapping[str, float], all_seconds: float) -> tuple[DeviceCost, ...]:
-    rest = all_seconds - sum(device_seconds.values())
-    times = {**device_seconds, **({UNKNOWN: rest} if rest >= _LEAST_SECONDS else {})}
-    return tuple(_device_cost(device, seconds) for device, seconds in sorted(times.items(), key=lambda one: -one[1]))
-
-
-def _device_cost(device: str, seconds: float) -> DeviceCost:
+def _list_price(device: str) -> float | None:
     gpu = gpu_called(device)
-    price = gpu.price_per_hour if gpu else None
+    return gpu.price_per_hour if gpu else None
+
+
+def _device_cost(device: str, seconds: float, price: float | None) -> DeviceCost:
     cost = None if price is None else seconds * price / 3600
     return DeviceCost(device=device, device_seconds=seconds, device_price=price, device_cost=cost)

@@ -13,7 +13,9 @@ from fleet.command_line import say
 from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.status import RunStatus, run_status
-from producer.status_report import loading_line, status_screen, time_left
+from producer.status.advice import loading_line
+from producer.status.facts import time_left
+from producer.status.screen import status_screen
 
 _LOOK_SECONDS = 0.5
 _REDRAW_SECONDS = 2.0

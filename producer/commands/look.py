@@ -61,7 +61,7 @@ def runs(as_json: AsJson = False) -> None:
     from producer.attention import attention_lines
     from producer.opening import open_ledger
     from producer.status import Present, run_status
-    from producer.status_report import present_line, status_table
+    from producer.status.runs_table import present_line, status_table
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)

@@ -29,7 +29,7 @@ def retry(
     from producer.opening import open_ledger
     from producer.retry import retry_run
     from producer.status import run_status
-    from producer.status_report import what_it_waits_for
+    from producer.status.advice import what_it_waits_for
 
     with open_ledger(read_settings()) as (settings, ledger):
         ledger.spec(run_id)
@@ -93,7 +93,7 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     from fleet.settings import read_settings
     from producer.opening import open_ledger
     from producer.status import run_status
-    from producer.status_report import what_it_waits_for
+    from producer.status.advice import what_it_waits_for
     from producer.steering import SteeringOptions, resume_run
 
     with open_ledger(read_settings()) as (settings, ledger):

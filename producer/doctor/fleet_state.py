@@ -9,7 +9,7 @@ from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.status import Present, RunStatus, run_status
-from producer.status_report import present_line
+from producer.status.runs_table import present_line
 
 _ANSWER_SECONDS = 2.0
 _NAMED_RUNS = 3

@@ -14,7 +14,9 @@ from producer.flower.strip import shards_per_cell, strip
 from producer.progress import progress_line
 from producer.scores.examples import examples
 from producer.status import RunStatus, run_status
-from producer.status_report import level, status_lines, time_left, verdict, what_next
+from producer.status.advice import what_next
+from producer.status.facts import status_lines, time_left
+from producer.status.verdict import level, verdict
 
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards

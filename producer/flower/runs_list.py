@@ -7,7 +7,7 @@ from fleet.ledger import Ledger
 from producer.attention import why_a_person
 from producer.flower.run_look import summary
 from producer.status import Present, RunStatus, run_status
-from producer.status_report import present_line
+from producer.status.runs_table import present_line
 
 _MOST_RUNS = 50
 

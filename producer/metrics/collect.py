@@ -16,6 +16,7 @@ from fleet.attempt_report import AttemptReport
 from fleet.demand import open_demands
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
+from producer.cost import LISTED, UNKNOWN, seconds_by_device
 from producer.status import Present, RunStatus, run_status
 
 _FINISHED_RUNS = 20  # the newest; all others that are over are left out
@@ -45,6 +46,7 @@ class FleetCollector(Collector):
         present = Present.read(self._ledger.redis)
         statuses = self._statuses(present)
         yield from _of_runs(statuses)
+        yield from _of_costs(statuses)
         yield from _of_devices(statuses)
         yield from _of_queues(self._ledger)
         yield from _of_fleet(present)
@@ -118,6 +120,34 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
         if status.remaining:
             left.add_metric(run, (status.remaining.low + status.remaining.high) / 2)
     yield from (shards, rows, scored, worked, spent, tokens, idle, left, published, unpublished, paused, served)
+
+
+def _of_costs(statuses: list[RunStatus]) -> Iterator[Metric]:
+    """The cost is a gauge, because a new price is that of the time before it too."""
+    labels = ["run", "device"]
+    seconds = CounterMetricFamily(
+        "shardsift_device_seconds",
+        "The worker seconds of a run by device; those that no device was reported for are of `unknown`.",
+        labels=labels,
+    )
+    cost = GaugeMetricFamily(
+        "shardsift_cost",
+        "What these seconds cost: by the price that was given for a GPU-hour, or by the list price of the device in US dollars.",
+        labels=[*labels, "price"],
+    )
+    for status in statuses:
+        for device, spent in seconds_by_device(status.counts).items():
+            seconds.add_metric([status.run_id, _label(device)], spent)
+        if status.cost:
+            price = "list" if status.cost.price_from == LISTED else "given"
+            for one in status.cost.devices:
+                if one.device_cost is not None:
+                    cost.add_metric([status.run_id, _label(one.device), price], one.device_cost)
+    yield from (seconds, cost)
+
+
+def _label(device: str) -> str:
+    return "unknown" if device == UNKNOWN else device
 
 
 def _of_devices(statuses: list[RunStatus]) -> Iterator[Metric]:

@@ -1,15 +1,22 @@
-"""The Runs page in a real browser shows a run, and shows markup in names and errors as text."""
+"""The Runs page in a real browser shows a run, follows it, and shows markup in names and errors as text."""
 
 import re
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fleet.attempt_report import AttemptReport
 from fleet.ledger.keys import Keys
+from producer.demo.shards import write_shards
 from support.browser import LOGIN, needs_chromium, page
+from support.devtools import open_browser
 from support.fleet import Fleet
+from support.flower import flower_of
+from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed
 from support.ports import unused_port
 from support.processes import started
@@ -78,3 +85,48 @@ def shown_run(run_id: str, profile: Path) -> str | None:
     """None until Flower answers."""
     html = page(PORT, f"/runs/{run_id}", profile / "profile")
     return html if 'class="cell state-' in html and "Live" in html else None
+
+
+def test_it_follows_a_run_without_reload_also_after_a_restart_of_flower(
+    fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Path
+) -> None:
+    faults.use_stand_in(seconds_a_batch=0.3)
+    fleet.environment |= faults.environment
+    run_id = enqueued_with_a_long_and_a_corrupt_shard(fleet, tiny_model, tmp_path)
+    done = "document.getElementById('done')?.textContent"
+    seen = set()
+
+    with open_browser(tmp_path) as tab, ExitStack() as services:
+        with flower_of(fleet, PORT) as address:
+            tab.log_in(LOGIN)
+            tab.open(f"{address}/runs/{run_id}", until=f"{done} === '0 of 7'")
+            tab.value("window.isTheSame = true")
+            services.enter_context(fleet.finalizer())
+            for name in ("w1", "w2"):
+                services.enter_context(fleet.worker(tiny_model, name=name))
+
+            def has_begun() -> bool:
+                seen.add(tab.value(done))
+                return len(seen) > 2 and not tab.value("document.getElementById('failed-card').hidden")
+
+            wait_until(has_begun, description="the page has followed", seconds=120)
+            traceback = tab.value("document.querySelector('#failed details.traceback pre').textContent")
+        tab.wait_for("document.getElementById('live').textContent === 'Not live'")
+        with flower_of(fleet, PORT):
+            tab.wait_for(f"document.getElementById('live').textContent === 'Live' && {done} === '6 of 7'")
+            assert tab.value("window.isTheSame")
+            assert tab.value("document.querySelectorAll('#throughput rect').length") >= 1
+
+    assert "Traceback" in traceback
+
+
+def enqueued_with_a_long_and_a_corrupt_shard(fleet: Fleet, model: Path, folder: Path) -> str:
+    """A run of seven shards. One has twelve times the rows of the others, and one is no Parquet."""
+    write_shards(folder / "shards", shards=7, rows=12, seed=1)
+    long, *_, corrupt = sorted((folder / "shards").iterdir())
+    corrupt.write_bytes(b"not Parquet")
+    pq.write_table(pa.concat_tables([pq.read_table(long)] * 12), long)
+    arguments = ("--input", folder / "shards", "--model", model, "--scorer", STAND_IN, "--output", folder / "out")
+    done = fleet.call_producer("enqueue", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -61,7 +61,7 @@ def test_a_seed_pauses_and_limits_the_same_runs_and_most_runs_not_at_all() -> No
     assert not [run for run in range(40) if list(without.of_pauses(run)) or without.max_workers_of(run)]
 
 
-def test_a_paused_run_that_nobody_touches_keeps_the_promise(operator: Operator) -> None:
+def test_an_undisturbed_paused_run_keeps_the_promise(operator: Operator) -> None:
     operator.wait_until_paused(True)
     operator.wait_until_paused(False)
 

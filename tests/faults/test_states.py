@@ -3,7 +3,7 @@
 import pytest
 
 from producer.status import run_status
-from producer.status_report import what_next
+from producer.status.advice import what_next
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until

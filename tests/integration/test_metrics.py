@@ -15,6 +15,8 @@ from fleet.attempt_report import AttemptReport
 from fleet.demand import Wanted
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger.keys import Keys
+from fleet.ledger.records import Steering
 from fleet.machines import MachineState, announce_machine
 from fleet.workers import WorkerState, announce
 from producer.metrics.collect import FleetCollector
@@ -28,6 +30,7 @@ from support.waiting import wait_until
 SPEC = a_spec()
 RUN = SPEC.run_id
 MODEL = SPEC.scorings[0].model
+HOUR_MS = 3_600_000
 BUSY = WorkerState(
     name="w1@host/7",
     queue=SPEC.queue,
@@ -59,6 +62,12 @@ def scraped(ledger: Ledger) -> Samples:
 
 def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((name, frozenset(labels.items())))
+
+
+def series(samples: Samples, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """The values of a metric of the run by these labels."""
+    found = {key: value for (called, key), value in samples.items() if called == name and dict(key)["run"] == RUN}
+    return {tuple(dict(key)[label] for label in labels): value for key, value in found.items()}
 
 
 def claimed(ledger: Ledger, shard: str) -> Claim:
@@ -121,6 +130,29 @@ def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it(ledger: L
     assert value(found, "shardsift_device_busy_share", run=RUN, device="NVIDIA H100") == pytest.approx(0.9)
     assert value(found, "shardsift_device_memory_share", run=RUN, device="NVIDIA H100") is None
     assert value(found, "shardsift_peak_share", run=RUN, device="cpu") is None
+
+
+def test_the_cost_of_a_run_is_told_by_device_and_by_the_price_that_it_has(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard("a")], now=0)
+    ledger.redis.hset(Keys(RUN).run, mapping={"worker_ms": 4 * HOUR_MS, "device_ms:NVIDIA L4": 2 * HOUR_MS})
+    ledger.redis.hincrby(Keys(RUN).run, "device_ms:NVIDIA H100 80GB HBM3", HOUR_MS)
+    listed = scraped(ledger)
+
+    ledger.steer(RUN, Steering(price_per_gpu_hour=3.0))
+    given = scraped(ledger)
+
+    for found in (listed, given):
+        assert series(found, "shardsift_device_seconds_total", "device") == {
+            ("NVIDIA L4",): 7200,
+            ("NVIDIA H100 80GB HBM3",): 3600,
+            ("unknown",): 3600,
+        }
+    assert series(listed, "shardsift_cost", "device", "price") == {("NVIDIA L4", "list"): 1.6}
+    assert series(given, "shardsift_cost", "device", "price") == {
+        ("NVIDIA L4", "given"): 6.0,
+        ("NVIDIA H100 80GB HBM3", "given"): 3.0,
+        ("unknown", "given"): 3.0,
+    }
 
 
 def test_a_published_run_is_told_and_old_finished_ones_are_left_out(ledger: Ledger) -> None:

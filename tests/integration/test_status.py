@@ -21,7 +21,10 @@ from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
 from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, run_status
-from producer.status_report import level, status_lines, status_screen, verdict, what_next
+from producer.status.advice import what_next
+from producer.status.facts import status_lines
+from producer.status.screen import status_screen
+from producer.status.verdict import level, verdict
 from producer.steering import SteeringOptions, resume_run
 from support.records import a_receipt, a_shard, a_spec, stage_shard
 
@@ -275,7 +278,6 @@ class TestWorkers:
         )
         ledger.release(second)  # what is scored again later is paid for too
 
-        without = run_status(ledger, run)
         status = run_status(ledger, run, price_per_gpu_hour=1.5)
 
         assert status.counts.worker_seconds == pytest.approx(7200, abs=5)
@@ -285,7 +287,8 @@ class TestWorkers:
         (cost,) = [line for line in status_lines(status) if line.startswith("cost ")]
         assert cost.startswith("cost     3.00 so far; 3,000.0")
         assert cost.endswith(" per million rows; starts and idle time are not counted")
-        assert "work     2 h of all workers together" in status_lines(without)
+        for each in (status, run_status(ledger, run)):
+            assert "work     2 h of all workers together" in status_lines(each)
         assert status.as_json()["cost"] == asdict(status.cost)
 
     def test_without_a_price_the_cost_is_that_of_the_list_prices_of_the_devices(self, ledger: Ledger, run: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = shutil.which("chromium")
-# Those of a browser that runs as root, and asks nobody for updates.
+# For a browser that runs as root and looks for no updates.
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 LOGIN = "me:a-password"
 

@@ -16,7 +16,7 @@ from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
 from producer.plan import Plan
 from producer.status import run_status
-from producer.status_report import what_next
+from producer.status.advice import what_next
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.device_meter import DeviceMeter
 from worker.service.lease import Lease

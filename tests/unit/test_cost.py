@@ -33,7 +33,11 @@ def test_a_given_price_counts_for_all_devices() -> None:
 
     assert cost is not None
     assert (cost.so_far, cost.to_come, cost.per_million_rows) == pytest.approx((6.0, 3.0, 6.0))
-    assert (cost.price_from, cost.devices) == (GIVEN, ())
+    assert cost.price_from == GIVEN
+    assert [(one.device, one.device_price, one.device_cost) for one in cost.devices] == [
+        ("NVIDIA L4", 2.0, pytest.approx(4.0)),
+        ("NVIDIA H200", 2.0, pytest.approx(2.0)),
+    ]
 
 
 def test_a_mixed_fleet_adds_up_device_by_device() -> None:

@@ -16,7 +16,7 @@ from producer.finalizer.app import finalize_run_task
 from producer.finalizer.sweep import Sweeper
 from producer.progress import progress_line
 from producer.status import ExitCode, run_status
-from producer.status_report import what_next
+from producer.status.advice import what_next
 from support.finalizer_runs import A, B, C, do, publish_as_other_run
 
 

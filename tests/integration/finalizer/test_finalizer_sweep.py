@@ -23,7 +23,7 @@ from producer.finalizer.publish import finalize_run
 from producer.finalizer.sweep import Sweeper
 from producer.local.redis_server import find_redis_server
 from producer.status import run_status
-from producer.status_report import what_next
+from producer.status.advice import what_next
 from producer.steering import AS_IT_WAS, SteeringOptions, resume_run
 from support.finalizer_runs import A, B, C, do, fail
 from support.ledger_states import claimed

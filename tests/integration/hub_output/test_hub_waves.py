@@ -10,7 +10,7 @@ import pytest
 from fleet.errors import TransientError
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.status import run_status
-from producer.status_report import status_lines
+from producer.status.facts import status_lines
 from support.hub_fleet import Client, HubFleet, published
 from support.hub_runs import A, B, C, D, HubRun, data_of, look, look_from_threads
 from support.waiting import wait_until

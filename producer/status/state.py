@@ -1,31 +1,22 @@
-"""The status of a run: what the ledger and the workers say of it, as JSON for programs and an exit code for scripts."""
+"""The state of a run: what the ledger and the workers say of it, as JSON for programs and an exit code for scripts."""
 
 import html
-import shlex
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Self
-
-import redis
 
 from fleet.counted import counted
-from fleet.demand import Load
-from fleet.finalizers import FinalizerState, list_finalizers
-from fleet.histogram import Histogram, added
-from fleet.ledger import Counts, Failure, Ledger, Pace, Publication, RunningShard
+from fleet.finalizers import FinalizerState
+from fleet.histogram import Histogram
+from fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
 from fleet.ledger.records import Steering
-from fleet.machines import MachineState, list_machines
-from fleet.model import SEQUENCE_CLASSIFIER
-from fleet.spec import RunSpec
+from fleet.machines import MachineState
 from fleet.storage.inspection import Finding
-from fleet.workers import WorkerState, list_workers
+from fleet.workers import WorkerState
 from producer.cost import Cost, cost_of
 from producer.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
-_MOST_RETRIES = 100
 
 
 class Checked(StrEnum):
@@ -44,23 +35,6 @@ class ExitCode(IntEnum):
     RUNNING = 3  # not finished yet
     CANCELLED = 4
     INTERRUPTED = 130  # Ctrl-C
-
-
-@dataclass(frozen=True, kw_only=True)
-class Present:
-    """The workers, the machines and the finalizers that have announced themselves lately."""
-
-    workers: tuple[WorkerState, ...] = ()
-    machines: tuple[MachineState, ...] = ()
-    finalizers: tuple[FinalizerState, ...] = ()
-
-    @classmethod
-    def read(cls, client: redis.Redis) -> Self:
-        return cls(
-            workers=tuple(list_workers(client)),
-            machines=tuple(list_machines(client)),
-            finalizers=tuple(list_finalizers(client)),
-        )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -105,7 +79,7 @@ class RunStatus:
         )
 
     def __str__(self) -> str:
-        from producer.status_report import status_screen  # it builds on this module
+        from producer.status.screen import status_screen  # it builds on this module
 
         return "\n".join(status_screen(self))
 
@@ -240,69 +214,3 @@ class RunStatus:
             "remaining_seconds": asdict(self.remaining) if self.remaining else None,
             "cost": asdict(self.cost) if self.cost else None,
         }
-
-
-def run_status(
-    ledger: Ledger,
-    run_id: str,
-    *,
-    present: Present | None = None,
-    is_of_this_machine: bool = False,
-    price_per_gpu_hour: float | None = None,
-    most_failures: int | None = None,
-) -> RunStatus:
-    """Read the status of a run, with all failed shards or the first ones. Raises UsageError for an unknown run.
-
-    To ask for the status of many runs, read who is `present` once.
-    """
-    spec = ledger.spec(run_id)
-    load, running = Load.of(spec), tuple(ledger.running_shards(run_id))
-    steering = ledger.steering(run_id)
-    present = present or Present.read(ledger.redis)
-    return RunStatus(
-        run_id=run_id,
-        output_uri=spec.output_uri,
-        queue=spec.queue,
-        counts=ledger.counts(run_id),
-        pace=ledger.pace(run_id),
-        complete=ledger.is_enqueued(run_id),
-        cancelled=ledger.is_cancelled(run_id),
-        failures=tuple(ledger.failures(run_id, most=most_failures)),
-        retries=tuple(ledger.retries(run_id, most=_MOST_RETRIES)),
-        publication=ledger.publication(run_id),
-        publish_error=ledger.publish_error(run_id),
-        refused=ledger.refused(),
-        error_reasons=ledger.error_reasons(run_id),
-        publish_failed=ledger.publish_failed(run_id),
-        steering=steering,
-        paused=ledger.pause_reason(run_id),
-        workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
-        workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
-        running=running,
-        where=spec.where,
-        histograms=_so_far(ledger.histograms(run_id), running),
-        machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
-        unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
-        finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
-        worker_command=_worker_command(spec),
-        price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
-        is_of_this_machine=is_of_this_machine,
-    )
-
-
-def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
-    """The histograms of the shards that are done and of those that workers have."""
-    reports = [shard.report.histograms for shard in running if shard.report]
-    return {
-        column: added([histogram, *(report[column] for report in reports if column in report)])
-        for column, histogram in done.items()
-    }
-
-
-def _worker_command(spec: RunSpec) -> str:
-    """The command that starts workers for this run. They take its revisions and its precision from the ledger."""
-    models = spec.served_by
-    arguments = [word for model in models for word in ("--model", model.name)]
-    if models[0].scorer != SEQUENCE_CLASSIFIER:
-        arguments += ["--scorer", models[0].scorer]
-    return shlex.join(["worker", "start", *arguments])

@@ -1,0 +1,103 @@
+"""Read the status of a run from the ledger and from what its workers, machines and finalizers announce."""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import redis
+
+from fleet.demand import Load
+from fleet.finalizers import FinalizerState, list_finalizers
+from fleet.histogram import Histogram, added
+from fleet.ledger import Ledger, RunningShard
+from fleet.machines import MachineState, list_machines
+from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.spec import RunSpec
+from fleet.workers import WorkerState, list_workers
+from producer.status.state import RunStatus
+
+_MOST_RETRIES = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """The workers, the machines and the finalizers that have announced themselves lately."""
+
+    workers: tuple[WorkerState, ...] = ()
+    machines: tuple[MachineState, ...] = ()
+    finalizers: tuple[FinalizerState, ...] = ()
+
+    @classmethod
+    def read(cls, client: redis.Redis) -> Self:
+        return cls(
+            workers=tuple(list_workers(client)),
+            machines=tuple(list_machines(client)),
+            finalizers=tuple(list_finalizers(client)),
+        )
+
+
+def run_status(
+    ledger: Ledger,
+    run_id: str,
+    *,
+    present: Present | None = None,
+    is_of_this_machine: bool = False,
+    price_per_gpu_hour: float | None = None,
+    most_failures: int | None = None,
+) -> RunStatus:
+    """Read the status of a run, with all failed shards or the first ones. Raises UsageError for an unknown run.
+
+    To ask for the status of many runs, read who is `present` once.
+    """
+    spec = ledger.spec(run_id)
+    load, running = Load.of(spec), tuple(ledger.running_shards(run_id))
+    steering = ledger.steering(run_id)
+    present = present or Present.read(ledger.redis)
+    return RunStatus(
+        run_id=run_id,
+        output_uri=spec.output_uri,
+        queue=spec.queue,
+        counts=ledger.counts(run_id),
+        pace=ledger.pace(run_id),
+        complete=ledger.is_enqueued(run_id),
+        cancelled=ledger.is_cancelled(run_id),
+        failures=tuple(ledger.failures(run_id, most=most_failures)),
+        retries=tuple(ledger.retries(run_id, most=_MOST_RETRIES)),
+        publication=ledger.publication(run_id),
+        publish_error=ledger.publish_error(run_id),
+        refused=ledger.refused(),
+        error_reasons=ledger.error_reasons(run_id),
+        publish_failed=ledger.publish_failed(run_id),
+        steering=steering,
+        paused=ledger.pause_reason(run_id),
+        workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
+        workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
+        running=running,
+        where=spec.where,
+        histograms=_so_far(ledger.histograms(run_id), running),
+        machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
+        unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
+        finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
+        worker_command=_worker_command(spec),
+        price_per_gpu_hour=steering.price_per_gpu_hour if price_per_gpu_hour is None else price_per_gpu_hour,
+        is_of_this_machine=is_of_this_machine,
+    )
+
+
+def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict[str, Histogram]:
+    """The histograms of the shards that are done and of those that workers have."""
+    reports = [shard.report.histograms for shard in running if shard.report]
+    return {
+        column: added([histogram, *(report[column] for report in reports if column in report)])
+        for column, histogram in done.items()
+    }
+
+
+def _worker_command(spec: RunSpec) -> str:
+    """The command that starts workers for this run. They take its revisions and its precision from the ledger."""
+    models = spec.served_by
+    arguments = [word for model in models for word in ("--model", model.name)]
+    if models[0].scorer != SEQUENCE_CLASSIFIER:
+        arguments += ["--scorer", models[0].scorer]
+    return shlex.join(["worker", "start", *arguments])

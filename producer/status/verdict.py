@@ -1,0 +1,46 @@
+"""Whether all is well with a run: one line that says so or names the command that helps, and how much it needs a person."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from fleet.counted import counted
+from producer.status.advice import what_it_waits_for, what_next
+from producer.status.facts import time_left
+from producer.status.state import RunStatus
+
+Level = Literal["good", "doubtful", "bad"]
+
+_BAD = {"failed", "stalled", "damaged"}
+_DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
+
+
+def verdict(status: RunStatus) -> str:
+    """One line, such as `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
+    if status.is_published:
+        return status.word
+    if status.word != "running":
+        said = next(iter([*what_it_waits_for(status), *what_next(status)]), None)
+        return f"{status.word}: {said}" if said else status.word
+    but, left = list(_troubles(status)), time_left(status)
+    return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
+
+
+def _troubles(status: RunStatus) -> Iterator[str]:
+    """What a person should know of a run that goes on nevertheless."""
+    if status.counts.failed:
+        yield f"{counted(status.counts.failed, 'shard')} failed"
+    if status.retries:
+        yield f"{counted(len(status.retries), 'shard')} to try again"
+    if status.silent:
+        yield f"{counted(len(status.silent), 'worker')} silent"
+    if status.lacks_finalizer:
+        yield "no finalizer is running"
+
+
+def level(status: RunStatus) -> Level:
+    """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
+    if status.word in _BAD:
+        return "bad"
+    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent
+    is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
+    return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
