@@ -1,16 +1,14 @@
 """The options that `enqueue` and `run` share: one line each, from which both commands and `RunOptions` are made."""
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
 from fleet.choices import Dtype, Function, Pool, Task
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL, DEFAULT_TEXT_COLUMN
 from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.option_groups import with_options
 from fleet.text_options import (
     MODEL_PANEL,
     PANEL,
@@ -232,33 +230,14 @@ class RunOptions:
         return model
 
 
-def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all fields of RunOptions as options; it gets them as its first argument."""
-    shared = [
-        parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
-        for parameter in inspect.signature(RunOptions).parameters.values()
-    ]
-    own = list(inspect.signature(command).parameters.values())[1:]
-
-    @wraps(command)
-    def collected(**given: Any) -> None:
-        options = {parameter.name: given.pop(parameter.name) for parameter in shared}
-        labels = ",".join(options["labels"]).split(",") if options["labels"] else ()
-        several = {
-            "input_uris": tuple(options["input_uris"]),
-            "labels": tuple(labels),
-            "models": tuple(options["models"]),
-        }
-        command(RunOptions(**{**options, **several}), **given)
-
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
-    collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    collected.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return collected
+def _with_tuples(given: dict[str, Any]) -> dict[str, Any]:
+    labels = ",".join(given["labels"]).split(",") if given["labels"] else ()
+    return {
+        **given,
+        "input_uris": tuple(given["input_uris"]),
+        "labels": tuple(labels),
+        "models": tuple(given["models"]),
+    }
 
 
-def _as_typer_takes_it(annotation: Any) -> Any:
-    """An option that may be given more than once is a list to Typer, which takes a tuple for one with several values."""
-    if get_args(annotation)[:1] != (tuple[str, ...],):
-        return annotation
-    return Annotated[(list[str], *annotation.__metadata__)]
+with_run_options = with_options(RunOptions, _with_tuples)
