@@ -1,0 +1,121 @@
+"""examples/training: a loop of the tutorials and `worker train` end with the same loss, and the page names every file."""
+
+import json
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.labelled import write_topics
+from support.models import tiny_classifier
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples/training"
+ROWS = 65  # of which 52 are learned from: the last step of an epoch has two batches of 8 rows and one of 4
+
+pytestmark = pytest.mark.usefixtures("one_thread", "helper")
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[None]:
+    """Python finds the module beside a script that it runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
+    sys.modules.pop("train_side_by_side", None)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_classifier(tmp_path_factory.mktemp("base") / "tiny")
+
+
+def run(name: str, base: Path, folder: Path) -> list[dict[str, Any]]:
+    """The lines of an example's report."""
+    data = write_topics(folder / "topics.parquet", rows=ROWS)
+    options = ["--model", base, "--data", data, "--label-column", "topic", "--learning-rate", "1e-3"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *map(str, [*options, "--report", folder / "report.json"])])
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    lines: list[dict[str, Any]] = json.loads((folder / "report.json").read_text())
+    return lines
+
+
+def assert_exact_ways_agree(lines: list[dict[str, Any]]) -> None:
+    exact = [line for line in lines if line["is_exact"]]
+    assert len(exact) >= 2
+    assert any(line["way"].startswith("worker train") for line in exact)
+    assert [line["loss"] for line in exact] == pytest.approx([exact[0]["loss"]] * len(exact), rel=1e-3)
+    assert len({(line["accuracy"], line["f1"]) for line in exact}) == 1
+
+
+def test_accumulated_batches_train_as_one_large_batch(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loop that divides each loss by 4 does not, because the last step of an epoch is smaller."""
+    lines = run("gradient_accumulation.py", base, tmp_path)
+
+    assert_exact_ways_agree(lines)
+    assert [line["is_exact"] for line in lines] == [False, True, True, True]
+    by_loop, accumulated = lines[0], lines[2]
+    assert accumulated["difference"] < by_loop["difference"] / 10
+    shown = capsys.readouterr().out
+    assert shown.startswith("52 rows learned, 13 held out, 2 epochs, on ")
+    assert re.search(
+        r"^loop, 4 batches of 8, loss / 4 +float32 +[\d.]+ s +1\.00 x  loss \d\.\d{4}, ", shown, re.MULTILINE
+    )
+
+
+def test_half_precision_trains_nearly_as_float32(base: Path, tmp_path: Path) -> None:
+    lines = run("mixed_precision.py", base, tmp_path)
+
+    assert_exact_ways_agree(lines)
+    halves = [line for line in lines if not line["is_exact"]]
+    assert {line["dtype"] for line in halves} >= {"bfloat16"}
+    assert max(line["difference"] for line in halves) < 0.02
+
+
+def test_other_ways_to_load_rows_end_with_the_same_loss(base: Path, tmp_path: Path) -> None:
+    lines = run("data_loading.py", base, tmp_path)
+
+    assert_exact_ways_agree(lines)
+    assert all(line["is_exact"] for line in lines)
+
+
+def test_losses_that_differ_end_the_comparison(base: Path, tmp_path: Path) -> None:
+    from train_side_by_side import Case, Figures, Way, compare
+
+    folder = tmp_path / "case"
+    folder.mkdir()
+    case = Case(
+        folder=folder,
+        learned=[],
+        held_out=[],
+        tokenizer=None,
+        device="cpu",
+        epochs=1,
+        learning_rate=1e-3,
+        max_tokens=16,
+    )
+    given = type("Given", (), {"report": None})
+    losses = {"a loop": 0.5, "ours": 0.501}
+    ways = [
+        Way(name=name, train=lambda loss=loss: Figures(loss=loss, accuracy=1.0, f1=1.0))
+        for name, loss in losses.items()
+    ]
+
+    with pytest.raises(SystemExit, match=r"The loss of ours differs from that of the first exact way\."):
+        compare(given, case, *ways)
+
+    assert not folder.exists()
+
+
+def test_the_page_shows_every_file() -> None:
+    scripts = {file.name for file in FOLDER.glob("*.py")} - {"train_side_by_side.py"}
+
+    assert scripts == set(re.findall(r"\.\./examples/training/(\w+\.py)", (ROOT / "docs/training.md").read_text()))
