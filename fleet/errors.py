@@ -5,6 +5,7 @@ ShardsiftError
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
 ├── TransientError    may go away by itself          → the shard is tried again later
 ├── LeaseLost         another worker has the shard   → the worker drops its output
+│   └── Cancelled     the run was cancelled          → the worker gives the shard back
 ├── NewerVersion      message or spec of a newer one → left for workers that understand it
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
 ├── Stopped           the work must stop here        → checkpoint, release
@@ -39,6 +40,10 @@ class TransientError(ShardsiftError):
 
 class LeaseLost(ShardsiftError):
     """The ledger gave the shard to another attempt, or the run was cancelled."""
+
+
+class Cancelled(LeaseLost):
+    """The run or training was cancelled. The shard is still held by this worker, which may store a checkpoint."""
 
 
 class NewerVersion(ShardsiftError):

@@ -13,6 +13,7 @@ from fleet.shard import is_safe_name
 from fleet.spec import is_run_id
 
 SCORE_SHARD = "shardsift.score_shard"
+TRAIN = "shardsift.train"
 FINALIZE_RUN = "shardsift.finalize_run"
 FINALIZE_QUEUE = "finalize"
 NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
@@ -49,7 +50,7 @@ class _Message(BaseModel):
 
 
 class ScoreShard(_Message):
-    """Try to score this shard of this run."""
+    """Try to score this shard of this run; as a message of TRAIN, the training of this id."""
 
     shard: Annotated[str, AfterValidator(_checked_shard_name)]
 

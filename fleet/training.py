@@ -3,15 +3,20 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from fleet.model import UNKNOWN_FIELDS_REFUSED
+
 TrainTask = Literal["auto", "regression", "classification"]
 ClassWeights = Literal["none", "balanced"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
 FEWEST_ROWS = 20
+DEMO_ENCODER = "demo"  # the name of the demo's encoder as a base model
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullTraining:
     """How all weights of a model are trained. A step takes `batch_rows` × `accumulation_steps` rows of each device."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     epochs: float = 3.0
     learning_rate: float = 5e-5
@@ -26,6 +31,8 @@ class FullTraining:
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
     """Equal specs and equal files give the same classifier, on one kind of device and one set of versions."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     data_uri: str
     text_column: str = "text"

@@ -66,16 +66,17 @@ def unchanged(shard: Shard) -> Iterator[None]:
 
     The file is also checked if the block raises a ShardError, because replacing a file while it is read may cause one.
     """
-    _check(shard)
+    check_unchanged(shard)
     try:
         yield
     except ShardError:
-        _check(shard)
+        check_unchanged(shard)
         raise
-    _check(shard)
+    check_unchanged(shard)
 
 
-def _check(shard: Shard) -> None:
+def check_unchanged(shard: Shard) -> None:
+    """Raises ShardError if the shard's file is not the one that was enqueued."""
     now, _ = identity_now(shard.uri)
     if now != shard.identity:
         raise ShardError(
