@@ -70,6 +70,9 @@ class Settings(BaseSettings):
         description="The only precision that workers serve: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the "
         "device is fast at it, else float32. Unset: that of each run; for `worker tune` auto.",
     )
+    train: Annotated[bool, Process.WORKER] = Field(
+        False, description="Serve trainings and nothing else, as `worker start --train` does."
+    )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
         description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. A replaced process uses "

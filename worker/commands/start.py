@@ -44,6 +44,12 @@ def start(
         str | None,
         typer.Option(metavar="KIND", help="Kind of scorer that loads the model. Default: sequence-classifier."),
     ] = None,
+    train: Annotated[
+        bool | None,
+        typer.Option(
+            "--train", help="Serve trainings only. Default: what open runs and trainings need. Needs shardsift[train]."
+        ),
+    ] = None,
     gpus: Annotated[
         str,
         typer.Option(
@@ -87,14 +93,15 @@ def start(
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
-    Each serves what open runs need; with --model, only runs with that model. A worker that dies is started again. SIGTERM
-    or Ctrl-C stops all at their next batch. Their shards go back to the queue.
+    Each serves what open runs and trainings need; with --model, only runs with that model. A worker that dies is started
+    again. SIGTERM or Ctrl-C stops all at their next batch. Their shards go back to the queue.
     """
     into_environment(
         model=json.dumps(models) if models else None,
         model_revision=revision,
         scorer=scorer,
         dtype=dtype,
+        train=train,
         device=device,
         threads=threads,
         max_batch_tokens=max_batch_tokens,

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 class Child:
     """What tasks use: the settings, the ledger, the scorers, the current claim, and whether the worker is stopping.
 
-    `scorers` are by the queue of their model.
+    `scorers` are by the queue of their model; a worker that trains has none.
     """
 
     def __init__(
@@ -54,14 +54,17 @@ class Child:
         ledger: Ledger,
         crash_report: IO[str],
         traces: Traces,
+        *,
+        device_type: str,
     ) -> None:
+        self.device_type = device_type
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
         self.ledger = ledger
         self.traces = traces
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
-        self._claim: Claim | None = None
+        self._claim: Claim[Any] | None = None
         self._give_back: Callable[[], None] = lambda: None
         self._parent_spoke = False
 
@@ -69,12 +72,8 @@ class Child:
         """The scorer of each scoring of a run."""
         return [self._scorers[scoring.queue] for scoring in spec.scorings]
 
-    @property
-    def device_type(self) -> str:
-        return next(iter(self._scorers.values())).info.device_type
-
     @contextmanager
-    def holding(self, claim: Claim, *, give_back: Callable[[], None]) -> Iterator[None]:
+    def holding(self, claim: Claim[Any], *, give_back: Callable[[], None]) -> Iterator[None]:
         """While the block runs, `end_now` gives this claim back before it ends the process."""
         self._claim, self._give_back = claim, give_back
         try:
@@ -107,8 +106,8 @@ class Child:
         try:
             if claim:
                 logger.warning(
-                    "Shard %s is given back in the middle of a batch or an upload",
-                    claim.shard.name,
+                    "%s is given back in the middle of a batch or an upload",
+                    claim.what,
                     extra=claim.log_fields,
                 )
                 self._give_back()
@@ -140,7 +139,25 @@ def _loaded_child(settings: Settings) -> Child:
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
     traces = open_traces(settings)  # before the model: if it fails, it fails at once
-    return Child(settings, load_scorers(settings), _ledger(settings), crash_report, traces)
+    scorers: dict[str, Scorer[Any]] = {} if settings.train else load_scorers(settings)
+    device_type = _ready_to_train(settings) if settings.train else next(iter(scorers.values())).info.device_type
+    return Child(settings, scorers, _ledger(settings), crash_report, traces, device_type=device_type)
+
+
+def _ready_to_train(settings: Settings) -> str:
+    """Import what training needs. Returns the kind of device. Raises UsageError if a package is missing."""
+    quieten_model_libraries()
+    from worker.training.installed import check_installed
+
+    check_installed()
+    import torch
+
+    import worker.training.train  # noqa: F401  # takes seconds, in which a claim would wait
+    from worker.scoring.device import choose_device
+
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    return choose_device(settings.device).type
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:

@@ -5,27 +5,22 @@ run: only the answer "lost" ends it, and the fencing token keeps late writers ou
 the thread stops renewing and `worker/service/watchdog.py` ends the process, so a hung device cannot hold its shard.
 """
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-import redis
-
 from fleet.attempt_report import AttemptReport, Phase
 from fleet.counted import counted
-from fleet.errors import LeaseLost, RunUnknown, Stopped
+from fleet.errors import Stopped
 from fleet.ledger import Claim, Ledger
-from fleet.redis_away import ABOUT_REDIS
 from worker.service.device_meter import DeviceMeter
+from worker.service.renewal import Renewal
 from worker.service.watchdog import Watchdog
 from worker.shard.vitals import Vitals
 
-_RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 _SPEED_RENEWALS = 13  # the speed is that of the last minute
-logger = logging.getLogger(__name__)
 
 
 class Lease:
@@ -43,7 +38,6 @@ class Lease:
         watchdog: Watchdog,
     ) -> None:
         self.vitals = Vitals()
-        self._ledger = ledger
         self._claim = claim
         self._device = device
         self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
@@ -53,20 +47,21 @@ class Lease:
         self._watchdog = watchdog
         self._rows_before_window = 0
         self._rows = 0
-        self._lost: LeaseLost | None = None
-        self._paused = False
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True)
+        self._renewal = Renewal(
+            ledger,
+            claim,
+            now=lambda: (self._rows, self._attempt_report()),
+            has_stalled=lambda: watchdog.has_stalled,
+        )
         self._started = self._reported = time.monotonic()
 
     def __enter__(self) -> "Lease":
         self._watchdog.start()
-        self._thread.start()
+        self._renewal.__enter__()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join()
+        self._renewal.__exit__()
         self._watchdog.stop()
 
     def on_batch(self, rows_of_window: int) -> bool:
@@ -76,7 +71,7 @@ class Lease:
         if time.monotonic() - self._reported >= self._report_seconds:
             self._reported = time.monotonic()
             self._report(f"{counted(self._rows, 'row')}, {self._rows / (self._reported - self._started):,.0f} rows/s")
-        return self._lost is None and not self._paused and not self._stopping.is_set()
+        return self._renewal.lost is None and not self._renewal.is_paused and not self._stopping.is_set()
 
     def on_window(self) -> None:
         """A window is finished. Rows that are reported from now on belong to the next one."""
@@ -88,11 +83,11 @@ class Lease:
 
     def check(self) -> None:
         """Raises Stopped or LeaseLost if the work must stop here."""
-        if self._lost:
-            raise self._lost
+        if self._renewal.lost:
+            raise self._renewal.lost
         if self._stopping.is_set():
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
-        if self._paused:
+        if self._renewal.is_paused:
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the run is paused.")
 
     def _attempt_report(self) -> AttemptReport:
@@ -112,29 +107,6 @@ class Lease:
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),
         )
-
-    def _renew(self) -> None:
-        while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
-            if self._watchdog.has_stalled:
-                logger.error(
-                    "Shard %s has made no progress for too long; its lease is no longer renewed",
-                    self._claim.shard.name,
-                    extra=self._claim.log_fields,
-                )
-                return
-            try:
-                # Once paused, the work stops here, even if the run is resumed before the batch ends.
-                self._paused |= not self._ledger.renew(self._claim, rows=self._rows, report=self._attempt_report())
-            except LeaseLost as lost:
-                self._lost = lost
-                return
-            except (redis.RedisError, RunUnknown) as error:
-                logger.warning(
-                    "The lease of shard %s could not be renewed; scoring continues (%s)",
-                    self._claim.shard.name,
-                    error,
-                    extra=self._claim.log_fields | ABOUT_REDIS,
-                )
 
 
 def _rounded(share: float | None) -> float | None:

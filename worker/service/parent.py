@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from fleet.broker import about_redis
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
+from fleet.fleet_training import TRAIN_QUEUE
 from fleet.ledger import Ledger
 from fleet.log_format import write_last_line
 from fleet.message import NOT_OURS, ScoreShard
@@ -61,9 +62,9 @@ class Parent:
     """What the main process of a worker does besides Celery's own work. Created in the main thread, before any child."""
 
     def __init__(self, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str) -> None:
-        self.queue = worker_queue(model.queue(settings.dtype) for model in models)
+        self.queue = worker_queue(model.queue(settings.dtype) for model in models) or TRAIN_QUEUE
         self._settings = settings
-        self._ledger = ledger
+        self._ledger: Ledger[Any] = ledger if models else ledger.trainings
         self._owner = owner_name(hostname, os.getpid())
         self._supervisor = os.getppid()
         self._exit = ExitStack()
@@ -92,7 +93,7 @@ class Parent:
 
     def log_what_is_served(self) -> None:
         loaded = " and ".join(f"{model.name} at {model.revision}" for model in self._models)
-        logger.info("%s loads %s, and serves the queue %s", self._owner, loaded, self.queue)
+        logger.info("%s loads %s, and serves the queue %s", self._owner, loaded or "no model", self.queue)
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
         """Whether one of these processes has loaded its model. Called in every turn of Celery's event loop."""

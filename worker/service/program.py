@@ -1,4 +1,4 @@
-"""Celery's worker program, adapted to serve the scorers of one queue.
+"""Celery's worker program, adapted to serve the scorers of one queue, or the queue of trainings.
 
 It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
 """
@@ -14,6 +14,7 @@ from kombu.entity import Queue
 from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
 from fleet.errors import UsageError
+from fleet.fleet_training import TRAIN_QUEUE
 from fleet.ledger import Ledger
 from fleet.log_format import log_to_stderr, write_last_line
 from fleet.scorers import resolve_model
@@ -39,6 +40,8 @@ class ScorerWorker(QuietWorker):
         queue = self.parent.queue
         self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
         self.app.conf.task_default_queue = queue
+        if queue == TRAIN_QUEUE:
+            self.app.conf.worker_max_tasks_per_child = 1  # a training leaves nothing in the memory of the next one
         signals.task_failure.connect(self.parent.on_task_failure, weak=False)
         signals.task_unknown.connect(self.parent.on_refused, weak=False)
         signals.task_rejected.connect(self.parent.on_refused, weak=False)
@@ -81,7 +84,8 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 def _started_parent(hostname: str) -> Parent:
     settings = read_settings()
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
+    named = () if settings.train else settings.models
+    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in named)
     return Parent(settings, ledger, models, hostname=hostname)
 
 

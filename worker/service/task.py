@@ -1,8 +1,9 @@
-"""The task: claim a shard and score it. If a message arrives twice, the second finds the shard claimed."""
+"""The tasks: claim a shard and score it, or claim a training. If a message arrives twice, the second finds it claimed."""
 
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from celery import Task, signals
@@ -10,13 +11,16 @@ from celery.exceptions import Reject
 from pydantic import ValidationError
 
 from fleet.errors import NewerVersion, Stopped
-from fleet.ledger import Refusal, new_nonce
-from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
+from fleet.fleet_training import FleetTraining
+from fleet.ledger import Claim, Ledger, Refusal, new_nonce
+from fleet.ledger.kinds import S
+from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, TRAIN, ScoreShard
 from fleet.queues import message_priorities
 from worker.app import app
-from worker.service.attempt import Attempt, redis_may_be_away
+from worker.service.attempt import Attempt, Work, redis_may_be_away
 from worker.service.child import Child, start_child
 from worker.service.ipc import owner_name
+from worker.service.scoring_work import ScoringWork
 from worker.service.steps import Steps
 from worker.service.waiting import wait_for_redis
 
@@ -44,35 +48,59 @@ def _end_child(**_: Any) -> None:
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises the error that failed the shard."""
-    child = self.child
+    asked_at = time.time()
+
+    def work(claim: Claim, worker: str) -> Work:
+        return ScoringWork(claim=claim, child=self.child, task=self, worker=worker, steps=Steps(asked_at=asked_at))
+
+    return _attempt(self, self.child.ledger, work, fields | _named(positional))
+
+
+@app.task(bind=True, base=ShardTask, name=TRAIN)
+def train_task(self: ShardTask, *positional: object, **fields: object) -> str:
+    """Train one classifier. Returns a sentence for Flower; raises the error that failed the training."""
+    ledger = self.child.ledger.trainings
+
+    def work(claim: Claim[FleetTraining], worker: str) -> Work:
+        from worker.service.training_work import TrainingWork  # imports transformers' Trainer
+
+        return TrainingWork(claim=claim, ledger=ledger, child=self.child, task=self, worker=worker)
+
+    return _attempt(self, ledger, work, fields | _named(positional))
+
+
+def _attempt(
+    task: ShardTask, ledger: Ledger[S], work: Callable[[Claim[S], str], Work], fields: dict[str, object]
+) -> str:
+    """Claim what the message names, and work on it."""
+    child = task.child
     child.install_signal_handlers()
     try:
-        message = ScoreShard.understood(fields | _named(positional))
+        message = ScoreShard.understood(fields)
     except NewerVersion as newer:
-        return _leave_to_others(self, fields, newer)
+        return _leave_to_others(task, fields, newer)
     except ValidationError as error:
         logger.warning("Refused a message that is not one of ours: %s", error)
         _count_refused(child, NOT_OURS)
         raise
-    worker = owner_name(self.request.hostname, os.getppid())
-    asked_at = time.time()
+    worker = owner_name(task.request.hostname, os.getppid())
     try:
         if child.stopping.is_set():
             raise Stopped("The worker is stopping.")
         nonce = new_nonce()
         claim = wait_for_redis(
-            lambda: child.ledger.claim(message.run_id, message.shard, owner=worker, nonce=nonce), child.stopping
+            lambda: ledger.claim(message.run_id, message.shard, owner=worker, nonce=nonce), child.stopping
         )
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
     except NewerVersion as newer:
-        return _leave_to_others(self, fields, newer)
+        return _leave_to_others(task, fields, newer)
     if isinstance(claim, Refusal):
         if claim is Refusal.RUNNING:
-            fields = {"run_id": message.run_id, "shard": message.shard}
-            logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=fields)
+            told = {"run_id": message.run_id, "shard": message.shard}
+            logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=told)
         return f"nothing to do: {claim}"
-    return Attempt(claim=claim, child=child, task=self, worker=worker, steps=Steps(asked_at=asked_at)).run()
+    return Attempt(claim=claim, ledger=ledger, child=child, task=task, work=work(claim, worker)).run()
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:
@@ -88,7 +116,7 @@ def _leave_to_others(task: ShardTask, fields: dict[str, object], newer: NewerVer
     queue = task.request.delivery_info["routing_key"]
     _, later = message_priorities(0)
     with redis_may_be_away():
-        app.send_task(SCORE_SHARD, kwargs=fields, task_id=task.request.id, queue=queue, priority=later)
+        app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=later)
     return str(newer)
 
 

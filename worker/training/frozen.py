@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 
 from fleet.training import TrainSpec
+from worker.scoring.rows import GoOn, always
 from worker.training.base_model import BaseModel, load_base
 from worker.training.embeddings import embeddings_of, load_embedder
 from worker.training.head import Head, fit_head
@@ -19,10 +20,13 @@ from worker.training.splits import Split
 from worker.training.trained import Trained
 
 
-def train_frozen(spec: TrainSpec, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
+def train_frozen(
+    spec: TrainSpec, split: Split, *, device: str, tell: Callable[[str], None], go_on: GoOn = always
+) -> Trained:
     """The figures are of a head that was fitted without the held-out rows; the saved head is fitted to all rows of the data.
 
-    On the CPU of one machine, the same spec and files give the same weights, bit for bit.
+    On the CPU of one machine, the same spec and files give the same weights, bit for bit. `go_on` is called after each batch; if
+    it returns False, this raises TrainingStopped.
     """
 
     def load() -> BaseModel:
@@ -31,7 +35,7 @@ def train_frozen(spec: TrainSpec, split: Split, *, device: str, tell: Callable[[
     embedder = load_embedder(load, dtype=spec.dtype, device=device)
     began = time.monotonic()
     texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
-    embeddings = embeddings_of(texts, embedder, max_tokens=spec.max_tokens, tell=tell)
+    embeddings = embeddings_of(texts, embedder, max_tokens=spec.max_tokens, tell=tell, go_on=go_on)
     learned, held_out = np.split(embeddings, [len(split.learned)])
     head = fit_head(learned, split.learned.targets, split.target, spec.class_weights)
     final = head

@@ -35,6 +35,7 @@ from worker.training.splits import Split
 from worker.training.stop import StopAtNextStep, TrainingStopped
 from worker.training.token_rows import TokenRows, tokenizer_of
 from worker.training.trained import Steps, Trained
+from worker.training.watcher import Watched
 
 _LOGS_PER_CHECKPOINT = 5
 _KEPT_CHECKPOINTS = 2  # the newest and the best
@@ -86,9 +87,9 @@ def _train(run: _Run) -> Trained:
     arguments = _arguments(run)
     with arguments.main_process_first(local=False):
         checkpoint = _checkpoint(run)
-    stop = StopAtNextStep()
-    trainer = _trainer(run, base, arguments, stop)
-    began, first_step = time.monotonic(), checkpoint.step if checkpoint else 0
+    stop, first_step = StopAtNextStep(run.place.watcher), checkpoint.step if checkpoint else 0
+    trainer = _trainer(run, base, arguments, [stop, *_watched(run, first_step)])
+    began = time.monotonic()
     _run_steps(trainer, base, checkpoint, stop, run.full.patience)
     seconds = time.monotonic() - began
     if stop.asked:
@@ -108,7 +109,12 @@ def _train(run: _Run) -> Trained:
     )
 
 
-def _trainer(run: _Run, base: BaseModel, arguments: TrainingArguments, stop: StopAtNextStep) -> Trainer:
+def _watched(run: _Run, first_step: int) -> list[TrainerCallback]:
+    watcher = run.place.watcher
+    return [Watched(watcher, rows_per_step=_rows_per_step(run.full), first_step=first_step)] if watcher else []
+
+
+def _trainer(run: _Run, base: BaseModel, arguments: TrainingArguments, first: list[TrainerCallback]) -> Trainer:
     tokenizer, target = tokenizer_of(base, run.spec.max_tokens), run.split.target
     trainer = Trainer(
         model=base.model,
@@ -117,7 +123,7 @@ def _trainer(run: _Run, base: BaseModel, arguments: TrainingArguments, stop: Sto
         eval_dataset=TokenRows(run.split.held_out, target, tokenizer),
         data_collator=DataCollatorWithPadding(base.tokenizer),
         compute_loss_func=loss_of(target, run.split.learned.targets, run.spec.class_weights),
-        callbacks=[stop, _Progress(run.tell), *_early_stopping(run.full)],
+        callbacks=[*first, _Progress(run.tell), *_early_stopping(run.full)],
     )
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which is for the report
     return trainer

@@ -6,9 +6,13 @@ from typing import Any
 
 from rich.table import Table
 
+from fleet.fleet_training import training_id
+from fleet.train_progress import TrainProgress, thinned
+from fleet.trained_model import TrainedModel
 from fleet.training import TrainSpec
 from worker.training.metrics import Metrics, Quality
 from worker.training.trained import Steps
+from worker.training.watcher import loss_points
 
 _MIB = 1 << 20
 
@@ -56,6 +60,40 @@ def report_lines(report: TrainReport) -> list[tuple[str, str]]:
     if report.steps:
         lines.append(("steps", f"{report.steps.done:,} of {report.steps.planned:,}"))
     return lines
+
+
+def told_model(report: TrainReport) -> TrainedModel:
+    """What the model folder says of its training, without the names of this machine's files."""
+    return TrainedModel(
+        training_id=training_id(report.spec),
+        rows=report.rows,
+        device=report.device,
+        seconds=round(report.seconds, 1),
+        figures=_figures(report.held_out),
+        lines=tuple(report_lines(report)),
+        progress=_progress(report.steps) if report.steps else TrainProgress(),
+    )
+
+
+def _figures(held_out: Metrics) -> dict[str, float]:
+    """One number each; the confusion matrix and the calibration are pictures."""
+    of_threshold = dataclasses.asdict(held_out.at_threshold) if held_out.at_threshold else {}
+    return {
+        "rows": held_out.rows,
+        **dataclasses.asdict(held_out.macro),
+        **{f"{name}_at_threshold": share for name, share in of_threshold.items()},
+        **({} if held_out.mae is None else {"mae": held_out.mae}),
+        "calibration_error": held_out.calibration_error,
+    }
+
+
+def _progress(steps: Steps) -> TrainProgress:
+    return TrainProgress(
+        step=steps.done,
+        planned_steps=steps.planned,
+        resumed_from=steps.resumed_from,
+        losses=thinned(loss_points(steps.losses)),
+    )
 
 
 def _is_part(report: TrainReport) -> bool:

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 from fleet.errors import UsageError
 from worker.scoring.quiet import quiet_transformers
 from worker.training.base_model import BaseModel
+from worker.training.place import TrainPlace
 
 
 def check_free(output: Path) -> None:
@@ -17,9 +18,12 @@ def check_free(output: Path) -> None:
         raise UsageError(f"{output} already exists. Name another folder for the model, or remove this one.")
 
 
-def save_model(base: BaseModel, output: Path, write_more: Callable[[Path], None]) -> None:
-    """Write to a folder beside the output, then rename it. `write_more` adds files to the folder that it gets."""
-    partial = output.with_name(f".{output.name}.partial")
+def save_model(base: BaseModel, output: Path, write_more: Callable[[Path], None], place: TrainPlace) -> None:
+    """Write to a folder beside the output, then rename it. `write_more` adds files to the folder that it gets.
+
+    The folder is of this attempt alone. An attempt that has lost its lease does not rename it.
+    """
+    partial = output.with_name(f".{output.name}.{place.attempt}partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         partial.mkdir(parents=True)
@@ -32,9 +36,17 @@ def save_model(base: BaseModel, output: Path, write_more: Callable[[Path], None]
             tokenizer.save_pretrained(partial)
         write_more(partial)
         _let_others_read(partial)
+        if place.watcher:
+            place.watcher.confirm()
         partial.replace(output)
     except OSError as error:
         raise UsageError(f"The classifier cannot be saved at {output}: {error.strerror or error}.") from error
+
+
+def drop_partial(output: Path) -> None:
+    """Delete what killed attempts left beside the output."""
+    for folder in output.parent.glob(f".{output.name}.*.partial"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _let_others_read(folder: Path) -> None:

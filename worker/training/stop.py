@@ -1,4 +1,4 @@
-"""Stop training at the next step, with a checkpoint, when SIGTERM or Ctrl-C arrives."""
+"""Stop training at the next step, with a checkpoint, when SIGTERM or Ctrl-C arrives or a watcher wants it."""
 
 import signal
 import threading
@@ -11,21 +11,27 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 
+from worker.training.watcher import Watcher
+
 
 class TrainingStopped(Exception):
-    """Training ended at a signal, with a checkpoint. The message says where."""
+    """Training ended before its last step, with a checkpoint if it has any. The message says where."""
 
 
 class StopAtNextStep(TrainerCallback):
-    """The first signal saves a checkpoint at the next step and ends training; the second ends the process at once."""
+    """The first signal saves a checkpoint at the next step and ends training; the second ends the process at once.
 
-    def __init__(self) -> None:
+    With a watcher, signals are left to the process that has one.
+    """
+
+    def __init__(self, watcher: Watcher | None = None) -> None:
         self.asked = False
+        self._watcher = watcher
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Only the main thread can handle signals; in another one, this does nothing."""
-        if threading.current_thread() is not threading.main_thread():
+        if self._watcher or threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -40,6 +46,9 @@ class StopAtNextStep(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._watcher:
+            self._watcher.check()
+            self.asked |= self._watcher.wants_stop
         if args.world_size > 1:
             self.asked = self._asked_anywhere(args.device)
         if self.asked:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+from fleet.trained_model import MARK
 from fleet.training import TrainSpec
 from worker.training.card import model_card
 from worker.training.checkpoints import default_folder, forget
@@ -16,7 +17,7 @@ from worker.training.metrics import measure
 from worker.training.pictures import draw_pictures
 from worker.training.place import TrainPlace
 from worker.training.processes import is_first_process
-from worker.training.report import TrainReport
+from worker.training.report import TrainReport, told_model
 from worker.training.saving import check_free, save_model
 from worker.training.splits import Split, read_split
 from worker.training.trained import Trained
@@ -45,7 +46,7 @@ def train(
     if not is_first_process():
         return None
     report = _report(spec, split, trained, seconds=time.monotonic() - began)
-    save_model(trained.base, output, lambda folder: _write_figures(folder, report))
+    save_model(trained.base, output, lambda folder: _write_figures(folder, report), place)
     forget(place.folder)
     return report
 
@@ -53,12 +54,27 @@ def train(
 def _write_figures(folder: Path, report: TrainReport) -> None:
     draw_pictures(folder, report.held_out)
     (folder / "README.md").write_text(model_card(report))
+    (folder / MARK).write_bytes(told_model(report).to_json())
 
 
 def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> Trained:
     if spec.full is None:
-        return train_frozen(spec, split, device=place.device, tell=tell)
+        return train_frozen(spec, split, device=place.device, tell=tell, go_on=_go_on(place))
     return train_full(spec, spec.full, split, place=place, tell=tell)
+
+
+def _go_on(place: TrainPlace) -> Callable[..., bool]:
+    """Whether a watcher lets the training go on. Raises LeaseLost if it may write nothing any more."""
+
+    def go_on(*_: int) -> bool:
+        watcher = place.watcher
+        if watcher is None:
+            return True
+        watcher.on_sign_of_life()
+        watcher.check()
+        return not watcher.wants_stop
+
+    return go_on
 
 
 def _with_base(spec: TrainSpec) -> TrainSpec:
