@@ -40,6 +40,22 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     return _from_hub(name, revision)
 
 
+def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
+    """The full path of a model folder, or a model on the Hub with its commit, whatever it is a model of. Raises UsageError."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"The folder {folder} has no config.json, so it is not a model.")
+        return str(folder.resolve()), None
+    if folder.is_file() or name.startswith((".", "/", "~")):
+        raise UsageError(f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.")
+    try:
+        with translated(f"Looking for the model {name}"):
+            return name, _hub_config(name, revision).parent.name
+    except ShardsiftError as error:
+        raise UsageError(str(error)) from error
+
+
 def _file_told(file: str) -> str:
     installed = f"Installed: {', '.join(kinds)}." if (kinds := added_kinds()) else "None is installed."
     return (

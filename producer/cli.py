@@ -1,7 +1,7 @@
 """The command `producer`."""
 
 from fleet.command_line import new_command_line, run_command_line
-from producer.commands import collect, demo, diagnose, look, services, start, steer
+from producer.commands import collect, demo, diagnose, look, services, start, steer, train
 
 cli = new_command_line(
     "producer",
@@ -9,7 +9,7 @@ cli = new_command_line(
     "Exit codes: 0 done; 1 some shards failed, the run cannot be published, or its output is damaged; "
     "2 wrong options or no Redis; 3 not finished yet; 4 cancelled; 130 interrupted.",
 )
-for subcommands in (start, look, steer, services, diagnose, demo):
+for subcommands in (start, train, look, steer, services, diagnose, demo):
     cli.add_typer(subcommands.commands)
 cli.add_typer(
     collect.commands,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.kinds import S
 from fleet.shard import Shard
 from fleet.storage.identity import identity_now
 
@@ -20,7 +21,7 @@ class Retried:
     changed: tuple[str, ...]
 
 
-def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
+def retry_run(ledger: Ledger[S], run_id: str, *, done_too: bool = False) -> Retried:
     """Record the files' current identities and queue the shards. Raises UsageError for an unknown run.
 
     A file that is missing or cannot be read keeps its record; its shard will fail with the reason.

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from fleet.dispatch import withdraw_messages
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.kinds import S
 from fleet.ledger.records import Steering
 from fleet.queues import HIGHEST
 
@@ -30,7 +31,7 @@ class SteeringOptions:
 AS_IT_WAS = SteeringOptions()
 
 
-def steered(ledger: Ledger, run_id: str, options: SteeringOptions) -> Steering:
+def steered(ledger: Ledger[S], run_id: str, options: SteeringOptions) -> Steering:
     """How the run is scored with these options. Raises UsageError for a limit of cost without a price."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
     endless = {name: None for name in ("max_workers", "max_cost") if given.get(name) == 0}
@@ -40,7 +41,7 @@ def steered(ledger: Ledger, run_id: str, options: SteeringOptions) -> Steering:
     return steering
 
 
-def steer(ledger: Ledger, run_id: str, steering: Steering) -> None:
+def steer(ledger: Ledger[S], run_id: str, steering: Steering) -> None:
     """Set this. Due shards are to be sent after it."""
     priority_before = ledger.steering(run_id).priority
     ledger.steer(run_id, steering)
@@ -48,7 +49,7 @@ def steer(ledger: Ledger, run_id: str, steering: Steering) -> None:
         withdraw_messages(ledger, run_id)
 
 
-def resume_run(ledger: Ledger, run_id: str, options: SteeringOptions) -> bool:
+def resume_run(ledger: Ledger[S], run_id: str, options: SteeringOptions) -> bool:
     """End a pause. Returns False if there is none. Raises UsageError if the run would be paused again for its cost."""
     steering = steered(ledger, run_id, options)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)

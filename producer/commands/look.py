@@ -2,13 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from fleet.command_line import print_json, print_table, say
 from producer.commands.arguments import AsJson, Verify
-from producer.commands.reports import report
+from producer.commands.reports import report, report_training
 
 commands = typer.Typer()
 
@@ -34,12 +34,15 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
+    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
     from producer.attention import other_runs
     from producer.opening import open_ledger_of
     from producer.progress import redraw
     from producer.status import run_status
 
+    if run_id and is_training_id(run_id):
+        _report_training(run_id, watch=watch, as_json=as_json)
     others = []
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
         show = redraw if watch else run_status
@@ -53,15 +56,28 @@ def status(
         report(found, as_json=as_json, others=others)
 
 
+def _report_training(training_id: str, *, watch: bool, as_json: bool) -> NoReturn:
+    from fleet.settings import read_settings
+    from producer.opening import open_ledger
+    from producer.training.status import training_status
+    from producer.training.watch import watch_training
+
+    with open_ledger(read_settings()) as (_, ledger):
+        look = watch_training if watch else training_status
+        report_training(look(ledger.trainings, training_id), as_json=as_json)
+
+
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
-    """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
+    """List all runs and trainings in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from fleet.errors import NewerVersion
     from fleet.settings import read_settings
     from producer.attention import attention_lines
     from producer.opening import open_ledger
     from producer.status import Present, run_status
     from producer.status.runs_table import present_line, status_table
+    from producer.training.report import training_table
+    from producer.training.several import training_attention, training_statuses
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
@@ -73,12 +89,15 @@ def runs(as_json: AsJson = False) -> None:
                 )
             except NewerVersion as newer:
                 say(str(newer))
+        trainings = list(training_statuses(ledger.trainings, present))
         if as_json:
-            print_json([status.as_json() for status in statuses])
+            print_json([*(status.as_json() for status in statuses), *(status.as_json() for status in trainings)])
         else:
             print_table(status_table(statuses))
+            if trainings:
+                print_table(training_table(trainings))
             say(present_line(present))
-            for line in attention_lines(statuses):
+            for line in (*attention_lines(statuses), *training_attention(trainings)):
                 say(line)
 
 

@@ -1,7 +1,7 @@
 """What the subcommands print."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from producer.estimate.estimate import Estimate
     from producer.plan import Plan
     from producer.status import RunStatus
+    from producer.training.status import TrainingStatus
 
 _NAMED_FILES = 3
 
@@ -23,6 +24,17 @@ def report(status: "RunStatus", *, as_json: bool, others: Sequence[str] = ()) ->
         print_json(status.as_json())
     else:
         typer.echo("\n".join([str(status), *(["", "Other runs:"] if others else []), *others]))
+    raise typer.Exit(status.exit_code)
+
+
+def report_training(status: "TrainingStatus", *, as_json: bool) -> NoReturn:
+    """Print the status of a training, and exit with its code."""
+    from producer.training.report import training_screen
+
+    if as_json:
+        print_json(status.as_json())
+    else:
+        typer.echo("\n".join(training_screen(status)))
     raise typer.Exit(status.exit_code)
 
 

@@ -22,16 +22,21 @@ def retry(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Queue the failed shards of a run again, or resume a cancelled run."""
+    """Queue the failed shards of a run again, or resume a cancelled run. A training goes on after its last checkpoint."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
     from producer.opening import open_ledger
     from producer.retry import retry_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
+    from producer.training.steering import retry_training
 
     with open_ledger(read_settings()) as (settings, ledger):
+        if is_training_id(run_id):
+            retry_training(ledger.trainings, run_id, settings)
+            return
         ledger.spec(run_id)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
@@ -56,11 +61,19 @@ def retry(
     rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def cancel(run_id: RunId) -> None:
-    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
+    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run.
+
+    A training stops at the next step, with a checkpoint.
+    """
+    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
     from producer.opening import open_ledger
+    from producer.training.steering import cancel_training
 
     with open_ledger(read_settings()) as (_, ledger):
+        if is_training_id(run_id):
+            cancel_training(ledger.trainings, run_id)
+            return
         ledger.spec(run_id)
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
@@ -73,11 +86,17 @@ def pause(run_id: RunId) -> None:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs. `producer resume` goes on.
 
     Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
+    A training stops at the next step, with a checkpoint.
     """
+    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
     from producer.opening import open_ledger
+    from producer.training.steering import pause_training
 
     with open_ledger(read_settings()) as (_, ledger):
+        if is_training_id(run_id):
+            pause_training(ledger.trainings, run_id)
+            return
         ledger.spec(run_id)
         ledger.pause(run_id)
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
@@ -90,13 +109,18 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
     from producer.opening import open_ledger
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
     from producer.steering import SteeringOptions, resume_run
+    from producer.training.steering import resume_training
 
     with open_ledger(read_settings()) as (settings, ledger):
+        if is_training_id(run_id):
+            resume_training(ledger.trainings, run_id, settings)
+            return
         ledger.spec(run_id)
         was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
         send_due_shards(make_app("producer", settings), ledger, run_id)
@@ -124,14 +148,19 @@ def set_(
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
     from fleet.errors import UsageError
+    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
     from producer.opening import open_ledger
     from producer.steering import SteeringOptions, steer, steered
+    from producer.training.steering import set_training
 
     options = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
     if max_workers is None and priority is None and max_cost is None and price is None:
         raise UsageError("Say what to change: --max-workers, --priority, --max-cost or --price-per-gpu-hour.")
     with open_ledger(read_settings()) as (settings, ledger):
+        if is_training_id(run_id):
+            set_training(ledger.trainings, run_id, options, settings)
+            return
         ledger.spec(run_id)
         steering = steered(ledger, run_id, options)
         steer(ledger, run_id, steering)

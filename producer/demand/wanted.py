@@ -56,7 +56,11 @@ def demand_table(demands: Sequence[QueueDemand]) -> Table:
     for name in _NUMBERS:
         table.add_column(name, justify="right")
     for demand in demands:
-        table.add_row(" and ".join(demand.models), demand.dtype, *(f"{getattr(demand, name):,}" for name in _NUMBERS))
+        table.add_row(
+            " and ".join(demand.models) or "trainings",
+            demand.dtype,
+            *(f"{getattr(demand, name):,}" for name in _NUMBERS),
+        )
     return table
 
 

@@ -10,6 +10,8 @@ from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.status import Present, RunStatus, run_status
 from producer.status.runs_table import present_line
+from producer.training.several import training_statuses
+from producer.training.status import WORKER_COMMAND as TRAINER
 
 _ANSWER_SECONDS = 2.0
 _NAMED_RUNS = 3
@@ -30,8 +32,11 @@ def _workers(settings: Settings) -> Verdict:
     present = Present.read(ledger.redis)
     statuses, unreadable = _statuses(ledger, present)
     unserved = [status for status in statuses if status.complete and _needs_workers(status) and not _is_served(status)]
+    trainings = [status for status in training_statuses(ledger.trainings, present) if status.is_unserved]
+    if trainings and not unserved:
+        return warning(f"No worker trains {_named([one.training_id for one in trainings])}.", f"Start one: {TRAINER}")
     if unserved:
-        commands = list(dict.fromkeys(status.worker_command for status in unserved))
+        commands = [*dict.fromkeys(status.worker_command for status in unserved), *([TRAINER] if trainings else [])]
         return warning(
             f"No worker serves {_named([_with_shards(status) for status in unserved])}.",
             f"Start one: {'; '.join(commands[:_NAMED_RUNS])}",
@@ -62,7 +67,9 @@ def _finalizer(settings: Settings) -> Verdict:
         return ok(f"{next(iter(answers[0]))} answers.")
     says = f"No finalizer answers within {_ANSWER_SECONDS:g} s: nothing is published, and no lost shard is sent again."
     statuses, _ = _statuses(Ledger.connect(settings), Present())
+    trainings = training_statuses(Ledger.connect(settings).trainings, Present())
     is_needed = any(status.complete and not status.is_over for status in statuses)
+    is_needed = is_needed or any(status.complete and not status.is_over for status in trainings)
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 

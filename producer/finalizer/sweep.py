@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -59,13 +59,18 @@ class Sweeper:
         self._survive(lambda: self._ledger.count_refused(NOT_OURS))
 
     def sweep(self) -> None:
-        """Check all runs once. The oldest go first, so that their shards get the room in full queues.
+        """Check all runs once, then all trainings. The oldest go first, so that their shards get the room in full queues.
 
         Raises errors of Redis. Any other error of a run is logged and does not affect the other runs.
         """
-        for run_id in [self._only_run] if self._only_run else reversed(self._ledger.run_ids()):
+        self._sweep_each([self._only_run] if self._only_run else self._ledger.run_ids()[::-1], self._sweep_run)
+        if not self._only_run:
+            self._sweep_each(self._ledger.trainings.run_ids()[::-1], self._sweep_training)
+
+    def _sweep_each(self, run_ids: Iterable[str], sweep: Callable[[str], None]) -> None:
+        for run_id in run_ids:
             try:
-                self._sweep_run(run_id)
+                sweep(run_id)
             except (redis.RedisError, OperationalError):
                 raise
             except NewerVersion as newer:
@@ -73,9 +78,15 @@ class Sweeper:
                     logger.warning("Left to other finalizers: %s", newer, extra={"run_id": run_id})
                     self._told.add(run_id)
             except Exception:
-                logger.exception(
-                    "The sweep of run %s failed; the next one tries again", run_id, extra={"run_id": run_id}
-                )
+                logger.exception("The sweep of %s failed; the next one tries again", run_id, extra={"run_id": run_id})
+
+    def _sweep_training(self, training_id: str) -> None:
+        trainings = self._ledger.trainings
+        if trainings.is_cancelled(training_id):
+            return
+        queue_lost_shards(trainings, training_id, resend_seconds=self._settings.resend_seconds)
+        if send_due_shards(self._app, trainings, training_id):
+            logger.info("Training %s: sent again", training_id, extra={"run_id": training_id})
 
     def _sweep_run(self, run_id: str) -> None:
         self._ask_for_waves(run_id)  # for a cancelled run too: it may be resumed

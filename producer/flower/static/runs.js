@@ -170,6 +170,28 @@
         setText(byId("older"), count(older, "older run") + ": producer runs");
         byId("runs").hidden = data.runs.length === 0;
         page.rows(data.runs);
+        byId("trainings-card").hidden = data.trainings.length === 0;
+        page.trainings(data.trainings);
+    }
+
+    function trainingRow(base, training) {
+        const link = make("a", {href: base + "/" + encodeURIComponent(training.run_id)}, training.run_id);
+        const why = training.why ? make("span", {class: "run-why"}, ...withCommand(training.why)) : null;
+        return make("tr", {},
+            cell("Training", why ? make("span", {}, link, why) : link, "name"),
+            cell("State", make("span", {class: "badge-state level-" + training.level}, ...stateBadge(training.state, training.level))),
+            cell("Steps done", stepsOf(training)),
+            cell("Loss", lossOf(training.loss), "number"),
+            cell("Held-out loss", lossOf(training.held_out_loss), "number"),
+            cell("Left", training.time_left || "—", "short"));
+    }
+
+    function stepsOf(training) {
+        return training.planned_steps ? NUMBERS.format(training.step) + " of " + NUMBERS.format(training.planned_steps) : "—";
+    }
+
+    function lossOf(loss) {
+        return loss === null ? "—" : loss.toFixed(4);
     }
 
     function runRow(base, run) {
@@ -197,6 +219,8 @@
     function startRuns(root) {
         const page = {
             rows: onChange((runs) => byId("runs").tBodies[0].replaceChildren(...runs.map((run) => runRow(root.dataset.page, run)))),
+            trainings: onChange((trainings) => byId("trainings").tBodies[0].replaceChildren(
+                ...trainings.map((training) => trainingRow(root.dataset.page, training)))),
         };
         watch(root.dataset.api, (data) => showRuns(page, data));
     }
@@ -684,8 +708,56 @@
         });
     }
 
+    // ---- The page of a training ---------------------------------------------------------------------------------------
+
+    function startTraining(root) {
+        const [next, lines, losses] = [showNext, showLines, showLosses].map(onChange);
+        watch(root.dataset.api, function (data) {
+            byId("verdict").className = "verdict level-" + data.level;
+            showState(byId("state"), data.state, data.level);
+            showHeadline(data.headline);
+            setText(byId("steps"), stepsOf(data));
+            setText(byId("loss"), lossOf(data.loss));
+            setText(byId("held-out-loss"), lossOf(data.held_out_loss));
+            setText(byId("left"), data.time_left || "—");
+            document.title = (data.planned_steps ? Math.floor(100 * data.step / data.planned_steps) + " % " : "") + data.state + " · " + data.run_id;
+            next(data.next);
+            losses(data.losses);
+            lines(data.lines);
+        });
+    }
+
+    /* The loss of the rows trained on as a thin line, that of the held-out rows as a thick one. */
+    function showLosses(points) {
+        byId("losses-card").hidden = points.length < 2;
+        if (points.length < 2) {
+            return;
+        }
+        const width = 720, height = 190, left = 8, bottom = 158, top = 28;
+        const last = points[points.length - 1].step;
+        const values = points.flatMap((point) => [point.loss, point.held_out_loss]).filter((value) => value !== null);
+        const most = Math.max(...values);
+        const x = (step) => left + (width - 2 * left) * step / last;
+        const y = (loss) => bottom - (bottom - top) * loss / (most || 1);
+        const line = function (name, kind) {
+            const measured = points.filter((point) => point[name] !== null);
+            return draw("polyline", {class: "loss " + kind, points: measured.map((point) => x(point.step) + "," + y(point[name])).join(" ")},
+                draw("title", {}, measured.map((point) => "step " + NUMBERS.format(point.step) + ": " + lossOf(point[name])).join("\n")));
+        };
+        byId("losses").replaceChildren(draw("svg",
+            {class: "histogram wide", viewBox: "0 0 " + width + " " + height, role: "img",
+                "aria-label": "Losses over " + count(last, "step") + ", at most " + lossOf(most)},
+            line("loss", "trained"), line("held_out_loss", "held-out"),
+            draw("line", {class: "axis", x1: left, x2: width - left, y1: bottom, y2: bottom}),
+            draw("text", {x: left, y: 18}, "at most " + lossOf(most) + "; thin: of the rows trained on, thick: of the held-out rows"),
+            draw("text", {x: left, y: bottom + 22}, "0"),
+            draw("text", {x: width - left, y: bottom + 22, "text-anchor": "end"}, "step " + NUMBERS.format(last))));
+    }
+
     if (byId("run-page")) {
         startRun(byId("run-page"));
+    } else if (byId("training-page")) {
+        startTraining(byId("training-page"));
     } else {
         startRuns(byId("runs-page"));
     }

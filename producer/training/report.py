@@ -1,0 +1,154 @@
+"""The status of a training for people: one line for a list, a screen about one, and what to do next."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from fleet.durations import shown_duration
+from fleet.machines import machine_names
+from producer.training.status import WORKER_COMMAND, TrainingStatus
+
+_BAR_WIDTH = 40
+_TRACEBACK_LINES = 8
+
+
+def training_table(statuses: Sequence[TrainingStatus]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("training", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for name in ("step", "of", "loss", "held-out loss"):
+        table.add_column(name, justify="right")
+    for status in statuses:
+        progress = status.progress
+        steps = (progress.step, progress.planned_steps) if progress else (0, 0)
+        losses = (progress.loss, progress.held_out_loss) if progress else (None, None)
+        table.add_row(
+            status.training_id,
+            status.word,
+            *(f"{number:,}" if number else "" for number in steps),
+            *("" if loss is None else f"{loss:.4f}" for loss in losses),
+        )
+    return table
+
+
+def training_screen(status: TrainingStatus) -> list[str]:
+    """What `producer status` prints of a training."""
+    first = verdict(status)
+    facts = [f"{label:<8} {value}" for label, value in facts_of(status)]
+    figures = [f"  {name}: {value}" for name, value in status.model.lines] if status.model else []
+    return [first, "", *facts, *figures, *(line for line in what_next(status) if line not in first)]
+
+
+def verdict(status: TrainingStatus) -> str:
+    """One line: how far it is, or what is wrong and the command that helps."""
+    if status.word == "running":
+        return progress_line(status)
+    said = next(iter(what_next(status)), None)
+    return f"{status.word}: {said}" if said else status.word
+
+
+def progress_line(status: TrainingStatus) -> str:
+    """For example `step 1,240 of 2,000: loss 0.4123, held-out 0.3871; about 12 min left`."""
+    progress, left = status.progress, status.seconds_left
+    if status.word != "running" or progress is None:
+        return "It has begun." if status.word == "running" else status.word
+    if not progress.planned_steps:
+        return progress.doing or "It has begun."
+    losses = {"loss": progress.loss, "held-out": progress.held_out_loss}
+    told = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items() if loss is not None)
+    to_go = f"; about {shown_duration(left)} left" if left else ""
+    return f"step {progress.step:,} of {progress.planned_steps:,}{f': {told}' if told else ''}{to_go}"
+
+
+def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
+    """What is known, as label and value."""
+    spec, progress = status.training.spec, status.progress
+    priority = f", priority {status.steering.priority}" if status.steering.priority else ""
+    yield "training", f"{status.training_id}{priority}"
+    if progress and progress.planned_steps and not status.is_over:
+        done = _BAR_WIDTH * progress.step // progress.planned_steps
+        share = f"{100 * progress.step // progress.planned_steps}% of steps"
+        yield "progress", f"{'█' * done}{'░' * (_BAR_WIDTH - done)}  {share}"
+    yield "model", f"{spec.base_model}: {'all weights' if spec.full else 'the last layer'}, from {spec.data_uri}"
+    if status.running:
+        yield "worker", _worker(status)
+    if status.worker_seconds:
+        yield "work", f"{shown_duration(status.worker_seconds)} of all attempts together"
+    if spec.full and not status.is_over:
+        yield "kept in", status.training.checkpoints_uri
+    yield "output", spec.output_uri
+
+
+def _worker(status: TrainingStatus) -> str:
+    running, progress = status.running, status.progress
+    assert running
+    device = f" ({running.report.device})" if running.report else ""
+    again = f"; attempt {running.attempt}" if running.attempt > 1 else ""
+    resumed = f"; went on after step {progress.resumed_from:,}" if progress and progress.resumed_from else ""
+    speed = (
+        f"; {running.report.rows_per_second:,.0f} rows/s" if running.report and running.report.rows_per_second else ""
+    )
+    seen = f"; last seen {shown_duration(running.seen_seconds)} ago" if running.is_silent else ""
+    return f"{running.worker}{device}{speed}{again}{resumed}{seen}"
+
+
+def needs_a_person(status: TrainingStatus) -> bool:
+    return status.word in ("failed", "damaged", "half enqueued") or status.is_unserved or _lacks_finalizer(status)
+
+
+def what_next(status: TrainingStatus) -> Iterator[str]:
+    """What is wrong, what it waits for, and the command that helps."""
+    match status.word:
+        case "done":
+            yield f"The model is at {status.training.spec.output_uri}."
+        case "damaged":
+            yield f"The model at {status.training.spec.output_uri} is gone. The same `producer train` command trains it again."
+        case "failed":
+            yield from _on_failure(status)
+        case "cancelled":
+            yield f"Take it up again: producer retry {status.training_id}"
+        case "paused":
+            why = f": {status.paused}" if status.paused else ""
+            yield f"It is paused{why}. Resume it: producer resume {status.training_id}"
+        case "half enqueued":
+            yield "Enqueueing was interrupted. Run the same command again to finish it."
+        case "queued":
+            yield from _on_queued(status)
+        case "loading":
+            yield "A worker gets ready to train."
+    if status.running and status.running.is_silent:
+        left = shown_duration(status.running.lease_seconds_left)
+        yield f"Its worker gives no sign of life. The training goes to another one when the lease ends, in {left}."
+    if _lacks_finalizer(status):
+        yield "No finalizer is running: a lost training is not sent again. Start one: producer finalizer"
+
+
+def _on_failure(status: TrainingStatus) -> Iterator[str]:
+    assert status.failure
+    yield f"{status.failure.error} (on {status.failure.worker}, attempt {status.failure.attempts})"
+    if not status.failure.error.startswith("UsageError"):
+        yield from (f"    {line}" for line in status.failure.traceback.rstrip().splitlines()[-_TRACEBACK_LINES:])
+    yield f"When that is mended, go on after the last checkpoint: producer retry {status.training_id}"
+
+
+def _on_queued(status: TrainingStatus) -> Iterator[str]:
+    if status.retry:
+        yield f"It waits for another attempt. {status.retry.worker}, attempt {status.retry.attempts}: {status.retry.error}"
+    if status.unable and not status.machines:
+        reason = next(iter(status.unable[0].avoids.values())).rstrip(".")
+        yield f"No worker of {machine_names(status.unable)} could train: {reason}. It is tried again after ten minutes."
+    if status.is_unserved:
+        yield f"No worker trains. Start one: {WORKER_COMMAND}"
+    elif not status.workers:
+        free = [machine.name for machine in status.machines if machine.free]
+        yield (
+            f"{free[0]} starts a worker for it within seconds."
+            if free
+            else f"The workers of {machine_names(status.machines)} are at runs. One comes when it is free."
+        )
+    elif all(worker.activity == "busy" for worker in status.workers):
+        yield "The workers that train are at other trainings."
+
+
+def _lacks_finalizer(status: TrainingStatus) -> bool:
+    return status.complete and not status.is_over and not status.has_finalizer

@@ -1,0 +1,135 @@
+"""The status of a training: what the ledger, the workers and the output say of it."""
+
+from dataclasses import asdict, dataclass
+
+from fleet.demand import TRAINING
+from fleet.fleet_training import TRAIN_QUEUE, WHOLE, FleetTraining
+from fleet.ledger import Failure, Ledger, RunningShard
+from fleet.ledger.records import Steering
+from fleet.machines import MachineState
+from fleet.train_progress import TrainProgress
+from fleet.train_receipt import TrainReceipt
+from fleet.trained_model import TrainedModel, trained_model_at
+from fleet.workers import WorkerState
+from producer.status import ExitCode, Present
+
+WORKER_COMMAND = "worker start --train"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStatus:
+    """The current state of a training. `model` is what was recorded of it.
+
+    `is_there` is whether the output still has it, or nobody has looked.
+    """
+
+    training_id: str
+    training: FleetTraining
+    complete: bool
+    cancelled: bool
+    paused: str | None  # why, empty if a person asked for it; None if it is not paused
+    steering: Steering
+    running: RunningShard | None
+    queued: bool
+    failure: Failure | None
+    retry: Failure | None  # it waits for another attempt after one that ended badly
+    worker_seconds: float
+    model: TrainedModel | None
+    is_there: bool
+    workers: tuple[WorkerState, ...] = ()  # that train, and are not stopping
+    machines: tuple[MachineState, ...] = ()  # that start workers for it
+    unable: tuple[MachineState, ...] = ()  # that could not train lately
+    has_finalizer: bool = False
+
+    @property
+    def word(self) -> str:
+        if self.model:
+            return "done" if self.is_there else "damaged"
+        if self.failure:
+            return "failed"
+        if self.cancelled:
+            return "cancelled"
+        if not self.complete:
+            return "half enqueued"
+        if self.paused is not None:
+            return "paused"
+        if self.running:
+            return "running"
+        return "loading" if any(worker.activity == "loading" for worker in self.workers) else "queued"
+
+    @property
+    def progress(self) -> TrainProgress | None:
+        """None before a worker has reported any."""
+        if self.model:
+            return self.model.progress
+        report = self.running.report if self.running else None
+        return report.training if report else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the steps, at the speed of the last ones."""
+        report, full = self.running.report if self.running else None, self.training.spec.full
+        progress = self.progress
+        if not (report and full and progress and progress.planned_steps and report.rows_per_second):
+            return None
+        steps = progress.planned_steps - progress.step
+        return steps * full.batch_rows * full.accumulation_steps / report.rows_per_second
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether it waits for a worker, and none will come by itself."""
+        return self.word == "queued" and not self.workers and not self.machines
+
+    @property
+    def is_over(self) -> bool:
+        return self.word in ("done", "damaged", "failed", "cancelled")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        ends = {"done": ExitCode.DONE, "damaged": ExitCode.FAILED, "failed": ExitCode.FAILED}
+        return {**ends, "cancelled": ExitCode.CANCELLED}.get(self.word, ExitCode.RUNNING)
+
+    def as_json(self) -> dict[str, object]:
+        """`run_id` and `state` as of a run, so that a list may have both."""
+        progress = self.progress
+        return asdict(self) | {
+            "kind": "training",
+            "run_id": self.training_id,
+            "state": self.word,
+            "progress": asdict(progress) if progress else None,
+            "loss": progress.loss if progress else None,
+            "held_out_loss": progress.held_out_loss if progress else None,
+            "seconds_left": self.seconds_left,
+        }
+
+
+def training_status(
+    ledger: Ledger[FleetTraining], training_id: str, *, present: Present | None = None, looks: bool = True
+) -> TrainingStatus:
+    """Read the status of a training. With `looks`, also look whether its model is there.
+
+    Raises UsageError if there is no such training.
+    """
+    training, counts = ledger.spec(training_id), ledger.counts(training_id)
+    present = present or Present.read(ledger.redis)
+    recorded = ledger.recorded(training_id, WHOLE)
+    there = trained_model_at(training.spec.output_uri) if looks and recorded else None
+    return TrainingStatus(
+        training_id=training_id,
+        training=training,
+        complete=ledger.is_enqueued(training_id),
+        cancelled=ledger.is_cancelled(training_id),
+        paused=ledger.pause_reason(training_id),
+        steering=ledger.steering(training_id),
+        running=next(iter(ledger.running_shards(training_id)), None),
+        queued=bool(counts.queued),
+        failure=next(iter(ledger.failures(training_id)), None),
+        retry=next(iter(ledger.retries(training_id, most=1)), None),
+        worker_seconds=counts.worker_seconds,
+        model=TrainReceipt.from_json(recorded).model if recorded else None,
+        is_there=not looks or (there is not None and there.training_id == training_id),
+        workers=tuple(one for one in present.workers if one.queue == TRAIN_QUEUE and one.activity != "stopping"),
+        machines=tuple(machine for machine in present.machines if machine.may_serve(TRAINING)),
+        unable=tuple(machine for machine in present.machines if machine.failed_to_serve(TRAINING)),
+        has_finalizer=any(one.serves(training_id) for one in present.finalizers),
+    )

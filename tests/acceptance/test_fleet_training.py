@@ -1,0 +1,73 @@
+"""`producer train`: a worker of the fleet trains the classifier that `worker train` trains on one machine."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForSequenceClassification
+
+from fleet.trained_model import trained_model_at
+from support.fleet import Fleet
+from support.fleet_trainings import TRAIN, FleetTrainings, measured
+from support.injected_faults import STAND_IN, InjectedFaults
+from support.labelled import write_topics
+from support.models import tiny_classifier
+from support.processes import run_command
+from support.waiting import wait_until
+
+ROWS = 120
+
+
+@pytest.fixture
+def trainings(fleet: Fleet, tmp_path: Path) -> FleetTrainings:
+    data = write_topics(tmp_path / "topics.parquet", rows=ROWS)
+    return FleetTrainings(fleet, data, tiny_classifier(tmp_path / "base"), tmp_path / "model")
+
+
+def test_a_worker_trains_what_worker_train_does_with_the_same_options(
+    trainings: FleetTrainings, fleet: Fleet, tmp_path: Path
+) -> None:
+    training_id = trainings.enqueue()
+    frozen = replace(trainings, output=tmp_path / "frozen", full=False)
+    with trainings.worker():
+        model = trainings.wait_until_done(training_id)
+        of_frozen = frozen.wait_until_done(frozen.enqueue())
+
+    assert of_frozen.figures["accuracy"] > 0.5
+    alone = run_command(
+        *("worker", "train", *trainings.options, "--output", tmp_path / "alone", "--device", "cpu"),
+        environment=fleet.environment | {"OMP_NUM_THREADS": "1"},
+    )
+    assert alone.returncode == 0, alone.stderr
+    in_place = trained_model_at(str(tmp_path / "alone"))
+    assert in_place
+    assert measured(model) == measured(in_place)
+    assert AutoModelForSequenceClassification.from_pretrained(trainings.output).config.num_labels == 3
+    assert not list(tmp_path.glob("model.checkpoints*"))
+    told = fleet.call_producer("status", training_id, "--json")
+    assert told.returncode == 0
+    assert json.loads(told.stdout)["state"] == "done"
+    again = fleet.call_producer("train", *trainings.options, "--output", trainings.output, "--wait")
+    assert again.returncode == 0
+    assert f"The model is at {trainings.output}." in again.stdout
+
+
+@pytest.mark.slow
+def test_one_seat_does_a_run_and_a_training(
+    trainings: FleetTrainings, fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    anything = {"SHARDSIFT_TRAIN": "", "SHARDSIFT_SCORER": "", "LOKY_MAX_CPU_COUNT": "2"}
+    fleet.environment |= faults.environment | TRAIN | anything
+    run = fleet.call_producer(
+        *("enqueue", "--input", shards, "--model", tiny_model, "--scorer", STAND_IN, "--output", tmp_path / "kept")
+    )
+    assert run.returncode == 0, run.stderr
+    run_id, training_id = run.stdout.strip(), trainings.enqueue()
+    listed = fleet.call_producer("runs")
+    assert run_id in listed.stdout
+    assert training_id in listed.stdout
+
+    with fleet.machine("--gpus", "0"), fleet.finalizer():
+        wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=200)
+        trainings.wait_until_done(training_id)

@@ -1,0 +1,165 @@
+"""A training that is killed, stopped, paused or cancelled goes on after its last checkpoint, and ends as if undisturbed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fleet.processes import Child
+from fleet.trained_model import TrainedModel
+from support.disturbed_runs import child_of
+from support.fleet import Fleet, new_fleet
+from support.fleet_trainings import TRAIN, FleetTrainings, measured
+from support.injected_faults import InjectedFaults
+from support.labelled import write_topics
+from support.leftovers import processes_with
+from support.models import tiny_classifier
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+ROWS, EPOCHS = 120, 12  # 144 steps
+SECONDS = 10  # in which a worker ends that is told to
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The data and the base model."""
+    folder = tmp_path_factory.mktemp("trained")
+    return write_topics(folder / "topics.parquet", rows=ROWS), tiny_classifier(folder / "base")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(made: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with new_fleet(folder) as fleet:
+        trainings = FleetTrainings(fleet, *made, folder / "model", epochs=EPOCHS)
+        training_id = trainings.enqueue()
+        with trainings.worker():
+            return trainings.wait_until_done(training_id)
+
+
+@pytest.fixture
+def trainings(
+    fleet: Fleet, faults: InjectedFaults, made: tuple[Path, Path], tmp_path: Path
+) -> Iterator[FleetTrainings]:
+    fleet.environment |= faults.environment
+    yield FleetTrainings(fleet, *made, tmp_path / "model", epochs=EPOCHS)
+    wait_until(lambda: not processes_with(faults), description="no process is left", seconds=30)
+
+
+def test_a_killed_child_is_replaced_and_loses_at_most_an_interval(
+    trainings: FleetTrainings, undisturbed: TrainedModel
+) -> None:
+    training_id = trainings.enqueue()
+    with trainings.worker() as worker:
+        reached = trainings.wait_for_checkpoint(least=8)
+        child_of(worker).kill()
+        model = trainings.wait_until_done(training_id)
+
+    assert model.progress.resumed_from is not None
+    assert model.progress.resumed_from >= reached
+    assert measured(model) == measured(undisturbed)
+
+
+def test_a_killed_parent_leaves_no_child_and_another_worker_goes_on(
+    trainings: FleetTrainings, undisturbed: TrainedModel
+) -> None:
+    training_id = trainings.enqueue()
+    with trainings.worker() as worker, trainings.fleet.finalizer():
+        reached = trainings.wait_for_checkpoint(least=8)
+        child = child_of(worker)
+        os.kill(worker.pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(child), description="the child is gone")
+        with trainings.worker("w2"):
+            model = trainings.wait_until_done(training_id)
+
+    assert model.progress.resumed_from is not None
+    assert model.progress.resumed_from >= reached
+    assert measured(model) == measured(undisturbed)
+
+
+def test_a_stopped_worker_saves_a_checkpoint_and_gives_the_training_back_in_time(
+    trainings: FleetTrainings, undisturbed: TrainedModel
+) -> None:
+    training_id = trainings.enqueue()
+    with trainings.worker() as worker:
+        reached = trainings.wait_for_checkpoint(least=8)
+        worker.terminate()
+        worker.wait(timeout=SECONDS)
+    assert not trainings.status(training_id).running
+    saved = max(trainings.checkpoints())
+    with trainings.worker("w2"):
+        model = trainings.wait_until_done(training_id)
+
+    assert saved >= reached
+    assert model.progress.resumed_from == saved
+    assert measured(model) == measured(undisturbed)
+
+
+def test_a_killed_supervisor_leaves_no_process_and_the_training_goes_on(
+    trainings: FleetTrainings, undisturbed: TrainedModel, faults: InjectedFaults
+) -> None:
+    training_id = trainings.enqueue()
+    with trainings.fleet.machine("--train", "--gpus", "0", environment=TRAIN) as machine:
+        reached = trainings.wait_for_checkpoint(least=8)
+        os.kill(machine.pid, signal.SIGKILL)
+        wait_until(lambda: not processes_with(faults), description="no process is left", seconds=2 * SECONDS)
+    with trainings.worker("w2"):
+        model = trainings.wait_until_done(training_id)
+
+    assert model.progress.resumed_from is not None
+    assert model.progress.resumed_from >= reached
+    assert measured(model) == measured(undisturbed)
+
+
+@pytest.mark.parametrize(("end", "again"), [("pause", "resume"), ("cancel", "retry")])
+def test_a_paused_or_cancelled_training_is_given_back_with_a_checkpoint_and_goes_on(
+    end: str, again: str, trainings: FleetTrainings, undisturbed: TrainedModel
+) -> None:
+    training_id = trainings.enqueue()
+    with trainings.worker():
+        trainings.wait_for_checkpoint(least=8)
+        assert trainings.fleet.call_producer(end, training_id).returncode == 0
+        wait_until(lambda: not trainings.status(training_id).running, description="it is given back", seconds=30)
+        saved = max(trainings.checkpoints())
+        assert trainings.fleet.call_producer(again, training_id).returncode == 0
+        model = trainings.wait_until_done(training_id)
+
+    assert model.progress.resumed_from == saved
+    assert measured(model) == measured(undisturbed)
+
+
+def test_a_frozen_worker_whose_lease_ended_publishes_nothing(
+    trainings: FleetTrainings, undisturbed: TrainedModel
+) -> None:
+    training_id = trainings.enqueue()
+    with trainings.worker() as late, trainings.fleet.finalizer():
+        trainings.wait_for_checkpoint(least=8)
+        frozen = suspended(late)
+        with trainings.worker("w2"):
+            model = trainings.wait_until_done(training_id)
+            written = (trainings.output / "model.safetensors").stat().st_mtime_ns
+            for process in frozen:
+                process.resume()
+            wait_until(
+                lambda: "no longer held by this worker" in trainings.fleet.log("w1").read_text(),
+                description="the late worker notices",
+            )
+
+    assert (trainings.output / "model.safetensors").stat().st_mtime_ns == written
+    assert measured(model) == measured(undisturbed)
+
+
+def suspended(worker: Child) -> list[psutil.Process]:
+    """The worker and its child, frozen as a machine is that swaps or lost its network."""
+    processes = [child_of(worker), psutil.Process(worker.pid)]
+    for process in processes:
+        process.suspend()
+    return processes
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -1,0 +1,331 @@
+"""Trainings are in a ledger of their own: enqueued, claimed, paused, cancelled and finished like the shards of runs."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from fleet.attempt_report import AttemptReport
+from fleet.demand import TRAINING, open_demands
+from fleet.errors import Cancelled, LeaseLost, UsageError
+from fleet.fleet_training import TRAIN_QUEUE, WHOLE, FleetTraining
+from fleet.ledger import Claim, Ledger, Refusal
+from fleet.queues import queue_length, shards_in_queue
+from fleet.receipt import Provenance
+from fleet.settings import Settings
+from fleet.train_options import TrainOptions
+from fleet.train_progress import LossPoint, TrainProgress
+from fleet.train_receipt import TrainReceipt
+from fleet.trained_model import MARK, TrainedModel
+from producer.doctor.fleet_state import fleet_checks
+from producer.finalizer.sweep import Sweeper
+from producer.flower.runs_list import runs_list
+from producer.flower.training_look import training_look
+from producer.steering import SteeringOptions
+from producer.training.enqueue import enqueue_training
+from producer.training.plan import plan_training
+from producer.training.report import training_screen
+from producer.training.status import training_status
+from support.labelled import write_topics
+
+HALF = TrainProgress(
+    step=12,
+    planned_steps=24,
+    resumed_from=8,
+    losses=(LossPoint(step=8, loss=1.1, held_out_loss=0.9), LossPoint(step=12, loss=0.75)),
+)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A model folder, of which a producer reads nothing else."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def options(base: Path, tmp_path: Path) -> TrainOptions:
+    data = write_topics(tmp_path / "topics.parquet", rows=30)
+    return TrainOptions(
+        data=str(data), label_column="topic", base_model=str(base), output=str(tmp_path / "model"), full=True
+    )
+
+
+@pytest.fixture
+def trainings(ledger: Ledger) -> Ledger[FleetTraining]:
+    return ledger.trainings
+
+
+def enqueue(options: TrainOptions, ledger: Ledger[FleetTraining], app: Celery, priority: int | None = None) -> str:
+    plan = plan_training(options)
+    return enqueue_training(plan, ledger, app, resend_seconds=60, steering=SteeringOptions(priority=priority))
+
+
+def claimed(ledger: Ledger[FleetTraining], training_id: str, owner: str = "w1@box/1") -> Claim[FleetTraining]:
+    claim = ledger.claim(training_id, WHOLE, owner)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def report(progress: TrainProgress) -> AttemptReport:
+    return AttemptReport(
+        device="cpu", rows_per_second=32.0, rows_written=0, rows_kept=0, tokens=0, seconds={}, training=progress
+    )
+
+
+def finish(ledger: Ledger[FleetTraining], claim: Claim[FleetTraining]) -> None:
+    """What a worker does at the end, without the model's weights."""
+    model = TrainedModel(
+        training_id=claim.run_id,
+        rows=30,
+        device="cpu",
+        seconds=1.0,
+        figures={"accuracy": 0.75},
+        lines=(("accuracy", "75.0%"),),
+        progress=dataclasses.replace(HALF, step=24),
+    )
+    output = Path(claim.spec.spec.output_uri)
+    output.mkdir(exist_ok=True)
+    (output / MARK).write_bytes(model.to_json())
+    made = Provenance(worker="w1", attempt=1, device="cpu", versions={}, started_at=1.0, finished_at=2.0)
+    ledger.complete(claim, TrainReceipt(output_uri=str(output), size_bytes=7, model=model, provenance=made))
+
+
+def test_a_training_is_one_message_in_the_queue_of_trainings(
+    options: TrainOptions, ledger: Ledger, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    enqueue(options, trainings, app)
+
+    assert list(shards_in_queue(ledger.redis, TRAIN_QUEUE, training_id)) == [WHOLE]
+    assert trainings.run_ids() == [training_id]
+    assert ledger.run_ids() == []
+    assert [(demand.load, demand.queued) for demand in open_demands(ledger)] == [(TRAINING, 1)]
+
+
+def test_its_paths_are_those_of_any_machine(
+    options: TrainOptions, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = dataclasses.replace(options, data="topics.parquet", base_model="base", output="model")
+
+    training = plan_training(here).training
+
+    assert training.spec == plan_training(options).training.spec
+    assert training.spec.base_model == str(base.resolve())
+    assert training.checkpoints_uri == f"{tmp_path / 'model'}.checkpoints"
+
+
+def test_progress_and_losses_are_in_the_status(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+
+    trainings.renew(claim, rows=384, report=report(HALF))
+
+    status = training_status(trainings, training_id)
+    assert (status.word, status.progress, status.exit_code) == ("running", HALF, 3)
+    screen = "\n".join(training_screen(status))
+    assert screen.startswith("step 12 of 24: loss 0.7500, held-out 0.9000; about 12 s left")
+    assert "50% of steps" in screen
+    assert "w1@box/1 (cpu); 32 rows/s; went on after step 8" in screen
+    assert status.as_json()["loss"] == 0.75
+
+
+def test_a_finished_training_shows_its_figures_and_is_not_done_again(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    finish(trainings, claimed(trainings, training_id))
+
+    enqueue(options, trainings, app)
+
+    status = training_status(trainings, training_id)
+    assert (status.word, status.exit_code) == ("done", 0)
+    assert "  accuracy: 75.0%" in training_screen(status)
+    assert trainings.claim(training_id, WHOLE, "w2@box/2") is Refusal.DONE
+
+
+def test_a_model_that_was_removed_is_trained_again(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    finish(trainings, claimed(trainings, training_id))
+    (Path(options.output) / MARK).unlink()
+    Path(options.output).rmdir()
+    assert training_status(trainings, training_id).word == "damaged"
+
+    enqueue(options, trainings, app)
+
+    assert training_status(trainings, training_id).word == "queued"
+    claimed(trainings, training_id)
+
+
+def test_changed_data_is_one_clear_error_once_the_model_is_there(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    finish(trainings, claimed(trainings, enqueue(options, trainings, app)))
+    write_topics(Path(options.data), rows=30, seed=1)
+
+    with pytest.raises(UsageError, match="has changed since the model at .* was trained on it"):
+        enqueue(options, trainings, app)
+
+
+def test_a_paused_training_is_given_back_and_not_claimed(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+
+    trainings.pause(training_id)
+
+    assert trainings.renew(claim, rows=0) is False
+    trainings.release(claim)
+    assert trainings.claim(training_id, WHOLE, "w2@box/2") is Refusal.PAUSED
+    assert training_status(trainings, training_id).word == "paused"
+    trainings.resume(training_id)
+    assert claimed(trainings, training_id).attempt == 1
+
+
+def test_a_cancelled_training_is_told_apart_from_a_lost_one(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+
+    trainings.cancel(training_id)
+
+    with pytest.raises(Cancelled, match=f"Training {training_id} is no longer held .* the training was cancelled"):
+        trainings.renew(claim, rows=0)
+    trainings.release(claim)
+    second_claim = trainings.claim(training_id, WHOLE, "w1@box/1")
+    assert second_claim is Refusal.CANCELLED
+    assert training_status(trainings, training_id).exit_code == 4
+
+
+def test_a_late_worker_cannot_record_its_model(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    late = claimed(trainings, training_id)
+    trainings.release(late)
+    claimed(trainings, training_id, owner="w2@box/2")
+
+    with pytest.raises(LeaseLost, match=f"Training {training_id} was finished by another attempt"):
+        finish(trainings, late)
+
+
+def test_the_sweep_sends_a_lost_message_again(
+    options: TrainOptions, ledger: Ledger, trainings: Ledger[FleetTraining], app: Celery, redis_url: str
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    ledger.redis.delete(*ledger.redis.keys(f"{TRAIN_QUEUE}*"))
+    settings = Settings(redis_url=redis_url, resend_seconds=0.001)
+
+    Sweeper(app, ledger, settings).sweep()
+
+    assert list(shards_in_queue(ledger.redis, TRAIN_QUEUE, training_id)) == [WHOLE]
+
+
+def test_priorities_order_trainings(
+    options: TrainOptions, ledger: Ledger, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    enqueue(options, trainings, app, priority=2)
+
+    assert queue_length(ledger.redis, TRAIN_QUEUE, priority=2) == 1
+    assert [demand.priority for demand in open_demands(ledger)] == [2]
+
+
+def test_a_failed_training_says_why_and_what_helps(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+
+    trainings.fail(claimed(trainings, training_id), "All labels are 1.", "")
+
+    status = training_status(trainings, training_id)
+    assert (status.word, status.exit_code) == ("failed", 1)
+    screen = "\n".join(training_screen(status))
+    assert "All labels are 1." in screen
+    assert f"producer retry {training_id}" in screen
+
+
+def test_a_training_without_workers_names_the_command(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    status = training_status(trainings, enqueue(options, trainings, app))
+
+    assert status.is_unserved
+    assert "Start one: worker start --train" in "\n".join(training_screen(status))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"data": "missing.parquet"}, "missing.parquet"),
+        ({"text_column": "body"}, r'has no column "body"; it has: text, topic, label. Name one with --text-column'),
+        ({"label_column": "stars"}, r'has no column "stars".* Name one with --label-column'),
+        ({"base_model": "./nowhere"}, "There is no model folder ./nowhere"),
+        ({"output": "s3://bucket/model"}, "name a folder that this machine and the workers share"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_error_before_anything_is_enqueued(
+    options: TrainOptions, changed: dict[str, str], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        plan_training(dataclasses.replace(options, **changed))  # type: ignore[arg-type]
+
+
+def test_an_output_with_other_files_is_refused(options: TrainOptions) -> None:
+    Path(options.output).mkdir()
+    (Path(options.output) / "notes.txt").write_text("mine")
+
+    with pytest.raises(UsageError, match="already exists. Name another folder for the model"):
+        plan_training(options)
+
+
+def test_the_runs_page_lists_a_training_and_has_its_losses(
+    options: TrainOptions, ledger: Ledger, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    trainings.renew(claimed(trainings, training_id), rows=384, report=report(HALF))
+
+    (row,) = json.loads(json.dumps(runs_list(ledger)))["trainings"]
+    page = json.loads(json.dumps(training_look(trainings, training_id)))
+
+    assert (row["run_id"], row["state"], row["step"], row["planned_steps"]) == (training_id, "running", 12, 24)
+    assert page["losses"] == [
+        {"step": 8, "loss": 1.1, "held_out_loss": 0.9},
+        {"step": 12, "loss": 0.75, "held_out_loss": None},
+    ]
+    assert page["headline"].startswith("step 12 of 24: loss 0.7500")
+    assert ["output", str(options.output)] in page["lines"]
+
+
+def test_the_page_of_a_finished_training_has_its_figures(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    finish(trainings, claimed(trainings, training_id))
+
+    page = training_look(trainings, training_id)
+
+    assert (page["state"], page["level"]) == ("done", "good")
+    assert ("accuracy", "75.0%") in page["lines"]  # type: ignore[operator]
+
+
+def test_the_doctor_names_a_training_without_workers(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery, redis_url: str
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    (workers,) = [check for check in fleet_checks(Settings(redis_url=redis_url)) if check.name == "workers"]
+
+    verdict = workers.look()
+
+    assert f"No worker trains {training_id}" in verdict.says
+    assert verdict.mend == "Start one: worker start --train"

@@ -1,0 +1,77 @@
+"""A training on a fleet of real processes, and the same one undisturbed in this process."""
+
+import json
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.fleet_training import FleetTraining
+from fleet.ledger import Ledger
+from fleet.processes import Child
+from fleet.trained_model import TrainedModel, trained_model_at
+from producer.training.status import TrainingStatus, training_status
+from support.fleet import Fleet
+from support.waiting import wait_until
+
+TRAIN = {"SHARDSIFT_TRAIN": "1", "SHARDSIFT_DEVICE": "cpu", "SHARDSIFT_LEASE_SECONDS": "3"}
+CHECKPOINT_STEPS = 4
+
+
+@dataclass
+class FleetTrainings:
+    """One training of `data` into `output`, with a checkpoint every four steps of 8 rows."""
+
+    fleet: Fleet
+    data: Path
+    base: Path
+    output: Path
+    epochs: int = 2
+    full: bool = True
+
+    @property
+    def options(self) -> list[str]:
+        """Of `producer train` and `worker train`, without the output."""
+        full = ["--full", "--epochs", str(self.epochs), "--batch-rows", "8", "--learning-rate", "0.001"]
+        full += ["--checkpoint-steps", str(CHECKPOINT_STEPS)]
+        common = ["--data", str(self.data), "--label-column", "topic", "--base-model", str(self.base)]
+        return [*common, "--dtype", "float32", *(full if self.full else [])]
+
+    def enqueue(self) -> str:
+        done = self.fleet.call_producer("train", *self.options, "--output", self.output)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def worker(self, name: str = "w1", **environment: str) -> AbstractContextManager[Child]:
+        return self.fleet.worker(name=name, environment=TRAIN | environment)
+
+    @property
+    def ledger(self) -> Ledger[FleetTraining]:
+        return self.fleet.ledger.trainings
+
+    def status(self, training_id: str) -> TrainingStatus:
+        return training_status(self.ledger, training_id)
+
+    def wait_until_done(self, training_id: str) -> TrainedModel:
+        wait_until(lambda: self.status(training_id).is_over, description="the training is over", seconds=200)
+        status = self.status(training_id)
+        assert status.word == "done", status
+        model = trained_model_at(str(self.output))
+        assert model
+        return model
+
+    def checkpoints(self) -> list[int]:
+        """The steps of the whole checkpoints that are there."""
+        found = Path(f"{self.output}.checkpoints").glob("attempt-*/checkpoint-*/trainer_state.json")
+        return sorted(int(file.parent.name.removeprefix("checkpoint-")) for file in found)
+
+    def wait_for_checkpoint(self, *, least: int = CHECKPOINT_STEPS) -> int:
+        """The newest checkpoint, when there is one of this step or a later one."""
+        wait_until(lambda: max(self.checkpoints(), default=0) >= least, description=f"checkpoint {least}", seconds=240)
+        return max(self.checkpoints())
+
+
+def measured(model: TrainedModel) -> dict[str, Any]:
+    """What does not depend on the time: the figures of the held-out rows, and all losses."""
+    progress = json.loads(model.to_json())["progress"]
+    return {"figures": dict(model.figures), "step": progress["step"], "losses": progress["losses"]}
