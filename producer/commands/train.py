@@ -31,6 +31,7 @@ def train(
     Prints the id of the training, for `producer status`, `pause`, `resume`, `cancel` and `retry`.
     """
     from fleet.broker import make_app
+    from fleet.errors import UsageError
     from fleet.ledger import Ledger
     from fleet.ledger.rights import PRODUCER
     from fleet.settings import read_settings
@@ -41,6 +42,10 @@ def train(
     from producer.training.watch import watch_training
 
     settings = read_settings()
+    if settings.ledger_url is None:
+        raise UsageError(
+            "No Redis is named, so there is no fleet. Set REDIS_URL, or train on this machine: worker train."
+        )
     ledger = Ledger.connect(settings, role=PRODUCER).trainings
     training_id = enqueue_training(
         plan_training(options),

@@ -29,6 +29,7 @@ from producer.training.plan import plan_training
 from producer.training.report import training_screen
 from producer.training.status import training_status
 from support.labelled import write_topics
+from support.processes import call_command
 
 HALF = TrainProgress(
     step=12,
@@ -329,3 +330,12 @@ def test_the_doctor_names_a_training_without_workers(
 
     assert f"No worker trains {training_id}" in verdict.says
     assert verdict.mend == "Start one: worker start --train"
+
+
+def test_without_a_fleet_the_command_names_the_one_for_this_machine(options: TrainOptions) -> None:
+    given = ("--data", options.data, "--label-column", "topic", "--base-model", options.base_model)
+
+    done = call_command("producer", "train", *given, "--output", options.output, environment={"REDIS_URL": ""})
+
+    assert done.returncode == 2
+    assert "train on this machine: worker train" in done.stderr
