@@ -14,7 +14,12 @@ from producer.training.status import TrainingStatus, training_status
 from support.fleet import Fleet
 from support.waiting import wait_until
 
-TRAIN = {"SHARDSIFT_TRAIN": "1", "SHARDSIFT_DEVICE": "cpu", "SHARDSIFT_LEASE_SECONDS": "3"}
+TRAIN = {
+    "SHARDSIFT_TRAIN": "1",
+    "SHARDSIFT_DEVICE": "cpu",
+    "SHARDSIFT_THREADS": "1",  # another number gives other last bits
+    "SHARDSIFT_LEASE_SECONDS": "3",
+}
 CHECKPOINT_STEPS = 4
 
 
