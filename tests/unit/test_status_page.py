@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from fleet.demand import Wanted
+from fleet.fleet_training import FleetTraining
 from producer.cost import Cost
 from producer.remaining import Remaining
 from producer.status import RunStatus
+from producer.training.status import TrainingStatus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
 DESCRIBED = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## For programs") :]))
+OPTIONS = {Wanted, FleetTraining}  # of `worker start` and `producer train`
+TOLD = (RunStatus, TrainingStatus, Remaining, Cost)
 OF_OTHERS = {"queue"}  # a worker's queue is that of the run
 
 
@@ -30,19 +34,20 @@ def fields_of(kind: type) -> Iterator[str]:
 
 
 def inner_types(hint: object) -> Iterator[type]:
-    if inspect.isclass(hint) and dataclasses.is_dataclass(hint) and hint is not Wanted:  # the options of `worker start`
+    if inspect.isclass(hint) and dataclasses.is_dataclass(hint) and hint not in OPTIONS:
         yield hint
     for argument in typing.get_args(hint):
         yield from inner_types(argument)
 
 
-@pytest.mark.parametrize("field", sorted({*fields_of(RunStatus), *fields_of(Remaining), *fields_of(Cost)} - OF_OTHERS))
+@pytest.mark.parametrize("field", sorted({field for kind in TOLD for field in fields_of(kind)} - OF_OTHERS))
 def test_every_field_is_described(field: str) -> None:
     assert field in DESCRIBED
 
 
-def test_every_field_that_the_json_adds_is_described() -> None:
-    added = set(re.findall(r'^\s+"(\w+)":', inspect.getsource(RunStatus.as_json), flags=re.MULTILINE))
+@pytest.mark.parametrize("kind", [RunStatus, TrainingStatus])
+def test_every_field_that_the_json_adds_is_described(kind: type[RunStatus | TrainingStatus]) -> None:
+    added = set(re.findall(r'^\s+"(\w+)":', inspect.getsource(kind.as_json), flags=re.MULTILINE))
 
     assert len(added) > 4
     assert added <= DESCRIBED
