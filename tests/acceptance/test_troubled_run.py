@@ -17,7 +17,7 @@ import pytest
 from fleet.processes import kill
 from producer.demo.shards import write_shards
 from support.browser import LOGIN, needs_chromium, page
-from support.disturbed_runs import frozen_at_work
+from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines
@@ -66,6 +66,7 @@ class Trouble:
 @pytest.fixture
 def trouble(fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Path) -> Iterator[Trouble]:
     faults.use_stand_in(seconds_a_batch=0.3)
+    faults.at("worker.shard.window_scoring:WindowScoring.scores", "after", "freeze")
     fleet.environment |= {**faults.environment, "SHARDSIFT_LEASE_SECONDS": "24", "SHARDSIFT_FLOWER_AUTH": LOGIN}
     shards = tmp_path / "shards"
     write_shards(shards, shards=12, rows=12, seed=1)
@@ -82,7 +83,7 @@ def trouble(fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Pa
         )
         float32 = {"SHARDSIFT_DTYPE": "float32"}
         victim = stack.enter_context(fleet.worker(tiny_model, name=GONE, environment=float32))
-        with frozen_at_work(fleet, run_id, victim):
+        with frozen_by_order(victim):
             kill(victim)
         stack.enter_context(fleet.worker(tiny_model, name="w2", environment=float32))
         yield Trouble(

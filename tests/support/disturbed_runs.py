@@ -149,18 +149,10 @@ def child_of(worker: Child) -> psutil.Process:
 
 
 @contextmanager
-def frozen_at_work(fleet: Fleet, run_id: str, worker: Child) -> Iterator[psutil.Process]:
-    """The worker's child, frozen during the block while it holds a claim."""
-
-    def caught() -> bool:
-        child.suspend()
-        if fleet.ledger.counts(run_id).running:
-            return True
-        child.resume()
-        return False
-
+def frozen_by_order(worker: Child) -> Iterator[psutil.Process]:
+    """The worker's child, which an order of InjectedFaults has frozen. After the block it goes on, if it still lives."""
     child = child_of(worker)
-    wait_until(caught, description="the worker is frozen with a shard in hand")
+    wait_until(lambda: child.status() == psutil.STATUS_STOPPED, description="the worker is frozen", seconds=120)
     try:
         yield child
     finally:
