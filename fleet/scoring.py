@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, count
+from pathlib import Path
 from typing import get_args
 
 from fleet.choices import PASSAGES, Dtype, Function, Pool, is_passages
@@ -105,6 +106,15 @@ def score_column_of(name: str) -> str:
     if not _MODEL_NAME.fullmatch(name):
         raise UsageError(f"--model: {name!r} cannot name columns. Use letters, digits and _, as in edu=MODEL.")
     return f"{name}_score"
+
+
+def name_and_model(text: str) -> tuple[str | None, str]:
+    """The parts of [NAME=]MODEL. A folder's name may have an equals sign. Raises UsageError as `score_column_of` does."""
+    name, equals, model = text.partition("=")
+    if not equals or "/" in name or Path(text).expanduser().is_dir():
+        return None, text
+    score_column_of(name)
+    return name, model
 
 
 def check_names_differ(names: Iterable[str]) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from fleet.command_options import with_options_of
 from fleet.defaults import DEFAULT_TEXT_COLUMN
-from fleet.option_groups import with_options
 from fleet.training import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
 
 _DATA, _MEASURE, _FULL = "What to learn from", "What to measure", "With --full"
@@ -161,4 +161,4 @@ class TrainOptions:
         )
 
 
-with_train_options = with_options(TrainOptions)
+with_train_options = with_options_of(TrainOptions)

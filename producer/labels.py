@@ -1,9 +1,9 @@
-"""The labels of a zero-shot run, as the user names them."""
+"""The labels of a zero-shot run: which models choose from them, and what does not go together."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from fleet.errors import UsageError
+from fleet.given_labels import given_labels
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE, ZeroShot, zero_shot_of
 from producer.options import RunOptions
@@ -16,13 +16,9 @@ def zero_shot(options: RunOptions, model: Model) -> ZeroShot | None:
         return None
     if options.scorer != SEQUENCE_CLASSIFIER:
         raise UsageError(f"--task zero-shot is for the scorer {SEQUENCE_CLASSIFIER}, not for {options.scorer}.")
-    if options.labels and options.labels_file:
-        raise UsageError("Use only one of --labels and --labels-file.")
-    if not (options.labels or options.labels_file):
-        raise UsageError("Say which labels to choose from, with --labels or --labels-file.")
     return zero_shot_of(
         model,
-        options.labels or _lines(Path(options.labels_file or "")),
+        given_labels(options.labels, options.labels_file),
         hypothesis_template=options.hypothesis_template,
         multi_label=options.multi_label,
     )
@@ -49,15 +45,3 @@ def _refuse_options_of_zero_shot(options: RunOptions) -> None:
     }
     if wrong := [name for name, value in given.items() if value]:
         raise UsageError(f"{wrong[0]} is for --task zero-shot. Add it, or leave {wrong[0]} out.")
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        labels = file.expanduser().read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--labels-file {file} cannot be read: {error}. It holds one label a line, in UTF-8."
-        ) from error
-    if not any(map(str.strip, labels)):
-        raise UsageError(f"There are no labels in --labels-file {file}. Write one label a line.")
-    return labels

@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from fleet.errors import UsageError
 from fleet.model import with_revision
-from fleet.scoring import check_names_differ, score_column_of
+from fleet.scoring import check_names_differ, name_and_model, score_column_of
 from producer.options import RunOptions
 
 _DEFAULT = RunOptions()
@@ -17,18 +17,9 @@ def options_by_model(options: RunOptions) -> list[RunOptions]:
 
     Raises UsageError if several models have no names or the same one, or if an option is for a single model.
     """
-    named = [_parsed(text) for text in options.models]
+    named = [name_and_model(text) for text in options.models]
     _check(options, named)
     return [_options(options, name, text) for name, text in named]
-
-
-def _parsed(text: str) -> tuple[str | None, str]:
-    """The name for the columns, if there is one, and the model. A folder's name may have an equals sign."""
-    name, equals, model = text.partition("=")
-    if not equals or "/" in name or Path(text).expanduser().is_dir():
-        return None, text
-    score_column_of(name)  # raises UsageError
-    return name, model
 
 
 def _check(options: RunOptions, named: list[tuple[str | None, str]]) -> None:

@@ -1,19 +1,26 @@
 """The options that `enqueue` and `run` share: one line each, from which both commands and `RunOptions` are made."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fleet.choices import Dtype, Function, Pool, Task
+from fleet.choices import Dtype, Function, Task
+from fleet.command_options import with_options_of
 from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL, DEFAULT_TEXT_COLUMN
+from fleet.given_labels import split_at_commas
 from fleet.model import SEQUENCE_CLASSIFIER
-from fleet.option_groups import with_options
 from fleet.text_options import (
     MODEL_PANEL,
     PANEL,
+    Columns,
     HypothesisTemplate,
+    Labels,
+    LabelsFile,
     MaxTokens,
+    MultiLabel,
+    NoRecipe,
+    Pool,
     TextColumn,
     TextPairColumn,
     TextTemplate,
@@ -45,26 +52,13 @@ class RunOptions:
             rich_help_panel=_INPUT,
         ),
     ] = ()
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[:TYPE],…",
-            help="Columns to read of JSON Lines and CSV files; others are left out. TYPE is string, int64, double or bool. "
-            "Default: every field of the first shard's first 16 MiB, with the types found there.",
-            rich_help_panel=_INPUT,
-        ),
-    ] = None
+    columns: Columns = None
     text_column: TextColumn = DEFAULT_TEXT_COLUMN
     text_template: TextTemplate = None
     text_pair_column: TextPairColumn = None
     max_tokens: MaxTokens = None
     windows: Windows = "head"
-    pool: Annotated[
-        Pool,
-        typer.Option(
-            help="How the passages of a text get one score: the highest logit, or the mean.", rich_help_panel=_INPUT
-        ),
-    ] = "max"
+    pool: Pool = "max"
     limit_shards: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after the first N shards.", rich_help_panel=_INPUT)
     ] = None
@@ -98,29 +92,10 @@ class RunOptions:
             rich_help_panel=_MODEL,
         ),
     ] = "classification"
-    labels: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            metavar="LABEL,…",
-            help="Labels of --task zero-shot, with commas between them. Each adds a column: score_climate_change.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = ()
-    labels_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Labels of --task zero-shot, one a line: they may have commas.", rich_help_panel=_MODEL
-        ),
-    ] = None
+    labels: Labels = ()
+    labels_file: LabelsFile = None
     hypothesis_template: HypothesisTemplate = HYPOTHESIS_TEMPLATE
-    multi_label: Annotated[
-        bool,
-        typer.Option(
-            "--multi-label",
-            help="Of --task zero-shot: judge each label by itself, because more than one can be true of a text.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = False
+    multi_label: MultiLabel = False
     model_revision: Annotated[
         str | None,
         typer.Option(
@@ -214,14 +189,7 @@ class RunOptions:
             rich_help_panel=_OUTPUT,
         ),
     ] = None
-    no_recipe: Annotated[
-        bool,
-        typer.Option(
-            "--no-recipe",
-            help="Leave out the model's recipe: the options that its authors use, which `producer recipes` lists.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = False
+    no_recipe: NoRecipe = False
 
     @property
     def model(self) -> str:
@@ -230,14 +198,4 @@ class RunOptions:
         return model
 
 
-def _with_tuples(given: dict[str, Any]) -> dict[str, Any]:
-    labels = ",".join(given["labels"]).split(",") if given["labels"] else ()
-    return {
-        **given,
-        "input_uris": tuple(given["input_uris"]),
-        "labels": tuple(labels),
-        "models": tuple(given["models"]),
-    }
-
-
-with_run_options = with_options(RunOptions, _with_tuples)
+with_run_options = with_options_of(RunOptions, labels=split_at_commas)

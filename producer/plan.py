@@ -10,6 +10,7 @@ from fleet.columns import describe_columns, kept_schema
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import ShardsiftError, UsageError
 from fleet.filter import Filter
+from fleet.given_columns import check_takes_columns, chosen_columns
 from fleet.given_text import text_columns, text_template
 from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.redact import redacted
@@ -18,10 +19,8 @@ from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.inputs.columns import Columns
-from fleet.storage.inputs.formats import has_footer
 from fleet.storage.inputs.opening import open_input
 from fleet.zero_shot import entailment_output
-from producer.columns import chosen_columns
 from producer.destination import with_output
 from producer.labels import without_labels, zero_shot
 from producer.models import options_by_model
@@ -148,10 +147,8 @@ def check_filter(spec: RunSpec, schema: pa.Schema) -> None:
 
 def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     """The columns of a shard, or only the chosen ones. Raises UsageError if it cannot be read."""
-    if chosen is not None and has_footer(shard.uri):
-        raise UsageError(
-            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
-        )
+    if chosen is not None:
+        check_takes_columns(shard.uri)
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema

@@ -13,6 +13,7 @@ from worker.scoring.tokenizing.texts import plain_texts
 
 _NOT_TEXT = (pa.ArrowInvalid, pa.ArrowTypeError)
 _OF_TABLES = ("columns", "column_names")  # attributes of DataFrames, Tables and Datasets, and not of their columns
+_LIKE_PAIRS = (tuple, list, dict)  # as other libraries take pairs of texts
 _TEXT_KINDS = "OUT"  # numpy's: objects, texts of fixed and of variable width
 
 
@@ -129,4 +130,5 @@ def _check_is_text(text: Any, row: int) -> None:
     try:
         _array([text])
     except _NOT_TEXT as error:
-        raise TypeError(f"Expected texts, but row {row:,} holds {type(text).__name__}.") from error
+        hint = " Of pairs, pass the second texts as text_pairs." if isinstance(text, _LIKE_PAIRS) else ""
+        raise TypeError(f"Expected texts, but row {row:,} holds {type(text).__name__}.{hint}") from error

@@ -4,17 +4,15 @@ import re
 
 from huggingface_hub import DatasetCardData
 
-from fleet.counted import counted
 from fleet.disclosure import disclosed_inputs, disclosed_model
 from fleet.histogram import added
-from fleet.model import SEQUENCE_CLASSIFIER, Model
-from fleet.receipt import Parity, Receipt
+from fleet.receipt import Receipt
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.storage.inputs.formats import kind_of, without_ending
+from producer.finalizer.card_models import HUB_DATASET, cell, is_classifier, kinds_of_models, model_rows, models_section
 from producer.finalizer.card_scores import score_histogram
 
-_HUB_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)")
 _SIZES = {  # the Hub's size_categories, by their upper bound
     10**3: "n<1K",
     10**4: "1K<n<10K",
@@ -60,23 +58,21 @@ def _text(spec: RunSpec, receipts: list[Receipt]) -> str:
         fate: sum(getattr(receipt, fate) for receipt in receipts)
         for fate in ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
     }
-    scorings = "\n".join(_scoring(spec, place, receipts) for place in range(len(spec.scorings)))
     return f"""# {_title(spec)}
 
 {_summary(spec)}
 
 | | |
 |---|---|
-| Source | {_source(spec)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
-{scorings}
-| Filter | {_cell(spec.where) if spec.where else "none: every scored row is kept"} |
+| Source | {_source(spec)}{_format(receipts)} at revision `{spec.input_revision}`{_changed_files(receipts)} |
+{model_rows(spec, receipts)}| Filter | {cell(spec.where) if spec.where else "none: every scored row is kept"} |
 | Shards | {len(receipts):,} |
 | Rows in | {rows["rows_in"]:,} |
 | Kept | {rows["rows_kept"]:,}{_share(rows["rows_kept"], rows["rows_in"])} |
 | Dropped | {rows["rows_dropped"]:,}{_share(rows["rows_dropped"], rows["rows_in"])} |
 | Not scored | {rows["rows_errored"]:,} (the `error` column of `scores/` says why) |
 | Run | `{spec.run_id}` |
-{_how_to_load(spec)}{_scores(spec, receipts)}
+{models_section(spec, receipts)}{_how_to_load(spec)}{_scores(spec, receipts)}
 ## Columns
 
 {_columns(spec)}
@@ -86,52 +82,6 @@ The config `scores` has a line for *every* row of the source, kept or not, so th
 
 Made with shardsift.
 """
-
-
-def _scoring(spec: RunSpec, place: int, receipts: list[Receipt]) -> str:
-    """The table's rows about one scoring."""
-    scoring = spec.scorings[place]
-    made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
-    ways = ", ".join(sorted({f"{way.dtype} on {device} ({way.backend})" for way, device in made}))
-    name = "Model" if len(spec.scorings) == 1 else f"Model of `{scoring.score_column}`"
-    lines = [
-        f"| {name} | {_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)} |",
-        f"| Scored text | {_scored_text(scoring)} |",
-    ]
-    if scoring.zero_shot:
-        alone = ", each judged by itself" if scoring.zero_shot.judges_each_alone else ""
-        lines.append(
-            f"| Zero-shot | {_cell(scoring.zero_shot.hypothesis_template)} with {scoring.outputs} labels{alone} |"
-        )
-    if scoring.scores_from:
-        lines.append(f"| Scores from | {_stored(scoring.scores_from, spec)}, whose card says how they were computed |")
-    else:
-        lines.append(f"| Scored in | {ways} |")
-        if _is_classifier(scoring.model):
-            lines.append(f"| Against float32 | {_parity([way.parity for way, _ in made])} |")
-    return "\n".join(lines)
-
-
-def _scored_text(scoring: Scoring) -> str:
-    read = (
-        _cell(scoring.text_template.replace("\n", "\\n"))
-        if scoring.text_template
-        else " and ".join(map(_cell, scoring.text_columns))
-    )
-    read += f" paired with {_cell(scoring.text_pair_column)}" if scoring.text_pair_column else ""
-    limit = f", at most {scoring.max_tokens:,} tokens" if scoring.max_tokens else ""
-    passages = (
-        f", in passages ({scoring.passages}), whose logits are pooled by {scoring.pool}"
-        if scoring.passages != "head"
-        else ""
-    )
-    return f"{read}{limit}{passages}"
-
-
-def _stored(scores_from: Model, spec: RunSpec) -> str:
-    name = disclosed_model(scores_from, spec)
-    dataset = _HUB_DATASET.match(name)
-    return f"[{dataset[1]}](https://huggingface.co/datasets/{dataset[1]})" if dataset else _cell(name)
 
 
 def _title(spec: RunSpec) -> str:
@@ -152,15 +102,22 @@ def _plain_input(spec: RunSpec) -> str:
 
 def _summary(spec: RunSpec) -> str:
     here = "the rows that pass the filter are here" if spec.where else "those that could be scored are here"
-    means = "a text classifier" if all(_is_classifier(scoring.model) for scoring in spec.scorings) else "a scorer"
-    return f"""Every row of the source was scored with {means}; {here},
-in the source's order and with all its columns. Their licence and language are the source's."""
+    names = [cell(name) for name, _ in spec.columns]
+    columns = f"these of its columns: {', '.join(names)}" if spec.only_columns else "all its columns"
+    return f"""Every row of the source was scored with {kinds_of_models(spec)}; {here},
+in the source's order and with {columns}. Their licence and language are the source's."""
 
 
 def _source(spec: RunSpec) -> str:
     dataset = _hub_dataset(spec)
-    address = ", ".join(map(_cell, disclosed_inputs(spec)))
+    address = ", ".join(map(cell, disclosed_inputs(spec)))
     return f"[{dataset}](https://huggingface.co/datasets/{dataset}), {address}" if dataset else address
+
+
+def _format(receipts: list[Receipt]) -> str:
+    """Such as ` (JSON Lines)`; nothing for Parquet."""
+    kinds = sorted({kind_of(receipt.source_uri) for receipt in receipts} - {"Parquet"})
+    return f" ({', '.join(kinds)})" if kinds else ""
 
 
 def _changed_files(receipts: list[Receipt]) -> str:
@@ -173,28 +130,14 @@ def _changed_files(receipts: list[Receipt]) -> str:
     )
 
 
-def _model(model: Model, spec: RunSpec) -> str:
-    name = disclosed_model(model, spec)
-    is_on_hub = _is_classifier(model) and not model.is_folder
-    return f"[{name}](https://huggingface.co/{name})" if is_on_hub else _cell(name)
-
-
-def _of_kind(model: Model) -> str:
-    return "" if _is_classifier(model) else f" of the scorer `{model.scorer}`"
-
-
-def _is_classifier(model: Model) -> bool:
-    return model.scorer == SEQUENCE_CLASSIFIER
-
-
 def _hub_dataset(spec: RunSpec) -> str | None:
     """The dataset on the Hub that the run reads."""
-    found = _HUB_DATASET.match(spec.input_uris[0])
+    found = HUB_DATASET.match(spec.input_uris[0])
     return found[1] if found else None
 
 
 def _how_to_load(spec: RunSpec) -> str:
-    output = _HUB_DATASET.match(spec.output_uri)
+    output = HUB_DATASET.match(spec.output_uri)
     if output is None:
         return ""
     return f"""
@@ -226,50 +169,25 @@ Rows of the source by score, and the share that a threshold at the left edge wou
 """
 
 
-def _cell(text: str) -> str:
-    """Text as code in a table, where a bar or the end of a line would end the cell."""
-    return f"`{' '.join(text.split())}`".replace("|", "\\|")
-
-
 def _share(part: int, whole: int) -> str:
     return f" ({part / whole:.1%})" if whole else ""
 
 
-def _parity(found: list[Parity | None]) -> str:
-    """The worst of what the workers found when they started."""
-    tried = [parity for parity in found if parity]
-    if not tried:
-        return "not tried"
-    texts = counted(min(parity.rows for parity in tried), "sample text")
-    all_of_them, most = (
-        f"{max(errors):.2g}" for errors in zip(*((p.max_error, p.p999_error) for p in tried), strict=True)
-    )
-    closer = f", 99.9 % of them within {most}" if most != all_of_them else ""
-    return f"logits of {texts} within {all_of_them}{closer}{_verdicts(tried)}"
-
-
-def _verdicts(tried: list[Parity]) -> str:
-    judged = [(parity.flipped_share, parity.rows) for parity in tried if parity.flipped_share is not None]
-    if not judged:
-        return ""
-    share, rows = max(judged)
-    return f"; {round(share * rows):,} of {counted(rows, 'text')} on the other side of the filter"
-
-
 def _columns(spec: RunSpec) -> str:
-    lines = [line for scoring in spec.scorings for line in _added_columns(scoring)]
+    lines = [line for scoring in spec.scorings for line in _added_columns(scoring, has_filter=spec.where is not None)]
     if spec.row_columns:
-        shard, row = map(_cell, spec.row_columns)
+        shard, row = map(cell, spec.row_columns)
         lines.append(f"- {shard} and {row}: the shard of the source that the row is from, and its place there, from 0.")
     return "\n".join(lines)
 
 
-def _added_columns(scoring: Scoring) -> list[str]:
-    raw = "raw logit" if _is_classifier(scoring.model) else "score"
+def _added_columns(scoring: Scoring, *, has_filter: bool) -> list[str]:
+    raw = "raw logit" if is_classifier(scoring.model) else "score"
     made = {"none": raw, "sigmoid": "logit through a sigmoid", "softmax": "probability by softmax"}
     kind, column = made[scoring.function_to_apply], scoring.score_column
     of_label = f" of the label {scoring.labels[0]}" if scoring.zero_shot else ""
-    lines = [f"- `{column}`: the model's {kind}{of_label}, float32. The filter compares this value, not a rounded one."]
+    compared = " The filter compares this value, not a rounded one." if has_filter else ""
+    lines = [f"- `{column}`: the model's {kind}{of_label}, float32.{compared}"]
     if scoring.outputs > 1:
         lines[0] = f"- `{column}`: the highest score of the {scoring.outputs} labels, float32, each a {kind}."
         lines.append(f"- `{scoring.label_column}`: the label with that score, of: {', '.join(scoring.labels)}.")
@@ -283,4 +201,4 @@ def _added_columns(scoring: Scoring) -> list[str]:
 def _join(spec: RunSpec) -> str:
     if not spec.row_columns:
         return ""
-    return f" A kept row has the same in {' and '.join(map(_cell, spec.row_columns))}."
+    return f" A kept row has the same in {' and '.join(map(cell, spec.row_columns))}."

@@ -23,6 +23,10 @@ READINGS = {
         "--where",
         "nli_score_entailment > 0.3",
     ),
+    "zero-shot in windows": (
+        *("--task", "zero-shot", "--labels", "climate change,food,code", "--multi-label"),
+        *("--max-tokens", "48", "--windows", "stride:16", "--keep-all"),
+    ),
     "finepdfs": ("--max-tokens", "24", "--windows", "finepdfs", "--where", "nli_score_entailment > 0.3"),
     "template": ("--text-template", "{url}\\n\\n{text}", "--max-tokens", "48", "--keep-all"),
 }

@@ -383,9 +383,11 @@ def test_the_zero_shot_benchmark_writes_what_it_measured(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.coming_from", "--tiny", "--rounds", "1", "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.coming_from", "--tiny", "--texts", "3", "--rounds", "2"]
 
-    subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path)], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
 
     examples = ["dask_recipe", "apply_over_a_pipeline", "sentiment", "finepdfs_server"]
     files = [next(tmp_path.glob(f"*-coming-from-{example.replace('_', '-')}.json")) for example in examples]
@@ -393,6 +395,9 @@ def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_p
     assert [one["example"] for one in found] == examples
     assert all(one["ways"][0]["ratio"] == 1 and one["ways"][-1]["way"] == "shardsift" for one in found)
     assert all(way["error"] <= 1e-4 for one in found for way in one["ways"] if way["dtype"] == "float32")
+    assert {(one["rows"], one["rounds"]) for one in found} == {(3, 2)}
+    assert {len(way["seconds"]) for one in found for way in one["ways"]} == {2}
+    assert done.stdout.count(" | 1.00 to 1.00 |") == len(examples)
 
 
 @pytest.mark.slow

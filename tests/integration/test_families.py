@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,13 +92,30 @@ def test_scores_are_the_pipelines_with_the_same_function(
 
     scores = apply(function, scorer.score(texts).values)
 
-    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
-    answers = classify(texts, top_k=None, truncation=True, function_to_apply=function)
-    expected = np.array(
-        [[answer["score"] for answer in sorted(row, key=lambda answer: answer["label"])] for row in answers]
-    )
+    expected = scores_of_labels(model, texts, function)
     assert scores.shape == expected.shape
     assert_close(scores, expected, task=f"several labels, {function}", family="BERT")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "BERT"])
+def test_so_are_those_of_several_labels_of_every_family(family: str, tmp_path: Path) -> None:
+    model, texts = family_classifier(family, tmp_path / "model", labels=3), real_texts(40)
+    logits = load_scorer(str(model), "float32").score(texts).values
+
+    for function in ("none", "sigmoid", "softmax"):
+        expected = scores_of_labels(model, texts, function)
+        assert expected.std(axis=0).min() > 0.01
+        assert_close(apply(function, logits), expected, task=f"several labels, {function}", family=family)
+
+
+def scores_of_labels(model: Path, texts: list[str], function: str) -> np.ndarray[Any, Any]:
+    """Of the pipeline. Shape (texts, labels), in the order of the model's outputs."""
+    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
+    answers = classify(texts, top_k=None, truncation=True, function_to_apply=function)
+    return np.array(
+        [[answer["score"] for answer in sorted(row, key=lambda answer: answer["label"])] for row in answers]
+    )
 
 
 def test_what_the_pipeline_applies_by_itself_can_be_asked_for(headed: tuple[Path, SequenceClassifier]) -> None:

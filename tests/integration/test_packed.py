@@ -5,14 +5,18 @@ kernel itself with padded batches, and so does the last test if there is a GPU.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
+    AutoModelForSequenceClassification,
     BertConfig,
     BertForSequenceClassification,
     DebertaV2Config,
@@ -29,7 +33,8 @@ from transformers import (
 )
 
 from support.models import with_lively_scores
-from worker.scoring import ModelError, load_scorer
+from support.nli import nli_classifier
+from worker.scoring import Hypotheses, ModelError, Place, Reading, Scorer, load_scorer
 from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
@@ -37,9 +42,11 @@ from worker.scoring.device import best_device, has_packed_attention
 from worker.scoring.precision import convert
 from worker.scoring.sample import sample_texts
 from worker.scoring.shared_encoder import joint_backend, shared_parts
+from worker.scoring.tokenizing.texts import pairs
 from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")
+NOWHERE = Place(shard="", source_identity="", first_row=0)
 SMALL = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -160,6 +167,50 @@ def test_padded_logits_are_the_same_with_the_last_layer_reduced(make: Callable[[
     assert reduce_last_layer(model)
 
     assert (padded.logits(tokens) - whole).abs().max() < 1e-5
+
+
+TEXTS = [
+    "Light becomes sugar.",
+    " ",
+    "日本の首都は東京です。" * 5,
+    "A sentence that repeats itself, [SEP] </s> and ends. " * 9,
+]
+LABELS = Hypotheses(texts=("This is about food.", "This is about C++."), entailment=2, multi_label=False)
+READINGS = {
+    "labels": Reading(hypotheses=LABELS),
+    "labels of passages": Reading(max_tokens=48, passages="stride:10", hypotheses=LABELS),
+    "pairs": Reading(pairs=True),
+    "passages": Reading(max_tokens=24, passages="head+tail", pool="mean"),
+}
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    "family",
+    [
+        "BERT",
+        "ModernBERT",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("DistilBERT", "RoBERTa", "XLM-R")),
+    ],
+)
+def test_labels_pairs_and_passages_have_the_scores_of_padded_batches(family: str, tmp_path: Path) -> None:
+    folder = nli_classifier(tmp_path / "model", family)
+    in_pads = load_scorer(str(folder), "float32", device="cpu", parity_rows=0, max_batch_tokens=256)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    in_packs = replace(in_pads, backend=packed(model, CPU, attention=one_by_one))
+
+    for name, reading in READINGS.items():
+        texts = pairs(*(pa.array(texts, pa.large_string()) for texts in (TEXTS, TEXTS[::-1])))
+        given = texts if reading.pairs else texts.field(0)
+        expected, found = (scored(classifier.reading(reading), given) for classifier in (in_pads, in_packs))
+        assert expected.std(axis=0).min() > 0.01, name
+        assert np.abs(found - expected).max() < 1e-4, name
+
+
+def scored(scorer: Scorer[Any], texts: pa.Array) -> np.ndarray[Any, Any]:
+    scores = scorer.score_encoded(scorer.encode(texts, NOWHERE), lambda rows: True, None)
+    assert not scores.errors
+    return scores.values
 
 
 def test_every_family_that_may_be_packed_is_tested_here() -> None:

@@ -14,7 +14,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from producer.options import RunOptions
 from producer.plan import plan_run
-from support.families import family_classifier
+from support.families import FAMILIES, family_classifier
 from support.outputs import published_rows
 from support.parity import assert_close
 from support.small_run import publish
@@ -24,11 +24,13 @@ from worker.scoring.tokenizing.texts import pairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FIRSTS = [*sample_texts(12, seed=1), "short", "a </s> [SEP] b", "long " * 900, "x"]
+EVERYDAY = "BERT", "GPT-2"
 SECONDS = ["what is a list?", *sample_texts(11, seed=2), "z", "c [SEP] </s>", "longer " * 1200, "y " * 600]
 
 
 @pytest.mark.parametrize(
-    "family", ["BERT", "GPT-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("RoBERTa", "DeBERTa-v3"))]
+    "family",
+    [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
 )
 def test_scores_are_the_pipelines(family: str, tmp_path: Path) -> None:
     model = family_classifier(family, tmp_path / "model", labels=2)

@@ -1,7 +1,5 @@
 """Long texts in passages: the pooled logits of a plain model on the same passages, for each family and kind."""
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,14 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from support.families import family_classifier
+from support.interrupted import whole_partial_resumed
 from support.parity import assert_close
+from support.passages import passages_of
 from worker.scoring import ModelError, Reading, SequenceClassifier, load_scorer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ["BERT", "GPT-2"]
-OTHERS = ["DeBERTa-v3", "ModernBERT", "XLM-R"]
+OTHERS = ["BART", "DeBERTa-v3", "DistilBERT", "Llama", "ModernBERT", "RoBERTa", "XLM-R"]
 MAX_TOKENS = 24
 TEXTS = [
     "Light becomes sugar.",
@@ -47,19 +47,10 @@ class Plain:
         self.model = AutoModelForSequenceClassification.from_pretrained(model).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(model)
 
-    def windows(self, text: str, kind: str) -> Iterator[list[int]]:
+    def windows(self, text: str, kind: str) -> list[list[int]]:
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        special = self.tokenizer("")["input_ids"]  # none, or one before and one after
-        before, after = special[:1], special[1:]
-        room = MAX_TOKENS - len(special)
-        last = max(0, len(ids) - room)
-        starts = {
-            "head+tail": [0, last],
-            "head+middle+tail": [0, -(-last // 2) if last > room else last, last],
-            "stride:10": [*range(0, last, 10), last],
-        }[kind]
-        for start in dict.fromkeys(starts):
-            yield [*before, *ids[start : start + room], *after]
+        special = self.tokenizer("")["input_ids"]  # none, one before, or one before and one after
+        return [[*special[:1], *part, *special[1:]] for part in passages_of(ids, MAX_TOKENS - len(special), kind)]
 
     @torch.inference_mode()
     def logits(self, text: str, kind: str) -> np.ndarray[Any, Any]:
@@ -106,13 +97,8 @@ def test_a_text_without_a_token_is_errored(tmp_path: Path) -> None:
 
 def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
     scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="stride:10"))
-    encoded = scorer.encode(TEXTS * 3)
-    batches, calls = count(1), count(1)
-    whole = scorer.score_encoded(encoded, lambda rows: next(batches) > 0, None)
-    half = next(batches) // 2
 
-    partial = scorer.score_encoded(encoded, lambda rows: next(calls) < half, None)
-    resumed = scorer.score_encoded(encoded, lambda rows: True, partial)
+    whole, partial, resumed = whole_partial_resumed(scorer, scorer.encode(TEXTS * 3))
 
     assert 0 < len(partial.missing) < len(TEXTS) * 3
     assert whole.values.tobytes() == resumed.values.tobytes()

@@ -22,11 +22,13 @@ from transformers import AutoTokenizer
 from fleet.model import Model
 from fleet.settings import Settings
 from support.nli import nli_classifier
+from support.passages import passages_of
 from support.processes import call_command, run_command
 from worker.cli import main
 from worker.loading import load_model
 from worker.tuning.apply import with_tuned_budget
-from worker.tuning.tune import TuneOptions, with_recipe
+from worker.tuning.options import TuneOptions
+from worker.tuning.plan import with_recipe
 
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
 SHORT = ("--dtype", "float32", "--threads", "1", "--rows", "12", "--repeats", "1")
@@ -159,6 +161,26 @@ def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_each_of_several_models_is_tried_and_stored_by_itself(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nli = nli_classifier(tmp_path / "nli", "BERT")
+    models = ("--model", f"edu={tiny_model}", "--model", nli, "--labels", "food,code")
+    files = ("--output", tmp_path / "curve.png")
+
+    assert tune(*models, *SHORT, "--budgets", "700", *files, state_dir=tmp_path, monkeypatch=monkeypatch) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    told = [line for line in lines if " texts, " in line]
+    assert [str(model) in lines for model in (tiny_model, nli)] == [True, True]
+    assert told[0].startswith("12 texts, with ")  # its labels are its own, as in a run
+    assert told[1].startswith("12 texts, each with 2 labels, with ")
+    assert {file.name for file in tmp_path.glob("*.png")} == {"curve-edu.png", "curve-nli.png"}
+    for model in (tiny_model, nli):
+        settings = settings_for(model, tmp_path)
+        assert with_tuned_budget(load_model(settings), settings).max_batch_tokens == 700
+
+
 ROWS = {
     "url": ["http://a.example/one", "http://b.example/two", None, "http://c.example/three", "http://d.example/four"],
     "title": ["One", None, "Three", " ", "Five"],
@@ -211,8 +233,30 @@ def test_it_measures_pairs_and_passages(
     assert told.startswith("4 texts, read in 6 passages with ")  # two of the four are longer than 64 tokens
 
 
+def test_it_measures_every_passage_with_every_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels, most, stride = ["food, drink", "code"], 64, 16
+    model = nli_classifier(tmp_path / "nli", "BERT")
+    (tmp_path / "labels.txt").write_text("\n".join(labels))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    beside = [len(tokenizer("", f"This example is {label}.")["input_ids"]) for label in labels]
+    room = most - max(beside)
+    texts = tokenizer([ROWS["text"][row] for row in (0, 1, 2, 4)], add_special_tokens=False)["input_ids"]
+    passages = [passage for ids in texts for passage in passages_of(ids, room, f"stride:{stride}")]
+    mean = np.mean([len(passage) + other for passage in passages for other in beside])
+    given = ("--labels-file", tmp_path / "labels.txt", "--multi-label", "--max-tokens", most, "--pool", "mean")
+
+    told = told_of_texts((*given, "--windows", f"stride:{stride}"), model, tmp_path, monkeypatch, capsys)
+
+    assert len(passages) > len(texts)
+    assert told.startswith(f"4 texts, each with 2 labels, read in {len(passages)} passages with {mean:,.0f} tokens on")
+    (entry,) = stored(tmp_path)
+    assert entry["max_batch_tokens"] in (500, 1500)
+
+
 def told_of_texts(
-    options: tuple[str, ...],
+    options: tuple[object, ...],
     model: Path,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -221,7 +265,7 @@ def told_of_texts(
     """The line about the texts of a trial of `ROWS`."""
     pq.write_table(pa.table(ROWS), folder / "rows.parquet")
     given = ("--model", model, "--input", folder / "rows.parquet", *SHORT, *BUDGETS, "--no-chart", *options)
-    assert tune(*given, state_dir=folder, monkeypatch=monkeypatch) == 0
+    assert tune(*map(str, given), state_dir=folder, monkeypatch=monkeypatch) == 0
     return next(line for line in capsys.readouterr().out.splitlines() if " texts, " in line)
 
 
@@ -293,7 +337,7 @@ def test_a_second_run_replaces_the_first(
     assert [file.name for file in tmp_path.iterdir()] == ["tuning.json"]
 
 
-@pytest.mark.parametrize("option", ["--text-template", "--text-pair-column"])
+@pytest.mark.parametrize("option", ["--columns", "--text-template", "--text-pair-column"])
 def test_columns_need_an_input(
     option: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,6 +366,13 @@ def test_columns_need_an_input(
         (("--windows", "head+tail", "--reference"), r"The plain pipeline does not read --windows head\+tail"),
         (("--max-tokens", "100000"), "The model takes 3 to 512 tokens, not 100000. Choose another --max-tokens"),
         (("--hypothesis-template", "{}"), "--multi-label and --hypothesis-template are for --labels"),
+        (("--labels", "a,b"), "cannot choose from --labels: none of its outputs is called entailment"),
+        (("--labels", "a", "--labels-file", "b"), "Use only one of --labels and --labels-file"),
+        (("--labels", "a", "--task", "classification"), "--labels and --labels-file are for --task zero-shot"),
+        (("--task", "zero-shot"), "Say which labels to choose from, with --labels or --labels-file"),
+        (("--columns", "text"), "--columns is for JSON Lines and CSV files"),
+        (("--model", "edu=/nowhere"), "There is no model folder /nowhere"),
+        (("--model", "a/b", "--revision", "v2"), "--revision is for a single model"),
         (("--model", "/nowhere/at/all"), "worker: There is no model folder /nowhere/at/all"),
         (("--output", "/nowhere/curve.png"), "worker: Cannot write the chart to /nowhere/curve.png"),
     ],

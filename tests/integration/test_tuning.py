@@ -34,11 +34,12 @@ from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.budgets import budget_candidates
-from worker.tuning.chart import check_chart, draw_chart
+from worker.tuning.chart import draw_chart
 from worker.tuning.memory import gauge_of
+from worker.tuning.options import TuneOptions, parse_budgets
+from worker.tuning.plan import check_chart
 from worker.tuning.texts import trial_texts
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
-from worker.tuning.tune import TuneOptions, parse_budgets
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -331,6 +332,17 @@ def test_texts_may_come_from_json_lines_and_csv(tmp_path: Path) -> None:
 
     for file in (lines, table):
         assert trial_texts(str(file), TuneOptions(), 10).to_pylist() == ["one", "two"]
+
+
+def test_columns_of_files_of_lines_have_the_types_that_the_user_names(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "a.csv", [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}])
+    chosen = TuneOptions(text_column="id", columns="id:string")
+
+    assert trial_texts(str(table), chosen, 10).to_pylist() == ["1", "2"]
+    with pytest.raises(UsageError, match='The column "text" is not read, because --columns leaves it out'):
+        trial_texts(str(table), replace(chosen, text_column="text"), 10)
+    with pytest.raises(UsageError, match="--columns is for JSON Lines and CSV files"):
+        trial_texts(str(write_texts(tmp_path / "a.parquet", ["one"])), chosen, 10)
 
 
 def test_several_columns_are_joined_as_in_a_run(tmp_path: Path) -> None:

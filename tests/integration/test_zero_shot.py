@@ -1,7 +1,7 @@
 """Zero-shot scores are those of the real `pipeline("zero-shot-classification")`, for each family and for odd texts and labels."""
 
 import copy
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from transformers import pipeline
 
-from support.nli import nli_classifier
+from support.interrupted import whole_partial_resumed
+from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
 from worker.scoring import Hypotheses, ModelError, SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
@@ -53,14 +54,6 @@ def reference(model: Path) -> Any:
     return pipeline("zero-shot-classification", model=str(model), device="cpu")
 
 
-def of_pipeline(reference: Any, texts: list[str], labels: list[str], **options: Any) -> np.ndarray[Any, Any]:
-    """Shape (texts, labels), in the order of the labels."""
-    found = [reference(text, labels, **options) for text in texts]
-    return np.array(
-        [[dict(zip(one["labels"], one["scores"], strict=True))[label] for label in labels] for one in found]
-    )
-
-
 def ours(classifier: SequenceClassifier, labels: list[str], *, multi_label: bool = False) -> CombinedClassifier:
     hypotheses = tuple(TEMPLATE.format(label) for label in labels)
     return zero_shot_classifier(classifier, Hypotheses(texts=hypotheses, entailment=2, multi_label=multi_label))
@@ -77,7 +70,7 @@ def test_scores_are_those_of_the_pipeline(
     assert not scores.errors
     found = apply("sigmoid" if multi_label else "softmax", scores.values)
     assert found.std() > 0.01  # the model tells labels and texts apart
-    expected = of_pipeline(reference, TEXTS, LABELS, multi_label=multi_label)
+    expected = pipeline_scores(reference, TEXTS, LABELS, multi_label=multi_label)
     assert_close(found, expected, task="zero-shot", family=model.parent.name)
 
 
@@ -91,7 +84,7 @@ def test_one_label_and_a_hundred_are_scored_as_by_the_pipeline(
     scores = scorer.score_encoded(scorer.encode(texts))
 
     found = apply("sigmoid" if len(labels) == 1 else "softmax", scores.values)
-    assert found == pytest.approx(of_pipeline(reference, texts, labels), abs=1e-4)
+    assert found == pytest.approx(pipeline_scores(reference, texts, labels), abs=1e-4)
 
 
 def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(model: Path, reference: Any) -> None:
@@ -115,16 +108,11 @@ def test_a_hypothesis_that_fills_the_model_is_refused(classifier: SequenceClassi
         zero_shot_classifier(classifier, Hypotheses(texts=("many words " * 600,), entailment=2, multi_label=False))
 
 
-def test_a_resumed_window_has_the_same_bytes_and_scores_no_finished_batch_again(
-    classifier: SequenceClassifier,
-) -> None:
+def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
     scorer = ours(classifier, LABELS)
     encoded = scorer.encode([*TEXTS, None, *TEXTS])
-    whole = scorer.score_encoded(encoded)
-    stops = count(1)
 
-    partial = scorer.score_encoded(encoded, lambda rows: next(stops) < 3)
-    resumed = scorer.score_encoded(encoded, earlier=partial)
+    whole, partial, resumed = whole_partial_resumed(scorer, encoded)
 
     assert 0 < len(partial.missing) < len(encoded.row_of_text)
     assert whole.errors == resumed.errors == {len(TEXTS): "null text"}

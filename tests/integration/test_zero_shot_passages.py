@@ -1,6 +1,5 @@
 """Labels for long texts: the pooled logits of a plain model on each passage with each hypothesis, for each family and kind."""
 
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from support.nli import nli_classifier
+from support.interrupted import whole_partial_resumed
+from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
+from support.passages import passages_of
 from worker.scoring import Hypotheses, ModelError, Reading, SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.scorer import Scorer
@@ -70,14 +71,7 @@ class Plain:
         self.room = MAX_TOKENS - max(len(frame["input_ids"]) for frame in self.frames)
 
     def windows(self, text: str, kind: str) -> list[list[int]]:
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        last = max(0, len(ids) - self.room)
-        starts = {
-            "head+tail": [0, last],
-            "head+middle+tail": [0, -(-last // 2) if last > self.room else last, last],
-            "stride:10": [*range(0, last, 10), last],
-        }[kind]
-        return [ids[start : start + self.room] for start in dict.fromkeys(starts)]
+        return passages_of(self.tokenizer(text, add_special_tokens=False)["input_ids"], self.room, kind)
 
     @torch.inference_mode()
     def logits(self, text: str, kind: str) -> np.ndarray[Any, Any]:
@@ -120,19 +114,14 @@ def test_a_text_that_fits_has_the_scores_of_the_pipeline(
     multi_label: bool, classifier: SequenceClassifier, model: Path
 ) -> None:
     reference = pipeline("zero-shot-classification", model=str(model), device="cpu")
-    found = [reference(text, LABELS, multi_label=multi_label) for text in TEXTS[:2]]
-    expected = np.array(
-        [[dict(zip(one["labels"], one["scores"], strict=True))[label] for label in LABELS] for one in found]
-    )
+    expected = pipeline_scores(reference, TEXTS[:2], LABELS, multi_label=multi_label)
 
     values = scored(classifier.reading(reading(multi_label=multi_label)), TEXTS[:2])
 
     assert apply("sigmoid" if multi_label else "softmax", values) == pytest.approx(expected, abs=1e-4)
 
 
-def test_an_empty_text_is_scored_and_a_null_is_not(
-    classifier: SequenceClassifier,
-) -> None:
+def test_an_empty_text_is_scored_and_a_null_is_not(classifier: SequenceClassifier) -> None:
     scorer = classifier.reading(reading())
 
     scores = scorer.score_encoded(scorer.encode([None, "", TEXTS[3]]), lambda rows: True, None)
@@ -143,13 +132,8 @@ def test_an_empty_text_is_scored_and_a_null_is_not(
 
 def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
     scorer = classifier.reading(reading())
-    encoded = scorer.encode(TEXTS * 3)
-    batches, calls = count(1), count(1)
-    whole = scorer.score_encoded(encoded, lambda rows: next(batches) > 0, None)
-    half = next(batches) // 2
 
-    partial = scorer.score_encoded(encoded, lambda rows: next(calls) < half, None)
-    resumed = scorer.score_encoded(encoded, lambda rows: True, partial)
+    whole, partial, resumed = whole_partial_resumed(scorer, scorer.encode(TEXTS * 3))
 
     assert 0 < len(partial.missing) < len(TEXTS) * 3
     assert whole.values.tobytes() == resumed.values.tobytes()

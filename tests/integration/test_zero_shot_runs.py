@@ -16,7 +16,7 @@ from fleet.stored_scores import published_run
 from producer.options import RunOptions
 from producer.plan import Choice, plan_run
 from producer.refilter import RefilterOptions, plan_refilter
-from support.nli import nli_classifier
+from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import SequenceClassifier, load_scorer
@@ -59,11 +59,13 @@ def test_labels_and_scores_are_those_of_the_pipeline(
     publish(ledger, scorer, replace(options, multi_label=multi_label), scratch=tmp_path / "scratch")
 
     kept = published_rows(tmp_path / "out")
-    found: list[dict[str, Any]] = pipeline("zero-shot-classification", model=options.model)(
-        kept["text"].to_pylist(), list(LABELS), hypothesis_template=options.hypothesis_template, multi_label=multi_label
+    expected = pipeline_scores(
+        pipeline("zero-shot-classification", model=options.model),
+        kept["text"].to_pylist(),
+        LABELS,
+        hypothesis_template=options.hypothesis_template,
+        multi_label=multi_label,
     )
-    by_label = [dict(zip(one["labels"], one["scores"], strict=True)) for one in found]
-    expected = np.array([[scores[label] for label in LABELS] for scores in by_label])
     assert np.column_stack([kept[name] for name in COLUMNS]) == pytest.approx(expected, abs=1e-4)
     assert kept["score"].to_numpy() == pytest.approx(expected.max(axis=1), abs=1e-4)
     tops = [LABELS[number] for number in np.column_stack([kept[name] for name in COLUMNS]).argmax(axis=1)]
@@ -71,9 +73,11 @@ def test_labels_and_scores_are_those_of_the_pipeline(
     assert shardsift.verify(tmp_path / "out").faults == ()
 
 
+@pytest.mark.parametrize("reading", [{}, {"limit_rows": 20, "max_tokens": 64, "windows": "stride:32"}])
 def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
-    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+    reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:
+    options = replace(options, **reading)
     earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
     scores = published_rows(tmp_path / "out", "scores")
     where = f"score_climate_change > {float(np.median(scores['score_climate_change']))} or label = 'C++'"

@@ -1,8 +1,11 @@
-"""Tiny random models of natural language inference, of every family."""
+"""Tiny random models of natural language inference, of every family, and the scores of transformers' pipeline."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from support.families import family_classifier
 
@@ -15,3 +18,12 @@ def nli_classifier(folder: Path, family: str, labels: Sequence[str] = _LABELS) -
     named = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
     (model / "config.json").write_text(json.dumps(config | named))
     return model
+
+
+def pipeline_scores(
+    reference: Any, texts: Sequence[str], labels: Sequence[str], **options: Any
+) -> np.ndarray[Any, Any]:
+    """Of a zero-shot pipeline, which returns the labels with the best first. Shape (texts, labels), in the order of `labels`."""
+    found = [reference(text, list(labels), **options) for text in texts]
+    scores = [dict(zip(one["labels"], one["scores"], strict=True)) for one in found]
+    return np.array([[of_text[label] for label in labels] for of_text in scores])

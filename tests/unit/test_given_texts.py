@@ -117,6 +117,7 @@ def test_half_of_a_surrogate_pair_is_replaced_as_invalid_utf8_is() -> None:
         (None, "not NoneType"),
         (["a", 7], "row 1 holds int"),
         (["a", ["b"]], "row 1 holds list"),
+        ([("a", "b")], r"row 0 holds tuple\. Of pairs, pass the second texts as text_pairs\."),
         (pd.Series(["a", 7], dtype=object), "row 1 holds int"),
         (pd.Series([1.0, 2.0]), "this one holds double"),
         (pa.array([1, 2]), "this one holds int64"),

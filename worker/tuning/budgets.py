@@ -6,6 +6,7 @@ The texts are tokenized beforehand, because in a worker another thread tokenizes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from worker.scoring import EncodedRows, Reading, SequenceClassifier
@@ -14,11 +15,12 @@ from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.combined import EncodedTexts
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.rows import always
-from worker.scoring.tokenizing.tokens import Tokens
+from worker.scoring.tokenizing.tokens import Counts, Tokens
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
 EncodedWindow = EncodedRows | EncodedTexts
 _AS_IT_IS = Reading()
+_STEP = 4_096  # sequences that are put together at once
 
 
 def budget_candidates(
@@ -30,6 +32,14 @@ def budget_candidates(
     """One candidate per budget. Each scores window after window, as a worker does."""
     strict = replace(scorer, backend=_Strict(backend=scorer.backend))
     return [_candidate(replace(strict, max_batch_tokens=budget), reading, windows) for budget in budgets]
+
+
+def token_counts(window: EncodedWindow) -> Counts:
+    """The tokens of each sequence, without the padding beside other labels of its text that `batch_lengths` may have."""
+    sequences = window.sequences
+    starts = range(0, len(sequences), _STEP)
+    steps = [np.arange(start, min(start + _STEP, len(sequences))) for start in starts]
+    return np.concatenate([np.empty(0, np.int64), *(sequences.take(step).lengths for step in steps)])
 
 
 def _candidate(scorer: SequenceClassifier, reading: Reading, windows: Sequence[EncodedWindow]) -> Candidate:
@@ -52,7 +62,7 @@ def _waste(scorer: SequenceClassifier, windows: Sequence[EncodedWindow]) -> floa
         lengths = window.sequences.batch_lengths
         batches = plan_batches(lengths, max_batch_tokens=scorer.max_batch_tokens)
         sent += sum(padded_tokens(lengths, batch) for batch in batches)
-        tokens += int(lengths.sum())
+        tokens += int(token_counts(window).sum())
     return 1 - tokens / sent
 
 

@@ -1,11 +1,8 @@
 """Draw rows per second and memory against batch size. Only this module knows matplotlib."""
 
-import importlib.util
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import UsageError
 from worker.tuning.trials import Trial, Way
 
 if TYPE_CHECKING:
@@ -17,16 +14,6 @@ _AXIS = {
 }
 _COLOUR = {Way.BUDGET: "tab:blue", Way.PIPELINE: "tab:orange"}
 _GIB = 1 << 30
-
-
-def check_chart(file: Path) -> None:
-    """Check before the sweep that the chart can be drawn and written. Raises UsageError."""
-    if not importlib.util.find_spec("matplotlib"):
-        raise UsageError(
-            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --no-chart."
-        )
-    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
 
 
 def draw_chart(file: Path, trials: tuple[Trial, ...], best: Trial, *, title: str) -> None:

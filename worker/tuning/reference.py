@@ -21,23 +21,10 @@ _CLASSIFY: dict[str, Any] = {"padding": "longest", "truncation": True, "function
 BATCH_SIZES = (*range(5, 45, 5), 64, 128, 256, 768)  # rows
 
 
-def check_reference(scoring: Scoring) -> None:
-    """Raises UsageError if the pipeline cannot read texts as the scoring does."""
-    if scoring.passages != "head":
-        raise UsageError(
-            f"The plain pipeline does not read --windows {scoring.passages}. Leave out --reference, or say --windows head "
-            "--no-recipe."
-        )
-    if scoring.zero_shot and scoring.max_tokens:
-        raise UsageError(
-            "The plain pipeline takes no --max-tokens with --labels. Leave out --reference, or one of them."
-        )
-
-
 def reference_candidates(
     scoring: Scoring, revision: str | None, texts: TrialTexts, lengths: npt.NDArray[np.int64], device: torch.device
 ) -> list[Candidate]:
-    """One candidate for each batch size that the texts fill, for what `check_reference` has passed.
+    """One candidate for each batch size that the texts fill, for what `check_reference` of plan.py has passed.
 
     `lengths` are the tokens of each sequence: of each text, or of each text with each label. The pipeline's time includes
     tokenizing.
@@ -58,7 +45,11 @@ def _given(texts: TrialTexts) -> list[Any]:
 
 def _call(scoring: Scoring) -> dict[str, Any]:
     if zero_shot := scoring.zero_shot:
-        return {"candidate_labels": list(zero_shot.labels), "hypothesis_template": zero_shot.hypothesis_template}
+        return {
+            "candidate_labels": list(zero_shot.labels),
+            "hypothesis_template": zero_shot.hypothesis_template,
+            "multi_label": zero_shot.multi_label,
+        }
     return _CLASSIFY | ({"max_length": scoring.max_tokens} if scoring.max_tokens else {})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from fleet.errors import ShardsiftError, UsageError
+from fleet.given_columns import check_takes_columns, chosen_columns
 from fleet.given_text import TextOptions, text_columns, text_template
 from fleet.storage.errors import translated
 from fleet.storage.inputs.opening import open_input
@@ -37,7 +38,12 @@ def trial_texts(uri: str | None, options: TextOptions, rows: int) -> TrialTexts:
 
 
 def _check_needs_no_input(options: TextOptions) -> None:
-    for option, value in (("--text-template", options.text_template), ("--text-pair-column", options.text_pair_column)):
+    given = {
+        "--columns": options.columns,
+        "--text-template": options.text_template,
+        "--text-pair-column": options.text_pair_column,
+    }
+    for option, value in given.items():
         if value is not None:
             raise UsageError(f"{option} is about the columns of a file. Name one with --input.")
 
@@ -62,9 +68,11 @@ def _first_texts(uri: str, options: TextOptions, rows: int) -> list[TrialTexts]:
 
 
 def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
-    template, pair = text_template(options), options.text_pair_column
+    template, pair, chosen = text_template(options), options.text_pair_column, chosen_columns(options.columns)
     for file_uri in list_files(uri).uris:
-        with open_input(file_uri) as file:
+        if chosen is not None:
+            check_takes_columns(file_uri)
+        with open_input(file_uri, chosen, only=chosen is not None) as file:
             columns = text_columns(options, file.schema, file_uri, called=file_uri)
             read = tuple(dict.fromkeys((*columns, *([] if pair is None else [pair]))))
             with translated(f"Reading {file_uri}"):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -11,26 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.errors import UsageError
 from fleet.flops import Shape, shape_of
 from fleet.model import Model
-from fleet.recipes import filled, recipe_line
 from fleet.scoring import Scoring
 from fleet.settings import Settings
 from fleet.spec import WINDOW_ROWS
 from fleet.tuned import Tuned, store_tuned
-from fleet.zero_shot import HYPOTHESIS_TEMPLATE
-from worker.given_scoring import recipe_for, scoring_of
 from worker.loading import load_model
 from worker.scoring import ModelError, Place, Reading, SequenceClassifier
 from worker.scoring.peak import matmul_peak, multiplied_in
 from worker.shard.scoring_groups import reading_of
 from worker.tuning.apply import key_of
-from worker.tuning.budgets import EncodedWindow, budget_candidates
-from worker.tuning.chart import check_chart, draw_chart
+from worker.tuning.budgets import EncodedWindow, budget_candidates, token_counts
+from worker.tuning.chart import draw_chart
 from worker.tuning.memory import gauge_of
-from worker.tuning.reference import check_reference, reference_candidates
+from worker.tuning.plan import Say, TunePlan
+from worker.tuning.reference import reference_candidates
 from worker.tuning.texts import TrialTexts, trial_texts
 from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
 
@@ -40,30 +37,8 @@ _CPU_BUDGETS = (512, 1_024, 2_048, 4_096, 8_192)
 _GPU_BUDGETS = (8_192, 16_384, 32_768, 65_536, 131_072, 262_144)
 _VERSIONS_OF = ("shardsift", "torch", "transformers")
 
-Say = Callable[[str], None]
 Lengths = npt.NDArray[np.int64]  # tokens of each sequence
 _NOWHERE = Place(shard="", source_identity="", first_row=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions:
-    """The user's choices for the trial. The device comes from the settings, as in a worker."""
-
-    input_uri: str | None = None  # None: texts that come with Python
-    text_column: str = DEFAULT_TEXT_COLUMN
-    text_template: str | None = None
-    text_pair_column: str | None = None
-    columns: None = None  # every column of a file of lines is read
-    max_tokens: int | None = None
-    windows: str = "head"
-    no_recipe: bool = False
-    rows: int | None = None  # None: depends on the device
-    budgets: tuple[int, ...] | None = None  # None: depends on the device
-    repeats: int = 3
-    labels: tuple[str, ...] = ()  # of zero-shot classification
-    hypothesis_template: str = HYPOTHESIS_TEMPLATE
-    reference: bool = False  # try the plain pipeline too
-    chart: Path | None = None  # None: draw nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,66 +64,38 @@ class Tuning:
         return best_of(self.budgets.trials)
 
 
-def tune(settings: Settings, model: Model, options: TuneOptions, say: Say) -> Tuning:
+def tune(settings: Settings, plan: TunePlan, say: Say) -> Tuning:
     """Time the budgets, store the best one and draw the chart. Raises UsageError, before the sweep if possible."""
-    if options.chart:
-        check_chart(options.chart)
-    options = with_recipe(model, options, say)
-    scoring = _scoring(model, options)
-    if options.reference:
-        check_reference(scoring)
+    model, scoring, options = plan.model, plan.scoring, plan.options
     say(f"Loading {model.name}")
     scorer = _loaded(settings, model)
     kind = scorer.device.type
     texts = trial_texts(options.input_uri, options, options.rows or _ROWS[kind])
     reading = reading_of(scoring)
     windows, seconds = _encoded(scorer, reading, texts)
+    lengths = _lengths(windows)
     bench = _Bench(shape=shape_of(scorer.config), device=scorer.device, repeats=options.repeats, say=say)
 
-    budgets = options.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
-    swept = bench.sweep(
-        budget_candidates(scorer, windows, budgets, reading), _lengths(windows), scorer.dtype, texts=len(texts)
-    )
+    budgets = plan.budgets or (_CPU_BUDGETS if kind == "cpu" else _GPU_BUDGETS)
+    candidates = budget_candidates(scorer, windows, budgets, reading)
+    swept = bench.sweep(candidates, lengths, scorer.dtype, texts=len(texts))
     tuned = _tuned(scorer, model, best_of(swept.trials), len(texts))
     stored_in = store_tuned(settings.state_dir, tuned)
-    del scorer  # its memory must not count as the reference's
+    del scorer, candidates  # its memory must not count as the reference's
     tuning = Tuning(
         tuned=tuned,
         stored_in=stored_in,
-        mean_tokens=float(_lengths(windows).mean()),
-        labels=len(options.labels),
-        passages=len(_lengths(windows)) // max(1, len(options.labels)) if scoring.passages != "head" else None,
+        mean_tokens=float(lengths.mean()),
+        labels=plan.labels,
+        passages=len(lengths) // max(1, plan.labels) if scoring.passages != "head" else None,
         tokenized_per_second=len(texts) / seconds,
         memory=gauge_of(bench.device).what,
         budgets=swept,
-        reference=_reference(bench, scoring, texts, _lengths(windows)) if options.reference else None,
+        reference=_reference(bench, scoring, texts, lengths) if options.reference else None,
     )
-    if options.chart:
-        draw_chart(options.chart, tuning.trials, tuning.best, title=_title(tuned))
+    if plan.chart:
+        draw_chart(plan.chart, tuning.trials, tuning.best, title=_title(tuned))
     return tuning
-
-
-def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
-    """The options, with those of the model's recipe that are at their defaults. The texts of no input have no columns."""
-    recipe = None if options.no_recipe else recipe_for(model, has_labels=bool(options.labels))
-    defaults = vars(TuneOptions())
-    if options.input_uri is None:
-        defaults = {name: value for name, value in defaults.items() if name != "text_template"}
-    if recipe is None or not (used := filled(recipe, vars(options), defaults)):
-        return options
-    say(recipe_line(recipe, model.name, used))
-    return replace(options, **used)
-
-
-def parse_budgets(text: str) -> tuple[int, ...]:
-    """Parse `512,1024` into numbers, smallest first. Raises UsageError."""
-    words = [word.strip() for word in text.split(",")]
-    wrong = next((word for word in words if not (word.isascii() and word.isdigit() and int(word))), None)
-    if wrong is not None:
-        raise UsageError(
-            f"--budgets takes token counts separated by commas, like 512,1024,2048; {wrong!r} is not a number above 0."
-        )
-    return tuple(sorted({int(word) for word in words}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,17 +131,6 @@ def _commit(model: Model) -> str | None:
     return None if model.is_folder else model.revision
 
 
-def _scoring(model: Model, options: TuneOptions) -> Scoring:
-    return scoring_of(
-        model,
-        has_pairs=options.text_pair_column is not None,
-        labels=options.labels or None,
-        hypothesis_template=options.hypothesis_template,
-        max_tokens=options.max_tokens,
-        windows=options.windows,
-    )
-
-
 def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) -> tuple[list[EncodedWindow], float]:
     """The texts in a worker's windows, and the seconds that tokenizing took.
 
@@ -208,13 +144,13 @@ def _encoded(scorer: SequenceClassifier, reading: Reading, texts: TrialTexts) ->
     starts = range(0, len(texts), WINDOW_ROWS)
     windows = [reader.encode(texts[first : first + WINDOW_ROWS], _NOWHERE) for first in starts]
     seconds = time.perf_counter() - start
-    if not len(_lengths(windows)):
+    if not any(len(window.sequences) for window in windows):
         raise UsageError("None of the texts has a token. Name a column of texts with --text-column.")
     return windows, seconds
 
 
 def _lengths(windows: list[EncodedWindow]) -> Lengths:
-    return np.concatenate([window.sequences.batch_lengths for window in windows])
+    return np.concatenate([token_counts(window) for window in windows])
 
 
 def _tuned(scorer: SequenceClassifier, model: Model, best: Trial, rows: int) -> Tuned:

@@ -13,6 +13,7 @@ from fleet.model import Model
 from fleet.receipt import Parity, Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.zero_shot import ZeroShot
 from producer.finalizer.card import dataset_card
 from producer.finalizer.publish import finalize_run
 from support.finalizer_runs import A, B, C, do
@@ -63,6 +64,48 @@ class TestCard:
         assert "/home/me" not in text
         assert "`mine` at revision `sha256-abc`" in text
         assert "`label`: the label with that score, of: good, bad." in text
+
+    def test_it_names_the_columns_that_were_chosen_of_the_source(self) -> None:
+        spec = a_spec()
+        chosen = dataset_card(a_spec(only_columns=True), [a_receipt("r", A)]).decode()
+
+        names = ", ".join(f"`{name}`" for name, _ in spec.columns)
+        assert f"in the source's order and with these of its columns: {names}. Their licence" in chosen
+        assert "with all its columns. Their licence" in dataset_card(spec, [a_receipt("r", A)]).decode()
+
+    def test_it_names_the_format_of_files_of_lines(self) -> None:
+        lines = replace(a_receipt("r", A), source_uri="file:///me/web/a.jsonl.gz")
+        spec = a_spec(crawl=None, input_uris=("/me/web",))
+
+        assert "| Source | `web` (JSON Lines) at revision" in dataset_card(spec, [lines]).decode()
+        assert "| Source | `web` at revision" in dataset_card(spec, [a_receipt("r", A)]).decode()
+
+    def test_it_speaks_of_a_filter_only_if_there_is_one(self) -> None:
+        filtered, whole = (dataset_card(a_spec(where=w), [a_receipt("r", A)]).decode() for w in ("score > 3", None))
+
+        for words in ("texts on the other side of the filter", "The filter compares this value"):
+            assert words in filtered
+            assert words not in whole
+
+    def test_several_models_have_a_table_with_a_column_for_each(self) -> None:
+        (edu,) = a_spec(score_column="edu_score", int_score=False, max_tokens=512).scorings
+        nli = Model(name="me/nli", revision="89ab", labels=("contradiction", "entailment"))
+        labels = ZeroShot(labels=("food", "code"), multi_label=True)
+        (topic,) = a_spec(score_column="topic_score", int_score=False, model=nli, zero_shot=labels).scorings
+        spec = replace(a_spec(where="edu_score > 3"), scorings=(edu, topic))
+        scored = replace(a_receipt("r", A), scorings=(a_scoring_receipt(), a_scoring_receipt(parity=None)))
+
+        text = dataset_card(spec, [scored]).decode()
+
+        assert "was scored with a text classifier and a zero-shot classifier; the rows that pass" in text
+        lines = text.partition("## Models\n\n")[2].partition("\n\n")[0].splitlines()
+        assert lines[:2] == ["|  | `edu_score` | `topic_score` |", "| --- | --- | --- |"]
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+        assert [row[0] for row in rows] == ["Model", "Scored text", "Zero-shot", "Scored in", "Against float32"]
+        assert rows[1][1:] == ["`text`, at most 512 tokens", "`text`"]
+        assert rows[2][1:] == ["", "`This example is {}.` with 2 labels, each judged by itself"]
+        assert rows[4][2] == "not tried"
+        assert text.count("| Model |") == 1
 
     @pytest.mark.parametrize(
         ("changes", "title"),

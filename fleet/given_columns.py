@@ -2,6 +2,7 @@
 
 from fleet.errors import UsageError
 from fleet.storage.inputs.columns import NAMED_TYPES, SEEN, Columns
+from fleet.storage.inputs.formats import has_footer
 
 
 def chosen_columns(text: str | None) -> Columns | None:
@@ -15,6 +16,14 @@ def chosen_columns(text: str | None) -> Columns | None:
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f'--columns names "{repeated}" twice.')
     return columns
+
+
+def check_takes_columns(uri: str) -> None:
+    """Raises UsageError for a Parquet file, which names its columns and their types itself."""
+    if has_footer(uri):
+        raise UsageError(
+            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+        )
 
 
 def _column(text: str) -> tuple[str, str]:

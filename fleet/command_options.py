@@ -1,24 +1,23 @@
-"""Give several commands the same options, declared once as the fields of a dataclass."""
+"""Give a command the fields of a dataclass as options, so that they are described once for the command and the code behind it."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, get_args
 
-Options = TypeVar("Options")
 Command = Callable[..., None]
 
 
-def with_options(
-    options: type[Options], changed: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: given
+def with_options_of(
+    kind: type[Any], **parsed: Callable[[Sequence[str]], Sequence[str]]
 ) -> Callable[[Command], Command]:
-    """Give a command all fields of a dataclass as options; it gets the dataclass as its first argument.
+    """The command gets an instance of `kind` as its first argument. The annotations of its fields are those of the command line.
 
-    `changed` turns what Typer gives into what the fields take.
+    A field that is a tuple may be given more than once. `parsed` has what to make of such a field, if it is given.
     """
     shared = [
         parameter.replace(annotation=_as_typer_takes_it(parameter.annotation))
-        for parameter in inspect.signature(options).parameters.values()
+        for parameter in inspect.signature(kind).parameters.values()
     ]
 
     def decorated(command: Command) -> Command:
@@ -26,8 +25,9 @@ def with_options(
 
         @wraps(command)
         def collected(**given: Any) -> None:
-            fields = {parameter.name: given.pop(parameter.name) for parameter in shared}
-            command(options(**changed(fields)), **given)
+            options = {parameter.name: _plain(given.pop(parameter.name)) for parameter in shared}
+            options |= {name: tuple(parse(options[name])) for name, parse in parsed.items() if options[name]}
+            command(kind(**options), **given)
 
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared, *own)]
         collected.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -42,3 +42,7 @@ def _as_typer_takes_it(annotation: Any) -> Any:
     if get_args(annotation)[:1] != (tuple[str, ...],):
         return annotation
     return Annotated[(list[str], *annotation.__metadata__)]
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
