@@ -122,28 +122,15 @@ def worker_of(run_id: str, queue: str) -> WorkerState:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-class TestNothingGraveIsFound:
-    @pytest.fixture(autouse=True)
-    def window(self, pages: Pages, size: str, scheme: Scheme) -> None:
-        pages.tab.look_like(*SIZES[size], scheme)
+@pytest.mark.parametrize("which", ["runs", "run", "training"])
+def test_a_page_has_no_grave_fault_and_fits_the_window(pages: Pages, which: str, size: str, scheme: Scheme) -> None:
+    pages.tab.look_like(*SIZES[size], scheme)
 
-    def test_in_the_list_of_runs(self, pages: Pages, scheme: Scheme) -> None:
-        pages.open_runs()
+    {"runs": pages.open_runs, "run": pages.open_run, "training": pages.open_training}[which]()
 
-        assert pages.faults() == []
-        assert pages.tab.value("document.documentElement.dataset.bsTheme") == scheme
-
-    def test_in_the_page_of_a_run(self, pages: Pages, scheme: Scheme) -> None:
-        pages.open_run()
-
-        assert pages.faults() == []
-        assert pages.tab.value("document.documentElement.dataset.bsTheme") == scheme
-
-    def test_in_the_page_of_a_training(self, pages: Pages, scheme: Scheme) -> None:
-        pages.open_training()
-
-        assert pages.faults() == []
-        assert pages.tab.value("document.documentElement.dataset.bsTheme") == scheme
+    assert pages.faults() == []
+    assert pages.tab.value("document.documentElement.dataset.bsTheme") == scheme
+    assert pages.tab.value("document.documentElement.scrollWidth") <= SIZES[size][0]
 
 
 def test_a_button_without_a_name_would_be_found(pages: Pages) -> None:

@@ -749,7 +749,7 @@
                 "aria-label": "Losses over " + count(last, "step") + ", at most " + lossOf(most)},
             line("loss", "trained"), line("held_out_loss", "held-out"),
             draw("line", {class: "axis", x1: left, x2: width - left, y1: bottom, y2: bottom}),
-            draw("text", {x: left, y: 18}, "at most " + lossOf(most) + "; thin: of the rows trained on, thick: of the held-out rows"),
+            draw("text", {x: left, y: 18}, "at most " + lossOf(most) + "; thin: training, thick: held-out rows"),
             draw("text", {x: left, y: bottom + 22}, "0"),
             draw("text", {x: width - left, y: bottom + 22, "text-anchor": "end"}, "step " + NUMBERS.format(last))));
     }
