@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.fleet_trainings import TRAIN, FleetTrainings, measured
 from support.injected_faults import InjectedFaults
 from support.labelled import write_topics
 from support.leftovers import processes_with
+from support.metadata_services import serving
 from support.models import tiny_classifier
 from support.waiting import wait_until
 
@@ -95,6 +97,28 @@ def test_a_stopped_worker_saves_a_checkpoint_and_gives_the_training_back_in_time
     saved = max(trainings.checkpoints())
     with trainings.worker("w2"):
         model = trainings.wait_until_done(training_id)
+
+    assert saved >= reached
+    assert model.progress.resumed_from == saved
+    assert measured(model) == measured(undisturbed)
+
+
+def test_a_worker_whose_spot_machine_is_reclaimed_saves_a_checkpoint_and_takes_nothing_more(
+    trainings: FleetTrainings, undisturbed: TrainedModel
+) -> None:
+    training_id = trainings.enqueue()
+    with serving("aws") as cloud:
+        watching = {"SHARDSIFT_SPOT_NOTICE": "aws", "SHARDSIFT_SPOT_NOTICE_ADDRESS": cloud.address}
+        with trainings.worker("spot", **watching) as reclaimed:
+            reached = trainings.wait_for_checkpoint(least=8)
+            cloud.give_notice(time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120)))
+            log = trainings.fleet.log("spot")
+            wait_until(lambda: "takes no more shards" in log.read_text(), description="it waits", seconds=2 * SECONDS)
+            assert not trainings.status(training_id).running
+            saved = max(trainings.checkpoints())
+            with trainings.worker("w2"):
+                model = trainings.wait_until_done(training_id)
+            assert reclaimed.poll() is None
 
     assert saved >= reached
     assert model.progress.resumed_from == saved
