@@ -8,8 +8,9 @@ from fleet.ledger import Ledger
 from fleet.ledger.rights import PRODUCER, Role
 from fleet.settings import Settings
 from fleet.spec import RunSpec
+from fleet.target import is_place
 from producer.local.machine_redis import machine_redis
-from producer.target import is_place, no_folder_told, refuse_place
+from producer.target import no_folder_told, refuse_place
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tell whether the argument of `producer status` or `producer verify` is a run id, or the path or URI of an output."""
+"""Errors about an argument that is a run id where a path is expected, or the other way round."""
 
 import shlex
 from collections.abc import Iterator
@@ -6,11 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleet.errors import UsageError
-
-
-def is_place(target: str) -> bool:
-    """Whether this is a path or URI. A run id has no slash and does not begin with a dot or a tilde."""
-    return "/" in target or target.startswith((".", "~")) or Path(target).exists()
+from fleet.target import is_place
 
 
 def refuse_place(target: str) -> None:

@@ -120,11 +120,11 @@ def refilter(
     with that filter would publish. The same command resumes an interrupted run.
     """
     from fleet.settings import read_settings
+    from fleet.target import is_place
     from producer.opening import published_output_of
     from producer.plan import Choice
     from producer.refilter import RefilterOptions, plan_refilter
     from producer.steering import AS_IT_WAS
-    from producer.target import is_place
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RefilterOptions(

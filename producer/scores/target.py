@@ -11,11 +11,11 @@ from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.storage.published import Published
 from fleet.stored_scores import published_run
+from fleet.target import is_place
 from producer.opening import open_ledger_of
 from producer.plan import absolute_uri
 from producer.scores.read import distributions_so_far, published_distributions
 from producer.scores.report import ScoreReport
-from producer.target import is_place
 
 
 @dataclass(frozen=True, kw_only=True)
