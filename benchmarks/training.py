@@ -17,6 +17,7 @@ import typer
 from transformers import DataCollatorWithPadding, PrinterCallback, Trainer, TrainingArguments
 
 from benchmarks.results_file import provenance_of, write_results
+from fleet.label_source import label_source
 from fleet.training import FullTraining, TrainSpec
 from producer.demo.shards import write_labelled
 from worker.training.base_model import load_base
@@ -76,7 +77,7 @@ def _embedded_once(spec: TrainSpec, device: str) -> dict[str, Any]:
 def _head_in_trainer(spec: TrainSpec, epochs: int, device: str, folder: Path) -> dict[str, Any]:
     """The encoder computes every text again in every epoch."""
     began = _now()
-    split = read_split(spec)
+    split = read_split(spec, label_source(spec))
     base = load_base(verified_demo_encoder(), None, split.target)
     base.model.base_model.requires_grad_(False)
     tokenizer = tokenizer_of(base, spec.max_tokens)

@@ -2,4 +2,5 @@
 
 DEFAULT_DATASET = "HuggingFaceFW/fineweb"
 DEFAULT_TEXT_COLUMN = "text"
+DEFAULT_LABEL_COLUMN = "label"  # of what a classifier is trained on
 DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"

@@ -1,13 +1,11 @@
 """Options of the command line that say what is trained. `worker train` and `producer train` have them."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fleet.command_options import with_options_of
-from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.training import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
 
 _DATA, _MEASURE, _FULL = "What to learn from", "What to measure", "With --full"
@@ -18,20 +16,60 @@ _DEFAULTS = FullTraining()
 class TrainOptions:
     """What a user may choose about a training. The annotations are those of the command line."""
 
-    data: Annotated[str, typer.Option(metavar="FILE", help="Parquet file with labelled texts.", rich_help_panel=_DATA)]
     base_model: Annotated[
         str,
         typer.Option(
             metavar="MODEL", help="Hub name or folder of the model to train, or `demo` for the demo's MiniLM."
         ),
     ]
-    output: Annotated[str, typer.Option(metavar="FOLDER", help="Folder to write the classifier to.")]
-    text_column: Annotated[str, typer.Option(metavar="NAME", help="Column with the texts.", rich_help_panel=_DATA)] = (
-        DEFAULT_TEXT_COLUMN
-    )
+    output: Annotated[
+        str,
+        typer.Option(metavar="FOLDER|URI", help="Folder, or hf://USER/NAME on the Hub, to write the classifier to."),
+    ]
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="File, folder, glob or URL of labelled texts: Parquet, JSON Lines or CSV.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    label_with: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|URI",
+            help="Instead of --data: a published run, or its output. Its texts are learned with its labels or scores.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    text_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Column with the texts, or several, joined by a blank line. Default: text, or what the run has scored.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
     label_column: Annotated[
-        str, typer.Option(metavar="NAME", help="Column with the labels.", rich_help_panel=_DATA)
-    ] = "label"
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column with the labels. Default: label, or what the run has added.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    score_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --label-with a run of several models: the score of the one to learn from.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None
+    min_label_score: Annotated[
+        float | None,
+        typer.Option(help="With --label-with: leave out rows whose label has a lower score.", rich_help_panel=_DATA),
+    ] = None
     task: Annotated[
         TrainTask,
         typer.Option(
@@ -54,8 +92,8 @@ class TrainOptions:
     validation: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE",
-            help="Parquet file with the rows to measure on, instead of --held-out.",
+            metavar="PATH",
+            help="Files with the rows to measure on, in the same columns, instead of --held-out.",
             rich_help_panel=_MEASURE,
         ),
     ] = None
@@ -112,10 +150,11 @@ class TrainOptions:
         int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=_FULL)
     ] = _DEFAULTS.checkpoint_steps
     checkpoints: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Folder of the checkpoints. It is deleted at the end. Default: beside the output.",
+            metavar="FOLDER|URI",
+            help="Folder of the checkpoints. It is deleted at the end. Default: beside the output. With a URI, such as "
+            "s3://BUCKET/FOLDER, each is also copied there, and a machine without checkpoints goes on from it.",
             rich_help_panel=_FULL,
         ),
     ] = None
@@ -131,8 +170,11 @@ class TrainOptions:
     def spec(self) -> TrainSpec:
         return TrainSpec(
             data_uri=self.data,
+            label_with=self.label_with,
             text_column=self.text_column,
             label_column=self.label_column,
+            score_column=self.score_column,
+            min_label_score=self.min_label_score,
             base_model=self.base_model,
             revision=self.revision,
             output_uri=self.output,

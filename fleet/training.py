@@ -34,9 +34,12 @@ class TrainSpec:
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
-    data_uri: str
-    text_column: str = "text"
-    label_column: str = "label"
+    data_uri: str | None = None  # a file, folder or glob of files with labelled texts
+    label_with: str | None = None  # instead: the output of a published run, whose scores are the labels
+    text_column: str | None = None  # None: "text", or what the run has scored
+    label_column: str | None = None  # None: "label", or the best label of the run, or its score if it has one output
+    score_column: str | None = None  # of the run, if it has several models
+    min_label_score: float | None = None  # rows of the run whose label has a lower score are left out
     base_model: str
     revision: str | None = None  # of a base model on the Hub
     output_uri: str

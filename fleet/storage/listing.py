@@ -30,12 +30,13 @@ class Listing:
         return [self.filesystem.unstrip_protocol(info["name"]) for info in self.files]
 
 
-def list_files(uri: str, *, shown_as: str | None = None) -> Listing:
+def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
     """The files that a URI names. A folder or glob gives those with the ending of a format, but no hidden and temporary ones.
 
     Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
-    because they describe those. Error messages show `shown_as` instead of the URI. Raises UsageError if there are no files,
-    or files of several formats, or a link is broken, and what fsspec raises for a URL that it cannot use.
+    because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
+    UsageError if there are no files, or files of several formats, or a link is broken, and what fsspec raises for a URL that
+    it cannot use.
     """
     shown = shown_as or uri
     with translated(f"Listing {shown}"):
@@ -45,10 +46,10 @@ def list_files(uri: str, *, shown_as: str | None = None) -> Listing:
         found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))
     if not found:
         raise UsageError(
-            f"No input files at {shown}. Give --input a file, a folder or a glob of files whose names end in {ENDINGS}."
+            f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
         )
     files = tuple(_data_files(found))
-    _refuse_several_formats([str(info["name"]) for info in files], shown)
+    _refuse_several_formats([str(info["name"]) for info in files], shown, option)
     others = sorted(name.removeprefix(root).strip("/") for name in left_out)
     return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
 
@@ -94,12 +95,12 @@ def _data_files(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return data or files
 
 
-def _refuse_several_formats(names: list[str], shown: str) -> None:
+def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
     counts = counted_kinds(names)
     if len(counts) > 1:
         formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
         raise UsageError(
-            f"{shown} has files of several formats: {formats}. Choose one with a glob, like --input "
+            f"{shown} has files of several formats: {formats}. Choose one with a glob, like {option} "
             f"'{_folder(shown)}/**/*{_first_ending(names)}'."
         )
 

@@ -5,13 +5,18 @@ from pathlib import Path
 
 from fleet.errors import ShardsiftError, UsageError
 from fleet.fleet_training import WHOLE, FleetTraining, training_id
+from fleet.label_source import LabelSource, checked_columns, label_source, shown_path
 from fleet.sequence_classifier import pinned_model
+from fleet.settings import read_settings
 from fleet.shard import Shard
 from fleet.storage.identity import identity_now
-from fleet.storage.opening import open_parquet
+from fleet.storage.inputs.opening import open_input
+from fleet.storage.output import MANIFEST_PATH
+from fleet.target import is_place
 from fleet.train_options import TrainOptions
 from fleet.trained_model import trained_model_at
 from fleet.training import DEMO_ENCODER, TrainSpec
+from producer.opening import published_output_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,16 +28,20 @@ class TrainingPlan:
 
 
 def plan_training(options: TrainOptions) -> TrainingPlan:
-    """Raises UsageError for data, an output or a base model that do not fit. Reads the footers of the data files only."""
+    """Raises UsageError for data, an output or a base model that do not fit. Reads only the columns of the data, not its rows."""
     spec = _for_any_machine(options.spec)
-    for uri in filter(None, (spec.data_uri, spec.validation_uri)):
-        _check_columns(uri, spec)
+    source = label_source(spec)
+    _check_columns(source)
+    if spec.validation_uri:
+        _check_columns(source.beside(spec.validation_uri))
     _check_output(spec)
     checkpoints = options.checkpoints or f"{spec.output_uri}.checkpoints"
+    if "://" in checkpoints:
+        raise UsageError(f"--checkpoints {checkpoints}: name a folder that the workers share.")
     training = FleetTraining(
-        spec=spec, checkpoints_uri=_absolute(str(checkpoints)), loader_processes=options.loader_processes
+        spec=spec, checkpoints_uri=_absolute(checkpoints), loader_processes=options.loader_processes
     )
-    return TrainingPlan(training=training, data=_data(spec.data_uri))
+    return TrainingPlan(training=training, data=_data(_whole_uri(spec, source)))
 
 
 def _for_any_machine(spec: TrainSpec) -> TrainSpec:
@@ -42,7 +51,8 @@ def _for_any_machine(spec: TrainSpec) -> TrainSpec:
         model, revision = pinned_model(model, revision)
     return replace(
         spec,
-        data_uri=_absolute(spec.data_uri),
+        data_uri=_absolute(spec.data_uri) if spec.data_uri else None,
+        label_with=_output_of(spec.label_with) if spec.label_with else None,
         validation_uri=_absolute(spec.validation_uri) if spec.validation_uri else None,
         output_uri=_absolute(spec.output_uri),
         base_model=model,
@@ -54,15 +64,30 @@ def _absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 
-def _check_columns(uri: str, spec: TrainSpec) -> None:
-    try:
-        with open_parquet(uri) as parquet:
-            names = parquet.schema_arrow.names
-    except ShardsiftError as error:
-        raise UsageError(str(error)) from error
-    for option, name in (("--text-column", spec.text_column), ("--label-column", spec.label_column)):
-        if name not in names:
-            raise UsageError(f'{uri} has no column "{name}"; it has: {", ".join(names)}. Name one with {option}.')
+def _output_of(target: str) -> str:
+    """The output of a published run, which is named by its place or its id."""
+    return _absolute(target if is_place(target) else published_output_of(target, read_settings())[0])
+
+
+def _check_columns(source: LabelSource) -> None:
+    for uri in source.file_uris:
+        try:
+            with open_input(uri) as file:
+                checked_columns(source, file.schema, uri)
+        except ShardsiftError as error:
+            raise UsageError(str(error)) from error
+
+
+def _whole_uri(spec: TrainSpec, source: LabelSource) -> str:
+    """The file that identifies all rows: the only one, or the manifest of a run, which has the digests of its files."""
+    if spec.label_with:
+        return f"{spec.label_with.rstrip('/')}/{MANIFEST_PATH}"
+    if len(source.file_uris) > 1:
+        raise UsageError(
+            f"{source.shown} has {len(source.file_uris)} files, and a training of the fleet reads one, or the output of a run "
+            "(--label-with). Put the rows into one file, or train on this machine: worker train."
+        )
+    return shown_path(source.file_uris[0])
 
 
 def _check_output(spec: TrainSpec) -> None:

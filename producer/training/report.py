@@ -69,7 +69,10 @@ def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
         done = _BAR_WIDTH * progress.step // progress.planned_steps
         share = f"{100 * progress.step // progress.planned_steps}% of steps"
         yield "progress", f"{'█' * done}{'░' * (_BAR_WIDTH - done)}  {share}"
-    yield "model", f"{spec.base_model}: {'all weights' if spec.full else 'the last layer'}, from {spec.data_uri}"
+    yield (
+        "model",
+        f"{spec.base_model}: {'all weights' if spec.full else 'the last layer'}, from {spec.data_uri or spec.label_with}",
+    )
     if status.running:
         yield "worker", _worker(status)
     if status.worker_seconds:

@@ -273,7 +273,7 @@ TEXTS = [f"text {number}" for number in range(20)]
     [
         ({"label": [1.0]}, {}, 'has no column "text"; it has: label. Name one with --text-column'),
         ({"text": ["a"]}, {}, 'has no column "label"; it has: text. Name one with --label-column'),
-        ({"text": [1], "label": [1.0]}, {}, 'column "text" of .* holds int64, not texts'),
+        ({"text": [1], "label": [1.0]}, {}, 'column "text" holds int64, not text'),
         ({"text": ["a"], "label": [[1]]}, {}, 'column "label" of .* holds list.*, not numbers or texts'),
         ({"text": ["a", None], "label": [1.0, 2.0]}, {}, "Row 1 of .* has no text"),
         ({"text": ["a", "b"], "label": [1, None]}, {}, 'Row 1 of .* has no label in "label"'),
@@ -308,11 +308,12 @@ def test_a_class_that_is_only_measured_on_is_one_clear_error(tmp_path: Path) -> 
 
 
 def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
 
     with pytest.raises(UsageError, match="already exists"):
-        train(spec_of(tmp_path / "unused", tmp_path / "mine"))
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "mine"))
 
 
 def test_a_missing_base_model_is_one_clear_error(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ def test_the_command_has_each_option_that_is_not_the_default() -> None:
 def test_worker_train_knows_every_option_of_a_spec() -> None:
     changed = TrainSpec(
         **{name: "x" for name in ("data_uri", "text_column", "label_column", "base_model", "revision", "output_uri")},
+        label_with="x",
+        score_column="x",
+        min_label_score=0.5,
         task="classification",
         class_weights="balanced",
         dtype="float32",

@@ -39,19 +39,15 @@ def train(
     from worker.training.installed import check_installed
 
     check_installed()
+    from worker.commands.label_run import with_run_found
     from worker.training.place import TrainPlace
     from worker.training.report import report_table
     from worker.training.stop import TrainingStopped
     from worker.training.train import train as train_model
 
-    place = TrainPlace(
-        device=device or "auto",
-        checkpoints=options.checkpoints,
-        resume=resume,
-        loader_processes=options.loader_processes,
-    )
+    place = TrainPlace(device=device or "auto", resume=resume, loader_processes=options.loader_processes)
     try:
-        report = train_model(options.spec, place, tell=say)
+        report = train_model(with_run_found(options.spec), place.with_checkpoints(options.checkpoints), tell=say)
     except TrainingStopped as stop:
         say(str(stop))
         raise typer.Exit(_STOPPED) from stop

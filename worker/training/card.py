@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from huggingface_hub import ModelCardData
 
+from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.training import train_command
 from worker.training.pictures import CALIBRATION, CONFUSION
 from worker.training.report import TrainReport, report_lines
@@ -26,7 +27,7 @@ def model_card(report: TrainReport) -> str:
 
 # {_last(spec.output_uri)}
 
-Predicts {learned} for a text, from the column `{spec.label_column}` of `{_last(spec.data_uri)}` ({report.rows:,} rows).
+Predicts {learned} for a text, {_learned_from(report)} ({report.rows:,} rows).
 {way}; the base model is `{_public(spec.base_model)}`.
 
 | | |
@@ -48,7 +49,7 @@ With {versions}.
 ## How to use it
 
 ```bash
-producer run --input ./shards --model {_last(spec.output_uri)} --output ./kept{_filter(report)}
+producer run --input ./shards{_text(report)} --model {_model(spec.output_uri)} --output ./kept{_filter(report)}
 ```
 """
 
@@ -64,6 +65,29 @@ def _head(report: TrainReport) -> str:
         tags=["shardsift"],
     )
     return str(data.to_yaml())
+
+
+def _learned_from(report: TrainReport) -> str:
+    source = report.source
+    if source.teacher is None:
+        return f"from the column `{source.label_column}` of `{_disclosed(source.shown)}`"
+    return (
+        f"from the column `{source.label_column}` of `{_disclosed(source.shown)}`, which holds what "
+        f"`{source.teacher.model}` said of it in the run `{source.teacher.run_id}`"
+    )
+
+
+def _text(report: TrainReport) -> str:
+    """The options that put the text together as it was learned."""
+    text = report.source.text
+    if text.text_template is not None:
+        on_one_line = text.text_template.replace("\n", "\\n").replace("\t", "\\t")
+        return f" --text-template {shlex.quote(on_one_line)}"
+    return "" if text.text_column == DEFAULT_TEXT_COLUMN else f" --text-column {shlex.quote(text.text_column)}"
+
+
+def _model(output_uri: str) -> str:
+    return output_uri.removeprefix("hf://").rstrip("/") if output_uri.startswith("hf://") else _last(output_uri)
 
 
 def _measured_on(report: TrainReport) -> str:
@@ -82,7 +106,12 @@ def _filter(report: TrainReport) -> str:
 
 
 def _without_paths(command: list[str]) -> list[str]:
-    return [_last(part) if part.startswith(("/", "~", "./", "../")) else part for part in command]
+    return [_disclosed(part) if part.startswith(("/", "~", "./", "../")) or "://" in part else part for part in command]
+
+
+def _disclosed(uri: str) -> str:
+    """A Hub URI unchanged; of any other path the last part."""
+    return uri if uri.startswith("hf://") else _last(uri)
 
 
 def _public(name: str) -> str:

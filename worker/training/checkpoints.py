@@ -3,8 +3,6 @@
 A checkpoint is whole if its `trainer_state.json` is, since the Trainer writes that file last.
 """
 
-import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -12,16 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from fleet.errors import UsageError
-from fleet.storage.errors import translated
-from fleet.training import TrainSpec
+from worker.training.identity import Description
 
 STATE = "trainer_state.json"  # the Trainer's name for it
-_SPEC = "training.json"
-# Of the spec: where things are and what is measured. The digests of the files are compared instead of their names.
-_MAY_CHANGE = {"output_uri", "data_uri", "validation_uri", "threshold"}
+DESCRIPTION = "training.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +32,11 @@ class Checkpoint:
         return self.step >= self.planned_steps or (patience is not None and self.checks_without_progress >= patience)
 
 
-def default_folder(output: Path) -> Path:
-    return output.with_name(f"{output.name}.checkpoints")
-
-
-def claim_folder(folder: Path, spec: TrainSpec, *, processes: int) -> None:
+def claim_folder(folder: Path, wanted: Description) -> None:
     """Make the folder for this training, or check that it is of the same one. Raises UsageError if it is not."""
-    wanted = _description(spec, processes)
-    file = folder / _SPEC
+    file = folder / DESCRIPTION
     if file.exists():
-        _check_equal(json.loads(file.read_text()), wanted, folder)
+        check_equal(json.loads(file.read_text()), wanted, str(folder))
         return
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files. Name another folder with --checkpoints.")
@@ -60,8 +48,8 @@ def claim_folder(folder: Path, spec: TrainSpec, *, processes: int) -> None:
 
 def forget(folder: Path) -> None:
     """Delete the checkpoints. Other files in the folder stay."""
-    (folder / _SPEC).unlink(missing_ok=True)
-    for checkpoint in _checkpoints(folder):
+    (folder / DESCRIPTION).unlink(missing_ok=True)
+    for checkpoint in (*checkpoints_in(folder), *folder.glob(".checkpoint-*.partial")):
         shutil.rmtree(checkpoint, ignore_errors=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
@@ -70,7 +58,7 @@ def forget(folder: Path) -> None:
 def last_checkpoint(folder: Path) -> Checkpoint | None:
     """The newest whole checkpoint. Deletes one that was not written to its end."""
     found = None
-    for checkpoint in sorted(_checkpoints(folder), key=_step):
+    for checkpoint in checkpoints_in(folder):
         try:
             state = json.loads((checkpoint / STATE).read_text())
         except (OSError, ValueError):
@@ -98,36 +86,25 @@ def _moved(checkpoint: Path, state: dict[str, Any]) -> Checkpoint:
     )
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Whole or not, by their steps."""
+    return sorted((path for path in folder.glob("checkpoint-*") if is_checkpoint(path.name)), key=step_of)
 
 
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
+def is_checkpoint(name: str) -> bool:
+    return re.fullmatch(r"checkpoint-\d+", name) is not None
 
 
-def _description(spec: TrainSpec, processes: int) -> dict[str, Any]:
-    fields = dataclasses.asdict(spec)
-    options = {name: value for name, value in fields.items() if name not in {*_MAY_CHANGE, "full"}}
-    return {
-        **options,
-        **fields["full"],
-        "data": _digest(spec.data_uri),
-        "validation": _digest(spec.validation_uri) if spec.validation_uri else None,
-        "processes": processes,
-    }
+def step_of(checkpoint: Path | str) -> int:
+    return int(Path(checkpoint).name.removeprefix("checkpoint-"))
 
 
-def _digest(uri: str) -> str:
-    with translated(f"Reading {uri}"), fsspec.open(uri, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_equal(found: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
+def check_equal(found: Description, wanted: Description, place: str) -> None:
+    """Raises UsageError that says what differs from the training whose checkpoints are at this place."""
     changed = [name for name in wanted if found.get(name) != wanted[name]]
     if changed:
         told = ", ".join(f"{name.replace('_', ' ')} was {found.get(name)}, is {wanted[name]}" for name in changed)
         raise UsageError(
-            f"The checkpoints in {folder} are of another training: {told}. Name another folder with --checkpoints, or add "
+            f"The checkpoints in {place} are of another training: {told}. Name another place with --checkpoints, or add "
             "--no-resume to delete them and start again."
         )

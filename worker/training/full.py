@@ -26,11 +26,13 @@ from worker.scoring import ModelError
 from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
 from worker.scoring.quiet import quiet_transformers
 from worker.training.base_model import BaseModel, load_base
-from worker.training.checkpoints import STATE, Checkpoint, claim_folder, forget, last_checkpoint
+from worker.training.checkpoints import STATE, Checkpoint
+from worker.training.identity import described_in_full
 from worker.training.loss import loss_of
 from worker.training.memory import peak_memory_bytes
 from worker.training.place import TrainPlace
-from worker.training.processes import is_first_process, process_count
+from worker.training.processes import process_count
+from worker.training.resuming import CopyEachCheckpoint, checkpoint_to_resume
 from worker.training.splits import Split
 from worker.training.stop import StopAtNextStep, TrainingStopped
 from worker.training.token_rows import TokenRows, tokenizer_of
@@ -86,15 +88,17 @@ def _train(run: _Run) -> Trained:
     base = load_base(run.spec.base_model, run.spec.revision, run.split.target)
     arguments = _arguments(run)
     with arguments.main_process_first(local=False):
-        checkpoint = _checkpoint(run)
-    stop, first_step = StopAtNextStep(run.place.watcher), checkpoint.step if checkpoint else 0
-    trainer = _trainer(run, base, arguments, [stop, *_watched(run, first_step)])
+        description = described_in_full(run.spec, run.split, base, processes=process_count())
+        checkpoint = checkpoint_to_resume(run.place, description, run.tell)
+    first_step = checkpoint.step if checkpoint else 0
+    stop, copying = StopAtNextStep(run.place.watcher), CopyEachCheckpoint(run.place, run.tell)
+    trainer = _trainer(run, base, arguments, [stop, copying, *_watched(run, first_step)])
     began = time.monotonic()
     _run_steps(trainer, base, checkpoint, stop, run.full.patience)
     seconds = time.monotonic() - began
     if stop.asked:
         raise TrainingStopped(
-            f"Stopped after step {trainer.state.global_step:,}, with a checkpoint in {run.place.folder}. "
+            f"Stopped after step {trainer.state.global_step:,}, with a checkpoint in {copying.latest}. "
             "Run the same command again to go on."
         )
     assert isinstance(trainer.eval_dataset, TokenRows)
@@ -173,23 +177,9 @@ def _arguments(run: _Run) -> TrainingArguments:
         disable_tqdm=True,
         log_level="error",
     )
-    if process_count() == 1:
-        arguments._n_gpu = min(
-            1, arguments.n_gpu
-        )  # several GPUs are for several processes, not for threads of this one
+    if process_count() == 1:  # several GPUs are for several processes, not for threads of this one
+        arguments._n_gpu = min(1, arguments.n_gpu)
     return arguments
-
-
-def _checkpoint(run: _Run) -> Checkpoint | None:
-    folder = run.place.folder
-    if is_first_process():
-        if not run.place.resume:
-            forget(folder)
-        claim_folder(folder, run.spec, processes=process_count())
-    checkpoint = last_checkpoint(folder)
-    if checkpoint and is_first_process():
-        run.tell(f"Going on after step {checkpoint.step:,}, from {checkpoint.folder}")
-    return checkpoint
 
 
 def _early_stopping(full: FullTraining) -> list[TrainerCallback]:

@@ -1,6 +1,8 @@
-"""Read labelled texts from a Parquet file. Knows nothing of models."""
+"""Read labelled texts from input files, batch by batch. Knows nothing of models."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +11,14 @@ from numpy.typing import NDArray
 
 from fleet.columns import is_text
 from fleet.errors import ShardsiftError, UsageError
+from fleet.given_text import text_template
+from fleet.label_source import LabelSource, checked_columns, shown_path
 from fleet.storage.errors import translated
-from fleet.storage.opening import open_parquet
-from worker.scoring.tokenizing.texts import plain_texts
+from fleet.storage.inputs.input_file import InputFile
+from fleet.storage.inputs.line_blocks import THEN_RETRY
+from fleet.storage.inputs.opening import open_input
+from worker.shard.text_digest import text_digest
+from worker.shard.texts import row_texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,51 +28,103 @@ class Labelled:
     texts: pa.LargeStringArray
     labels: pa.Array  # numbers, texts or booleans
     label_column: str
-    file: str
+    shown: str  # the files, for messages
+    left_out: int = 0  # rows whose label has too low a score
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, rows: NDArray[np.int64]) -> "Labelled":
-        return Labelled(
-            texts=self.texts.take(pa.array(rows)),
-            labels=self.labels.take(pa.array(rows)),
-            label_column=self.label_column,
-            file=self.file,
-        )
+        chosen = pa.array(rows)
+        return replace(self, texts=self.texts.take(chosen), labels=self.labels.take(chosen))
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal rows in the same order, whatever files hold them."""
+        return f"{self.labels.type} {text_digest(self.texts)} {text_digest(self.labels.cast(pa.large_string()))}"
 
 
-def read_labelled(file: str, *, text_column: str, label_column: str) -> Labelled:
-    """The texts and labels of a file. Raises UsageError if it has no such columns, or a row lacks one of the two."""
+def read_labelled(source: LabelSource) -> Labelled:
+    """All rows of the files. Raises UsageError if a file lacks a column, or a row one of the two values."""
     try:
-        with open_parquet(file) as parquet, translated(f"Reading {file}"):
-            _check(parquet.schema_arrow, file, text_column, label_column)
-            table = parquet.read(columns=[text_column, label_column], use_threads=False)
+        parts = [part for uri in source.file_uris for part in _parts(uri, source)]
     except ShardsiftError as error:
-        raise UsageError(str(error)) from error
-    texts, labels = plain_texts(table[text_column]), table[label_column].combine_chunks()
-    _check_filled(texts, f"Row {{row}} of {file} has no text.")
-    _check_filled(labels, f'Row {{row}} of {file} has no label in "{label_column}".')
+        raise UsageError(str(error).replace(THEN_RETRY, "then repeat the command")) from error
+    kind = _common_type(parts, source)
+    return Labelled(
+        texts=pa.concat_arrays([pa.array([], pa.large_string()), *(part.texts for part in parts)]),
+        labels=pa.concat_arrays([pa.array([], kind), *(part.labels.cast(kind) for part in parts)]),
+        label_column=source.label_column,
+        shown=source.shown,
+        left_out=sum(part.left_out for part in parts),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Some rows of one file."""
+
+    texts: pa.LargeStringArray
+    labels: pa.Array
+    file: str
+    left_out: int
+
+
+def _parts(uri: str, source: LabelSource) -> Iterator[_Part]:
+    first_row = 0
+    with _opened(uri, source) as (file, columns), translated(f"Reading {uri}"):
+        read = [name for name in file.schema.names if name in {*columns, *source.label_columns}]
+        for batch in file.batches(read, use_threads=False):
+            yield _part(pa.Table.from_batches([batch]), columns, source, shown_path(uri), first_row)
+            first_row += len(batch)
+
+
+@contextmanager
+def _opened(uri: str, source: LabelSource) -> Iterator[tuple[InputFile, tuple[str, ...]]]:
+    """The file with the columns of its texts. Other fields of a file of lines are not looked at."""
+    with open_input(uri) as file:
+        columns, schema = checked_columns(source, file.schema, uri), file.schema
+    types = tuple((name, str(schema.field(name).type)) for name in dict.fromkeys((*columns, *source.label_columns)))
+    with open_input(uri, types, only=True) as file:
+        yield file, columns
+
+
+def _part(rows: pa.Table, columns: tuple[str, ...], source: LabelSource, file: str, first_row: int) -> _Part:
+    texts = row_texts(rows, columns, template=text_template(source.text), pair_column=None)
+    labels = rows.column(source.label_column).combine_chunks()
+    labels = labels.dictionary_decode() if pa.types.is_dictionary(labels.type) else labels
+    _check_filled(texts, first_row, f"Row {{row}} of {file} has no text.")
+    _check_filled(labels, first_row, f'Row {{row}} of {file} has no label in "{source.label_column}".')
     if pa.types.is_floating(labels.type):
-        finite = pc.is_finite(labels)
-        _check_filled(pc.if_else(finite, labels, None), f"The label of row {{row}} of {file} is not a finite number.")
-    return Labelled(texts=texts, labels=labels, label_column=label_column, file=file)
+        finite = pc.if_else(pc.is_finite(labels), labels, None)
+        _check_filled(finite, first_row, f"The label of row {{row}} of {file} is not a finite number.")
+    if source.least_score is not None:
+        is_sure = pc.fill_null(pc.greater_equal(rows.column(source.score_column), source.least_score), False)
+        texts, labels = texts.filter(is_sure.combine_chunks()), labels.filter(is_sure.combine_chunks())
+    return _Part(texts=texts, labels=labels, file=file, left_out=len(rows) - len(texts))
 
 
-def _check(schema: pa.Schema, file: str, text_column: str, label_column: str) -> None:
-    for option, name in (("--text-column", text_column), ("--label-column", label_column)):
-        if name not in schema.names:
-            raise UsageError(
-                f'{file} has no column "{name}"; it has: {", ".join(schema.names)}. Name one with {option}.'
-            )
-    if not is_text(schema.field(text_column).type):
-        raise UsageError(f'The column "{text_column}" of {file} holds {schema.field(text_column).type}, not texts.')
-    label = schema.field(label_column).type
-    if not (pa.types.is_floating(label) or pa.types.is_integer(label) or pa.types.is_boolean(label) or is_text(label)):
-        raise UsageError(f'The column "{label_column}" of {file} holds {label}, not numbers or texts.')
-
-
-def _check_filled(values: pa.Array, message: str) -> None:
+def _check_filled(values: pa.Array, first_row: int, message: str) -> None:
     if values.null_count:
-        row = values.is_null().index(True).as_py()
+        row = first_row + values.is_null().index(True).as_py()
         raise UsageError(f"{message.format(row=row)} Leave such rows out.")
+
+
+def _common_type(parts: list[_Part], source: LabelSource) -> pa.DataType:
+    """Integers and fractions are numbers. Raises UsageError for files whose labels are of different kinds."""
+    files: dict[pa.DataType, str] = {}
+    for part in parts:
+        files.setdefault(part.labels.type, part.file)
+    if len(files) == 1:
+        return next(iter(files))
+    if all(map(is_text, files)):
+        return pa.large_string()
+    if all(map(pa.types.is_integer, files)):
+        return pa.int64()
+    if not files or all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in files):
+        return pa.float64()
+    one, other, *_ = files
+    raise UsageError(
+        f'The labels in "{source.label_column}" are {one} in {files[one]} and {other} in {files[other]}. '
+        "Store them alike."
+    )

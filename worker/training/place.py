@@ -1,8 +1,10 @@
 """Where a training runs, and how its rows are loaded. Does not change the weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fleet.errors import UsageError
 
 if TYPE_CHECKING:
     from worker.training.watcher import Watcher
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 class TrainPlace:
     device: str = "auto"
     checkpoints: Path | None = None  # folder; None: beside the output
+    copies_uri: str | None = None  # a place that other machines reach, to which each checkpoint is copied
     resume: bool = True  # from the last checkpoint, if there is one
     loader_processes: int = 0  # that prepare batches beside the training; 0: the training itself does
     watcher: "Watcher | None" = None  # that may end it; None: signals do
@@ -22,3 +25,17 @@ class TrainPlace:
         """Of the checkpoints, once it is known."""
         assert self.checkpoints is not None
         return self.checkpoints
+
+    def with_checkpoints(self, given: str | None) -> "TrainPlace":
+        """What --checkpoints says: a folder of this machine, or the URI of a place to copy them to. Raises UsageError."""
+        if given is None:
+            return self
+        if given.startswith("hf://"):
+            raise UsageError(f"Checkpoints go to a folder or a bucket, such as s3://BUCKET/FOLDER, and not to {given}.")
+        return replace(self, copies_uri=given) if "://" in given else replace(self, checkpoints=Path(given))
+
+    def beside(self, output_uri: str, name: str) -> "TrainPlace":
+        """With a folder for the checkpoints: beside the output, or here if that is elsewhere."""
+        output = Path(name if "://" in output_uri else output_uri)
+        folder = self.checkpoints or output.expanduser().with_name(f"{name}.checkpoints")
+        return replace(self, checkpoints=folder.expanduser().absolute())

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from fleet.fleet_training import training_id
+from fleet.label_source import LabelSource
 from fleet.train_progress import TrainProgress, thinned
 from fleet.trained_model import TrainedModel
 from fleet.training import TrainSpec
@@ -22,6 +23,7 @@ class TrainReport:
     """Of a finished training. The figures in `held_out` are of rows that the weights were not fitted to."""
 
     spec: TrainSpec
+    source: LabelSource
     classes: tuple[str, ...]  # none in a regression
     rows: int  # of the data, with those that were held out of it
     held_out: Metrics
@@ -34,7 +36,9 @@ class TrainReport:
     versions: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        fields = dataclasses.asdict(self)
+        fields["source"]["files"] = len(fields["source"].pop("file_uris"))
+        return fields
 
 
 def report_table(report: TrainReport) -> Table:

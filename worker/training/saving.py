@@ -1,4 +1,4 @@
-"""Write a model folder whole or not at all."""
+"""Write the files of a trained model."""
 
 import os
 import shutil
@@ -8,24 +8,22 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from fleet.errors import UsageError
+from fleet.storage.model_output import ModelOutput
 from worker.scoring.quiet import quiet_transformers
 from worker.training.base_model import BaseModel
 from worker.training.place import TrainPlace
 
 
-def check_free(output: Path) -> None:
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise UsageError(f"{output} already exists. Name another folder for the model, or remove this one.")
+def save_model(
+    base: BaseModel, output: ModelOutput, write_more: Callable[[Path], None], place: TrainPlace, *, training: str
+) -> None:
+    """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets.
 
-
-def save_model(base: BaseModel, output: Path, write_more: Callable[[Path], None], place: TrainPlace) -> None:
-    """Write to a folder beside the output, then rename it. `write_more` adds files to the folder that it gets.
-
-    The folder is of this attempt alone. An attempt that has lost its lease does not rename it.
+    The folder is of this attempt alone. An attempt that has lost its lease does not make it the output.
     """
-    partial = output.with_name(f".{output.name}.{place.attempt}partial")
+    partial = output.partial(place.folder, place.attempt)
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        remove_partial(output, place)
         partial.mkdir(parents=True)
         with quiet_transformers():
             base.model.save_pretrained(partial)
@@ -38,9 +36,14 @@ def save_model(base: BaseModel, output: Path, write_more: Callable[[Path], None]
         _let_others_read(partial)
         if place.watcher:
             place.watcher.confirm()
-        partial.replace(output)
+        output.store(partial, training)
     except OSError as error:
-        raise UsageError(f"The classifier cannot be saved at {output}: {error.strerror or error}.") from error
+        raise UsageError(f"The classifier cannot be saved as {output.name}: {error.strerror or error}.") from error
+
+
+def remove_partial(output: ModelOutput, place: TrainPlace) -> None:
+    """What a process left that was killed after the last step."""
+    shutil.rmtree(output.partial(place.folder, place.attempt), ignore_errors=True)
 
 
 def drop_partial(output: Path) -> None:

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from fleet.counted import counted
 from fleet.errors import UsageError
+from fleet.label_source import LabelSource
 from fleet.training import FEWEST_ROWS, TrainSpec
 from worker.training.labelled import Labelled, read_labelled
 from worker.training.targets import Target, Targets, target_of
@@ -25,37 +26,47 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """`all_rows` are those of the data file, before any were held out."""
+    """Rows of the data, and what identifies them. The texts are in memory once."""
 
     target: Target
     learned: Rows
     held_out: Rows
-    all_rows: Rows
+    rows: int  # of the data, before any were held out
+    left_out: int  # rows whose label has too low a score
+    data_digest: str
+    validation_digest: str | None  # of rows that are not from the data
 
 
-def read_split(spec: TrainSpec) -> Split:
-    """Read and check the labelled rows. The same spec and files always give the same split."""
-    columns = {"text_column": spec.text_column, "label_column": spec.label_column}
-    labelled = read_labelled(spec.data_uri, **columns)
+def read_split(spec: TrainSpec, source: LabelSource) -> Split:
+    """Read and check the labelled rows. The same spec and rows always give the same split."""
+    labelled = read_labelled(source)
     if len(labelled) < FEWEST_ROWS:
-        raise UsageError(
-            f"{spec.data_uri} has {counted(len(labelled), 'row')}, too few to train on. Give {FEWEST_ROWS} or more."
-        )
+        raise UsageError(_too_few(labelled))
     target = target_of(labelled, spec.task, spec.class_weights)
     every = _rows(labelled, target)
     _check_threshold(every, target, spec)
+    digest = None
     if spec.validation_uri is not None:
-        held_out = read_labelled(spec.validation_uri, **columns)
-        if not len(held_out):
+        measured = read_labelled(source.beside(spec.validation_uri))
+        if not len(measured):
             raise UsageError(f"{spec.validation_uri} has no rows to measure on.")
-        return Split(target=target, learned=every, held_out=_rows(held_out, target), all_rows=every)
-    learned, held = _parts(every, target, spec)
+        learned, held_out, digest = every, _rows(measured, target), measured.digest
+    else:
+        learned, held_out = (_rows(labelled.take(part), target) for part in _parts(every, target, spec))
     return Split(
         target=target,
-        learned=_rows(labelled.take(learned), target),
-        held_out=_rows(labelled.take(held), target),
-        all_rows=every,
+        learned=learned,
+        held_out=held_out,
+        rows=len(labelled),
+        left_out=labelled.left_out,
+        data_digest=labelled.digest,
+        validation_digest=digest,
     )
+
+
+def _too_few(labelled: Labelled) -> str:
+    left_out = f" after {labelled.left_out:,} were left out" if labelled.left_out else ""
+    return f"{labelled.shown} has {counted(len(labelled), 'row')}{left_out}, too few to train on. Give {FEWEST_ROWS} or more."
 
 
 def _rows(labelled: Labelled, target: Target) -> Rows:

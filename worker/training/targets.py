@@ -49,7 +49,7 @@ class Target:
         index_of = {name: index for index, name in enumerate(self.classes)}
         names = _names(labelled.labels)
         if unknown := sorted(set(names) - index_of.keys()):
-            raise UsageError(f'{labelled.file} has the class "{unknown[0]}", which no row has that is trained on.')
+            raise UsageError(f'{labelled.shown} has the class "{unknown[0]}", which no row has that is trained on.')
         return np.array([index_of[name] for name in names], dtype=np.int64)
 
 
@@ -62,7 +62,7 @@ def target_of(labelled: Labelled, task: TrainTask, class_weights: ClassWeights) 
         if class_weights != "none":
             raise UsageError("--class-weights is for classes. For labels that are integers, add --task classification.")
         if len(labelled.labels.unique()) < 2:
-            raise UsageError(f"All labels of {labelled.file} are {labelled.labels[0]}. There is nothing to learn.")
+            raise UsageError(f"All labels of {labelled.shown} are {labelled.labels[0]}. There is nothing to learn.")
         return Target()
     return Target(classes=_classes(labelled))
 
@@ -82,7 +82,9 @@ def _classes(labelled: Labelled) -> tuple[str, ...]:
     """In the order of the values, so that the integer 10 follows 9."""
     values = sorted(labelled.labels.unique().to_pylist())
     if len(values) < 2:
-        raise UsageError(f'All rows of {labelled.file} have the class "{values[0]}". Give rows of two classes or more.')
+        raise UsageError(
+            f'All rows of {labelled.shown} have the class "{values[0]}". Give rows of two classes or more.'
+        )
     if len(values) > _MOST_CLASSES:
         raise UsageError(
             f'"{labelled.label_column}" has {len(values):,} different labels, and at most {_MOST_CLASSES:,} classes are '

@@ -3,22 +3,27 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from fleet.counted import counted
+from fleet.label_source import LabelSource, Teacher, label_source
+from fleet.storage.model_output import model_output
 from fleet.trained_model import MARK
 from fleet.training import TrainSpec
 from worker.training.card import model_card
-from worker.training.checkpoints import default_folder, forget
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
 from worker.training.frozen import train_frozen
 from worker.training.full import train_full
+from worker.training.identity import described, digest_of
 from worker.training.metrics import measure
 from worker.training.pictures import draw_pictures
 from worker.training.place import TrainPlace
 from worker.training.processes import is_first_process
 from worker.training.report import TrainReport, told_model
-from worker.training.saving import check_free, save_model
+from worker.training.resuming import forget_checkpoints
+from worker.training.saving import remove_partial, save_model
 from worker.training.splits import Split, read_split
 from worker.training.trained import Trained
 
@@ -31,27 +36,44 @@ def train(
 ) -> TrainReport | None:
     """Train what the spec says, and save it. `tell` gets lines about the progress.
 
-    `AutoModelForSequenceClassification.from_pretrained(spec.output_uri)` loads the result. The output appears whole or not at
-    all, and is never overwritten. Of several processes, only the first one saves it and returns a report.
+    `AutoModelForSequenceClassification.from_pretrained` loads the result. The output appears whole or not at all, and is never
+    overwritten. Of several processes, only the first one saves it and returns a report. There is none if a repository on the
+    Hub already has the model of this training, because a process ended between the commit and its own end.
     Raises UsageError for labels, models and outputs that do not fit, and TrainingStopped when a signal ended it.
     """
     began = time.monotonic()
-    if spec.full is None and not is_first_process():
+    is_first = is_first_process()
+    if spec.full is None and not is_first:
         return None
-    output = Path(spec.output_uri).expanduser().absolute()
-    check_free(output)
-    place = replace(place, checkpoints=(place.checkpoints or default_folder(output)).expanduser().absolute())
-    split = read_split(spec)
+    source, output = label_source(spec), model_output(spec.output_uri)
+    place = place.beside(spec.output_uri, output.name)
+    if is_first:
+        output.reserve()
+    split = read_split(spec, source)
+    training = digest_of(described(spec, split))
+    if output.holds(training):
+        if is_first:
+            tell(f"{spec.output_uri} already has the model of this training.")
+            remove_partial(output, place)
+            forget_checkpoints(place, tell)
+        return None
+    if is_first and source.teacher:
+        tell(_rows_told(source.teacher, split))
     trained = _trained(_with_base(spec), split, place, tell)
-    if not is_first_process():
+    if not is_first:
         return None
-    report = _report(spec, split, trained, seconds=time.monotonic() - began)
-    save_model(trained.base, output, lambda folder: _write_figures(folder, report), place)
-    forget(place.folder)
+    report = _report(spec, source, split, trained, seconds=time.monotonic() - began)
+    save_model(trained.base, output, partial(_write_figures, report), place, training=training)
+    forget_checkpoints(place, tell)
     return report
 
 
-def _write_figures(folder: Path, report: TrainReport) -> None:
+def _rows_told(teacher: Teacher, split: Split) -> str:
+    left_out = f", {split.left_out:,} with a lower score left out" if split.left_out else ""
+    return f"{counted(split.rows, 'row')} labelled by {teacher.model}{left_out}"
+
+
+def _write_figures(report: TrainReport, folder: Path) -> None:
     draw_pictures(folder, report.held_out)
     (folder / "README.md").write_text(model_card(report))
     (folder / MARK).write_bytes(told_model(report).to_json())
@@ -81,11 +103,12 @@ def _with_base(spec: TrainSpec) -> TrainSpec:
     return replace(spec, base_model=verified_demo_encoder()) if spec.base_model == DEMO_ENCODER else spec
 
 
-def _report(spec: TrainSpec, split: Split, trained: Trained, *, seconds: float) -> TrainReport:
+def _report(spec: TrainSpec, source: LabelSource, split: Split, trained: Trained, *, seconds: float) -> TrainReport:
     return TrainReport(
         spec=spec,
+        source=source,
         classes=split.target.classes,
-        rows=len(split.all_rows),
+        rows=split.rows,
         held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=spec.threshold),
         seconds=seconds,
         rows_per_second=trained.rows_per_second,

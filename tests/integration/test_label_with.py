@@ -1,0 +1,309 @@
+"""A small model learns the labels and scores that an earlier run has published, of the texts that the run has scored."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.errors import UsageError
+from fleet.label_source import label_source
+from fleet.ledger import Ledger
+from fleet.spec import RunSpec
+from fleet.training import TrainSpec
+from producer.options import RunOptions
+from producer.plan import plan_run
+from support.labelled import write_topics
+from support.models import tiny_classifier
+from support.nli import nli_classifier
+from support.outputs import published_rows
+from support.processes import call_command, run_command
+from support.small_run import publish
+from worker.scoring import SequenceClassifier, load_scorer
+from worker.training.labelled import read_labelled
+from worker.training.place import TrainPlace
+from worker.training.report import TrainReport
+from worker.training.train import train
+
+CPU = TrainPlace(device="cpu")
+LABELS = ("climate change", "technology", "health")
+ROWS = 96
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Publish = Callable[..., RunSpec]
+
+
+def scorer_of(model: Path) -> SequenceClassifier:
+    return load_scorer(str(model), "float32", device="cpu", parity_rows=0)
+
+
+@pytest.fixture(scope="module")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Columns `text` and `topic`."""
+    file = write_topics(tmp_path_factory.mktemp("topics") / "topics.parquet", rows=ROWS)
+    pq.write_table(pq.read_table(file).drop_columns(["label"]), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def teacher(topics: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tells three topics apart."""
+    folder = tmp_path_factory.mktemp("teacher")
+    base, output = tiny_classifier(folder / "base"), folder / "large"
+    spec = TrainSpec(
+        data_uri=str(topics), label_column="topic", base_model=str(base), output_uri=str(output), dtype="float32"
+    )
+    train(spec, CPU)
+    return output
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Posts with a title and perhaps a text."""
+    file = tmp_path_factory.mktemp("posts") / "posts.parquet"
+    rows = range(40)
+    titles = [f"Title {row} about sea level and ships" for row in rows]
+    texts = ["" if row % 4 == 0 else f"Post {row} says more of it." for row in rows]
+    pq.write_table(pa.table({"title": titles, "selftext": texts}), file)
+    return file
+
+
+@pytest.fixture
+def published(ledger: Ledger, topics: Path, tmp_path: Path) -> Publish:
+    """Publishes a run over the topics, or what its options say."""
+
+    def publish_run(model: Path, **options: Any) -> RunSpec:
+        scorer = scorer_of(model)
+        chosen = {"input_uris": (str(topics),), "dtype": "float32", "keep_all": True, **options}
+        run = RunOptions(**{"output_uri": str(tmp_path / "labelled"), "models": (str(model),), **chosen})
+        return publish(ledger, scorer, run, scratch=tmp_path / "scratch")
+
+    return publish_run
+
+
+def spec_of(run: RunSpec, base: Path, tmp_path: Path, **options: Any) -> TrainSpec:
+    spec = TrainSpec(
+        label_with=run.output_uri, base_model=str(base), output_uri=str(tmp_path / "small"), dtype="float32"
+    )
+    return dataclasses.replace(spec, **options)
+
+
+def trained(spec: TrainSpec, tell: Callable[[str], None] = lambda line: None) -> TrainReport:
+    report = train(spec, CPU, tell)
+    assert report is not None
+    return report
+
+
+def test_the_scores_of_a_model_with_one_output_are_learned_as_numbers(
+    published: Publish, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The student has the teacher's encoder, so it can give exactly the teacher's scores."""
+    run = published(tiny_model, input_uris=(str(shards),))
+
+    report = trained(spec_of(run, tiny_model, tmp_path))
+
+    scores = published_rows(Path(run.output_uri))["score"].to_numpy()
+    assert report.classes == ()
+    assert report.rows == len(scores) == ROWS
+    assert report.held_out.mae is not None
+    assert report.held_out.mae < 0.2 * np.std(scores)
+
+
+def test_the_labels_of_a_model_with_several_are_learned_as_classes(
+    published: Publish, teacher: Path, tmp_path: Path
+) -> None:
+    run = published(teacher)
+    said: list[str] = []
+
+    report = trained(spec_of(run, teacher, tmp_path), said.append)
+
+    kept = published_rows(Path(run.output_uri))
+    assert report.classes == tuple(sorted(set(kept["label"].to_pylist()))) == ("biology", "cooking", "sport")
+    assert report.held_out.macro.accuracy > 0.5  # one in three is chance
+    assert f"{ROWS} rows labelled by large" in said
+
+
+def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
+    published: Publish, posts: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    run = published(
+        nli_classifier(tmp_path / "nli", "BERT"),
+        input_uris=(str(posts),),
+        task="zero-shot",
+        labels=LABELS,
+        text_column="title,selftext",
+        score_column="topic_score",
+    )
+
+    rows = read_labelled(label_source(spec_of(run, tiny_model, tmp_path)))
+
+    kept = published_rows(Path(run.output_uri))
+    assert rows.texts.to_pylist()[:2] == [
+        "Title 0 about sea level and ships",
+        "Title 1 about sea level and ships\n\nPost 1 says more of it.",
+    ]
+    assert rows.labels.to_pylist() == kept["topic_label"].to_pylist()
+
+
+def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, teacher: Path, tmp_path: Path) -> None:
+    run = published(teacher, text_template="{topic}: {text}")
+    spec = spec_of(run, teacher, tmp_path)
+
+    trained(spec)
+
+    assert read_labelled(label_source(spec)).texts[0].as_py().startswith("biology: the ")
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "producer run --input ./shards --text-template '{topic}: {text}' --model small" in card
+    assert f"which holds what `{teacher.name}` said of it in the run `{run.run_id}`" in card
+    assert "worker train --label-with labelled --base-model" in card
+    assert str(tmp_path) not in card
+
+
+def test_rows_whose_label_is_unsure_may_be_left_out(published: Publish, teacher: Path, tmp_path: Path) -> None:
+    run = published(teacher)
+    kept = published_rows(Path(run.output_uri))
+    middle = float(np.median(kept["score"]))
+    said: list[str] = []
+
+    report = trained(spec_of(run, teacher, tmp_path, min_label_score=middle), said.append)
+
+    sure = int(np.sum(kept["score"].to_numpy() >= middle))
+    assert report.rows == sure < ROWS
+    assert f"{sure} rows labelled by large, {ROWS - sure} with a lower score left out" in said
+
+
+def test_only_the_rows_that_the_run_kept_are_learned(published: Publish, teacher: Path, tmp_path: Path) -> None:
+    run = published(teacher, keep_all=False, where="label <> 'sport'")
+
+    report = trained(spec_of(run, teacher, tmp_path))
+
+    assert report.rows == published_rows(Path(run.output_uri)).num_rows < ROWS
+    assert report.classes == ("biology", "cooking")
+
+
+def test_another_column_may_be_the_label_and_other_rows_may_be_measured_on(
+    published: Publish, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    run = published(tiny_model, input_uris=(str(shards),), int_score=True)
+    by_hand = pa.table({"text": [f"text {row}" for row in range(12)], "int_score": [row % 6 for row in range(12)]})
+    pq.write_table(by_hand, tmp_path / "by-hand.parquet")
+
+    report = trained(
+        spec_of(run, tiny_model, tmp_path, label_column="int_score", validation_uri=str(tmp_path / "by-hand.parquet"))
+    )
+
+    assert (report.rows, report.held_out.rows) == (ROWS, 12)
+
+
+def test_of_a_run_with_several_models_one_must_be_named(
+    ledger: Ledger, topics: Path, tiny_model: Path, teacher: Path, tmp_path: Path
+) -> None:
+    options = RunOptions(
+        input_uris=(str(topics),),
+        models=(f"edu={tiny_model}", f"topic={teacher}"),
+        dtype="float32",
+        output_uri=str(tmp_path / "labelled"),
+        keep_all=True,
+    )
+    run = publish(ledger, [scorer_of(tiny_model), scorer_of(teacher)], options, scratch=tmp_path / "scratch")
+    spec = spec_of(run, tiny_model, tmp_path)
+
+    with pytest.raises(
+        UsageError, match=r"has 2 models, with the scores edu_score, topic_score. Name .* --score-column"
+    ):
+        train(spec, CPU)
+    with pytest.raises(UsageError, match=r'has no score column "toxicity". There are: edu_score, topic_score'):
+        train(dataclasses.replace(spec, score_column="toxicity"), CPU)
+
+    assert trained(dataclasses.replace(spec, score_column="topic_score")).classes
+
+
+def test_a_run_without_its_texts_is_one_clear_error(published: Publish, teacher: Path, tmp_path: Path) -> None:
+    run = published(teacher)
+    for file in (Path(run.output_uri) / "data").iterdir():
+        pq.write_table(pq.read_table(file).drop_columns(["text"]), file)
+
+    with pytest.raises(UsageError, match=r'labelled/data/.* has no column "text"; it has: .*label'):
+        train(spec_of(run, teacher, tmp_path), CPU)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_with": None}, "either --data FILES or --label-with RUN"),
+        ({"data_uri": "x.parquet"}, "either --data FILES or --label-with RUN"),
+        ({"min_label_score": 0.5}, "score of .* is a number that is learned itself. Leave it out"),
+        ({"label_with": None, "data_uri": "x", "score_column": "score"}, "--score-column is about the scores of a run"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_clear_error(
+    options: dict[str, Any], message: str, published: Publish, tiny_model: Path, tmp_path: Path
+) -> None:
+    run = published(tiny_model)
+
+    with pytest.raises(UsageError, match=message):
+        train(spec_of(run, tiny_model, tmp_path, **options), CPU)
+
+
+def test_a_folder_in_which_no_run_is_published_is_one_clear_error(tmp_path: Path, tiny_model: Path) -> None:
+    (tmp_path / "labelled").mkdir()
+    spec = TrainSpec(
+        label_with=str(tmp_path / "labelled"), base_model=str(tiny_model), output_uri=str(tmp_path / "small")
+    )
+
+    with pytest.raises(UsageError, match=r"No run is published at .*labelled: there is no manifest.parquet"):
+        train(spec, CPU)
+
+
+class TestTheCommand:
+    def test_takes_the_id_of_a_run(self, published: Publish, teacher: Path, redis_url: str, tmp_path: Path) -> None:
+        run = published(teacher)
+        command = (
+            "worker",
+            "train",
+            "--label-with",
+            run.run_id,
+            "--base-model",
+            teacher,
+            "--output",
+            "small",
+        )
+
+        done = run_command(
+            *command, "--dtype", "float32", environment={"REDIS_URL": redis_url}, folder=tmp_path, seconds=120
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert f"{ROWS} rows labelled by large" in done.stderr
+        assert (tmp_path / "small" / "config.json").exists()
+
+    def test_says_that_a_run_is_not_published_yet(
+        self, ledger: Ledger, redis_url: str, shards: Path, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        plan = plan_run(
+            RunOptions(
+                input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(tmp_path / "out"), keep_all=True
+            )
+        )
+        ledger.create_run(plan.spec, plan.shards, now=1.0)
+
+        done = self.refused(plan.spec.run_id, tmp_path, REDIS_URL=redis_url)
+
+        assert done == f"Run {plan.spec.run_id} is not published yet: producer status {plan.spec.run_id}"
+
+    def test_says_where_ids_of_runs_are_known(self, tmp_path: Path) -> None:
+        assert self.refused("no-such-run", tmp_path, REDIS_URL="") == (
+            "There is no folder 'no-such-run' here, and run ids are known to the fleet's Redis: set REDIS_URL, or name the "
+            "output of the run."
+        )
+
+    def refused(self, run: str, folder: Path, **environment: str) -> str:
+        command = ("worker", "train", "--label-with", run, "--base-model", "demo", "--output", "small")
+        done = call_command(*command, environment=environment, folder=folder)
+        assert done.returncode == 2
+        return done.stderr.strip().removeprefix("worker: ")

@@ -1,0 +1,232 @@
+"""A trained model becomes a repository on the Hub, in one commit that never replaces anything."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from fleet.errors import UsageError
+from fleet.storage.model_output import model_output
+from hubserver import HubServer
+from support import hub_fleet
+from support.hub_client import write
+from support.hub_fleet import Client
+from support.labelled import write_topics
+from support.models import tiny_classifier
+from support.processes import ask_process
+from support.waiting import wait_until
+
+hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
+hub, worker = hub_fleet.hub, hub_fleet.worker
+_numbers = count()
+
+# In LFS uploads, the client passes files to httpx2 in a deprecated way.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
+@pytest.fixture
+def repo() -> str:
+    """The name of a repository that does not exist."""
+    return f"worker/model-{next(_numbers)}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "partial" / "model.safetensors", b"weights" * 100)
+    write(tmp_path / "partial" / "config.json", b"{}")
+    write(tmp_path / "partial" / "README.md", b"---\ntags: [shardsift]\n---\n# A model\n")
+    return tmp_path / "partial"
+
+
+def reserve(uri: str) -> None:
+    model_output(uri).reserve()
+
+
+def holds(uri: str, training: str) -> bool:
+    return model_output(uri).holds(training)
+
+
+def store(uri: str, folder: Path, training: str) -> None:
+    model_output(uri).store(folder, training)
+
+
+def files(hub: HubServer, repo: str) -> set[str]:
+    return hub.files(repo, repo_type="model").keys() - {".gitattributes"}
+
+
+def titles(hub: HubServer, repo: str) -> list[str]:
+    return [commit.title for commit in hub.commits(repo, repo_type="model")]
+
+
+class TestTheRepository:
+    def test_is_private_and_gets_all_files_in_one_commit(
+        self, hub: HubServer, worker: Client, repo: str, folder: Path
+    ) -> None:
+        worker.call(reserve, f"hf://{repo}")
+        assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
+
+        worker.call(store, f"hf://{repo}", folder, "abc")
+
+        assert titles(hub, repo) == ["Train a classifier: abc", "initial commit"]
+        assert files(hub, repo) == {"README.md", "config.json", "model.safetensors"}
+        assert hub.read(repo, "model.safetensors", repo_type="model") == b"weights" * 100
+        assert not folder.exists()
+
+    def test_of_somebody_else_is_never_written(self, hub: HubServer, worker: Client, repo: str, folder: Path) -> None:
+        hub.create_repo(repo, repo_type="model")
+        write(folder.parent / "theirs" / "README.md", b"# Theirs\n")
+        hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
+
+        for act in ((reserve, f"hf://{repo}"), (holds, f"hf://{repo}", "abc"), (store, f"hf://{repo}", folder, "abc")):
+            with pytest.raises(UsageError, match=f"hf://{repo} already holds files. Name another repository"):
+                worker.call(*act)
+
+        assert hub.read(repo, "README.md", repo_type="model") == b"# Theirs\n"
+
+    def test_that_was_filled_during_the_training_is_not_written(
+        self, hub: HubServer, worker: Client, repo: str, folder: Path
+    ) -> None:
+        worker.call(reserve, f"hf://{repo}")
+        write(folder.parent / "theirs" / "config.json", b'{"theirs": 1}')
+        hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
+
+        with pytest.raises(UsageError, match="already holds files"):
+            worker.call(store, f"hf://{repo}", folder, "abc")
+
+        assert hub.read(repo, "config.json", repo_type="model") == b'{"theirs": 1}'
+
+    def test_gets_one_model_of_two_that_come_at_once(
+        self, hub: HubServer, worker: Client, repo: str, folder: Path
+    ) -> None:
+        """The other commit comes between the look at the repository and the own commit."""
+        worker.call(reserve, f"hf://{repo}")
+        write(folder.parent / "theirs" / "notes.md", b"theirs")
+        hub.fault(rf"/api/models/{repo}/commit/", status=None, delay_seconds=1.5)
+        with ThreadPoolExecutor(1) as beside:
+            storing = beside.submit(worker.call, store, f"hf://{repo}", folder, "abc")
+            wait_until(lambda: hub.faults_left == 0, seconds=30, description="the commit")
+            hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
+
+            with pytest.raises(UsageError, match="already holds files"):
+                storing.result()
+
+        assert files(hub, repo) == {"notes.md"}
+
+    def test_knows_the_model_of_the_same_training(
+        self, hub: HubServer, worker: Client, repo: str, folder: Path
+    ) -> None:
+        worker.call(reserve, f"hf://{repo}")
+        assert not worker.call(holds, f"hf://{repo}", "abc")
+        worker.call(store, f"hf://{repo}", folder, "abc")
+
+        worker.call(reserve, f"hf://{repo}")
+        assert worker.call(holds, f"hf://{repo}", "abc")
+        with pytest.raises(UsageError, match="already holds files"):
+            worker.call(holds, f"hf://{repo}", "another")
+
+    def test_has_the_model_once_although_the_answer_was_lost(
+        self, hub: HubServer, worker: Client, repo: str, folder: Path
+    ) -> None:
+        worker.call(reserve, f"hf://{repo}")
+        hub.fault(rf"/api/models/{repo}/commit/", drop_after=True)
+
+        worker.call(store, f"hf://{repo}", folder, "abc")
+
+        assert titles(hub, repo) == ["Train a classifier: abc", "initial commit"]
+
+    def test_that_cannot_be_written_is_refused_before_the_training(
+        self, hub: HubServer, worker: Client, repo: str
+    ) -> None:
+        with pytest.raises(UsageError, match="must be a model repository that HF_TOKEN can write"):
+            worker.call(reserve, f"hf://{repo}", token=hub.token("reader", write=False))
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("hf://datasets/me/model", "A model on the Hub is written hf://USER/NAME, not hf://datasets/me/model"),
+        ("hf://me", "A model on the Hub is written hf://USER/NAME"),
+        ("hf://me/model@main", "A model on the Hub is written hf://USER/NAME"),
+        ("s3://bucket/model", "A model is written to a folder or to hf://USER/NAME, and --output is s3://bucket/model"),
+    ],
+)
+def test_a_uri_at_which_no_model_can_be_is_one_clear_error(uri: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        model_output(uri)
+
+
+@pytest.fixture
+def own_hub() -> Iterator[HubServer]:
+    with HubServer() as hub:
+        yield hub
+    assert hub.handler_errors == []
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """Without its output."""
+    base = tiny_classifier(tmp_path / "base")
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    options = ("--label-column", "topic", "--base-model", str(base), "--dtype", "float32", "--device", "cpu")
+    return [sys.executable, "-m", "worker", "train", "--data", "topics.parquet", *options]
+
+
+RESOLVE = """
+import json, sys
+from fleet.scorers import resolve_model
+print(json.dumps([resolve_model("sequence-classifier", name, None).labels for name in json.loads(sys.argv[1])]))
+"""
+
+
+def test_worker_train_writes_a_repository_that_a_run_takes(
+    own_hub: HubServer, command: list[str], tmp_path: Path
+) -> None:
+    environment = own_hub.client_env(tmp_path / "home", own_hub.token("me"))
+
+    done = subprocess.run(
+        [*command, "--output", "hf://me/topics"], cwd=tmp_path, env=environment, check=False, capture_output=True
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert ask_process(RESOLVE, ["me/topics"], environment) == [["biology", "cooking", "sport"]]
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "home", "topics.parquet"}
+    for name in files(own_hub, "me/topics"):
+        write(tmp_path / "copy" / name, own_hub.read("me/topics", name, repo_type="model"))
+    assert (
+        "producer run --input ./shards --model me/topics --output" in ModelCard.load(tmp_path / "copy/README.md").text
+    )
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "copy")
+    assert model.config.id2label == {0: "biology", 1: "cooking", 2: "sport"}
+    assert AutoTokenizer.from_pretrained(tmp_path / "copy")("the enzyme")["input_ids"]
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_while_it_uploads_is_there_once(
+    own_hub: HubServer, command: list[str], tmp_path: Path
+) -> None:
+    environment = own_hub.client_env(tmp_path / "home", own_hub.token("me"))
+    whole = [*command, "--output", "hf://me/topics", "--full", "--epochs", "1", "--checkpoint-steps", "2", "--json"]
+
+    def killed_at(path: str) -> str:
+        own_hub.fault(path, status=None, delay_seconds=3)
+        process = subprocess.Popen(whole, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        wait_until(lambda: own_hub.faults_left == 0, seconds=120, description=path)
+        process.kill()
+        return process.communicate()[1].decode()
+
+    killed_at("/api/models/me/topics/preupload/")
+    assert files(own_hub, "me/topics") == set()
+    said = killed_at("/api/models/me/topics/commit/")
+    wait_until(lambda: len(titles(own_hub, "me/topics")) == 2, description="the commit of the killed process")
+    again = subprocess.run(whole, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+
+    assert "Going on after step 2" in said
+    assert (again.stdout, again.stderr) == ("", "hf://me/topics already has the model of this training.\n")
+    assert len(titles(own_hub, "me/topics")) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "home", "topics.parquet"}
