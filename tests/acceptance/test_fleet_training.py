@@ -3,18 +3,23 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 from transformers import AutoModelForSequenceClassification
 
 from fleet.trained_model import trained_model_at
+from producer.options import RunOptions
 from support.fleet import Fleet
 from support.fleet_trainings import TRAIN, FleetTrainings, measured
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.labelled import write_topics
 from support.models import tiny_classifier
+from support.outputs import published_rows
 from support.processes import run_command
+from support.small_run import publish
 from support.waiting import wait_until
+from worker.scoring import load_scorer
 
 ROWS = 120
 
@@ -71,3 +76,32 @@ def test_one_seat_does_a_run_and_a_training(
     with fleet.machine("--gpus", "0"), fleet.finalizer():
         wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=200)
         trainings.wait_until_done(training_id)
+
+
+@pytest.mark.slow
+def test_a_large_model_teaches_a_small_one(trainings: FleetTrainings, fleet: Fleet, tmp_path: Path) -> None:
+    """A run scores texts, and a training of the same fleet learns its scores."""
+    teacher = tiny_classifier(tmp_path / "large", seed=1)
+    options = RunOptions(
+        input_uris=(str(trainings.data),),
+        models=(str(teacher),),
+        dtype="float32",
+        output_uri=str(tmp_path / "labelled"),
+        keep_all=True,
+    )
+    run = publish(
+        fleet.ledger, load_scorer(str(teacher), "float32", parity_rows=0), options, scratch=tmp_path / "scratch"
+    )
+    middle = median(published_rows(tmp_path / "labelled")["score"].to_pylist())
+
+    told = fleet.call_producer(
+        *("train", "--label-with", run.run_id, "--threshold", str(middle), "--base-model", teacher),
+        *("--output", tmp_path / "small"),
+    )
+    assert told.returncode == 0, told.stderr
+    learned = replace(trainings, output=tmp_path / "small")
+    with learned.worker():
+        model = learned.wait_until_done(told.stdout.strip())
+
+    assert model.rows == ROWS
+    assert f"`large` said of it in the run `{run.run_id}`" in (tmp_path / "small" / "README.md").read_text()

@@ -1,6 +1,7 @@
 """A small model learns the labels and scores that an earlier run has published, of the texts that the run has scored."""
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from fleet.errors import UsageError
 from fleet.label_source import label_source
 from fleet.ledger import Ledger
 from fleet.spec import RunSpec
+from fleet.train_options import TrainOptions
 from fleet.training import TrainSpec
 from producer.options import RunOptions
 from producer.plan import plan_run
+from producer.training.plan import plan_training
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
@@ -307,3 +310,41 @@ class TestTheCommand:
         done = call_command(*command, environment=environment, folder=folder)
         assert done.returncode == 2
         return done.stderr.strip().removeprefix("worker: ")
+
+
+class TestOnAFleet:
+    def test_a_run_is_planned_by_its_id_and_identified_by_its_manifest(
+        self,
+        published: Publish,
+        teacher: Path,
+        ledger: Ledger,
+        redis_url: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        run = published(teacher)
+        monkeypatch.setenv("REDIS_URL", redis_url)
+        options = TrainOptions(label_with=run.run_id, base_model=str(teacher), output=str(tmp_path / "small"))
+
+        by_id = plan_training(options)
+        by_place = plan_training(dataclasses.replace(options, label_with=run.output_uri))
+
+        assert by_id == by_place
+        assert by_id.training.spec.label_with == run.output_uri
+        assert by_id.data.uri == f"{run.output_uri}/manifest.parquet"
+        with pytest.raises(UsageError, match=r'has no column "body"; it has: text, topic'):
+            plan_training(dataclasses.replace(options, text_column="body"))
+
+    def test_several_files_are_one_clear_error(self, topics: Path, teacher: Path, tmp_path: Path) -> None:
+        for name in ("a.parquet", "b.parquet"):
+            shutil.copy(topics, tmp_path / name)
+        options = TrainOptions(data=f"{tmp_path}/*.parquet", base_model=str(teacher), output=str(tmp_path / "small"))
+
+        with pytest.raises(UsageError, match="has 2 files, and a training of the fleet reads one"):
+            plan_training(dataclasses.replace(options, label_column="topic"))
+
+    def test_checkpoints_are_in_a_folder(self, topics: Path, teacher: Path, tmp_path: Path) -> None:
+        options = TrainOptions(data=str(topics), base_model=str(teacher), output=str(tmp_path / "small"))
+
+        with pytest.raises(UsageError, match="--checkpoints s3://bucket/x: name a folder that the workers share"):
+            plan_training(dataclasses.replace(options, label_column="topic", checkpoints="s3://bucket/x"))
