@@ -42,15 +42,15 @@ def read_split(spec: TrainSpec, source: LabelSource) -> Split:
     labelled = read_labelled(source)
     if len(labelled) < FEWEST_ROWS:
         raise UsageError(_too_few(labelled))
+    digest, measured_digest = labelled.digest, None  # before the rows are divided, since either takes memory
     target = target_of(labelled, spec.task, spec.class_weights)
     every = _rows(labelled, target)
     _check_threshold(every, target, spec)
-    digest = None
     if spec.validation_uri is not None:
         measured = read_labelled(source.beside(spec.validation_uri))
         if not len(measured):
             raise UsageError(f"{spec.validation_uri} has no rows to measure on.")
-        learned, held_out, digest = every, _rows(measured, target), measured.digest
+        learned, held_out, measured_digest = every, _rows(measured, target), measured.digest
     else:
         learned, held_out = (_rows(labelled.take(part), target) for part in _parts(every, target, spec))
     return Split(
@@ -59,8 +59,8 @@ def read_split(spec: TrainSpec, source: LabelSource) -> Split:
         held_out=held_out,
         rows=len(labelled),
         left_out=labelled.left_out,
-        data_digest=labelled.digest,
-        validation_digest=digest,
+        data_digest=digest,
+        validation_digest=measured_digest,
     )
 
 
