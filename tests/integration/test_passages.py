@@ -32,7 +32,7 @@ TEXTS = [
     scope="module", params=[*FAMILIES, *(pytest.param(family, marks=pytest.mark.slow) for family in OTHERS)]
 )
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return family_classifier(request.param, tmp_path_factory.mktemp("models") / request.param / "model", labels=2)
+    return family_classifier(request.param, tmp_path_factory.mktemp("models") / request.param / "model", labels=3)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from worker.scoring.backends import Backend
+from worker.scoring.backends.common_beginnings import share_first_layers
 from worker.scoring.backends.compiled import compile_in_place
 from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
 from worker.scoring.backends.last_layer import reduce_last_layer
@@ -187,6 +188,7 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
         reduce_last_decoder_layer(model)
         if options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
             fuse_linear_layers(model.base_model)
+            share_first_layers(model)
     if pack:
         return packed(model, options.device, first_only=first_only)
     return padded(model, tokenizer, options.device)
