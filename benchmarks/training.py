@@ -130,9 +130,7 @@ def _formats(spec: TrainSpec, split: Split, device: str) -> list[dict[str, Any]]
 
 def _warm_up(spec: TrainSpec, device: str) -> None:
     """What a first training takes in addition, such as to import scikit-learn and matplotlib."""
-    _trained(
-        replace(spec, data_uri=str(spec.validation_uri), output_uri=f"{spec.output_uri}-first", max_tokens=8), device
-    )
+    _trained(replace(spec, output_uri=f"{spec.output_uri}-first", max_tokens=8), device)
 
 
 def _trained(spec: TrainSpec, device: str) -> tuple[TrainReport, Spent]:
