@@ -210,7 +210,7 @@ def compare(given: argparse.Namespace, case: Case, *ways: Way) -> None:
     print(f"{len(case.learned)} rows learned, {len(case.held_out)} held out, {case.epochs} epochs, on {case.device}")
     for line in lines:
         print(
-            "{way:<52} {dtype:<9} {seconds:>7.1f} s {ratio:>5.2f} x  loss {loss:.4f}, {difference:7.0e} off  "
+            "{way:<57} {dtype:<9} {seconds:>7.1f} s {ratio:>5.2f} x  loss {loss:.4f}, {difference:7.0e} off  "
             "accuracy {accuracy:.1%}  F1 {f1:.3f}".format(**line)
         )
     if given.report:

@@ -402,10 +402,21 @@ def test_the_comparison_with_where_users_come_from_writes_what_it_measured(tmp_p
 
 @pytest.mark.slow
 def test_the_benchmark_of_training_measures_all_ways_on_the_same_rows(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.training", "--rows", "20", "--max-tokens", "16", "--head-epochs", "1"]
+    small = [
+        "--rows",
+        "60",
+        "--max-tokens",
+        "16",
+        "--most-epochs",
+        "2",
+        "--full-epochs",
+        "1",
+        "--full-batch-rows",
+        "24",
+    ]
 
     done = subprocess.run(
-        [*command, "--output", str(tmp_path)],
+        [sys.executable, "-m", "benchmarks.training", *small, "--output", str(tmp_path)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -413,6 +424,11 @@ def test_the_benchmark_of_training_measures_all_ways_on_the_same_rows(tmp_path: 
     )
 
     found = json.loads(next(tmp_path.glob("*-training-minilm.json")).read_text())
-    assert [way["way"].partition(",")[0] for way in found["ways"]] == ["head", "head", "all weights", "all weights"]
-    assert all(way["seconds"] > 0 and way["mae"] > 0 for way in found["ways"])
-    assert found["ways"][0]["way"] in done.stdout
+    by_head, by_format = found["ways"], found["all_weights"]
+    assert [way["way"].partition(",")[0] for way in (*by_head, *by_format)] == [*["head"] * 2, *["all weights"] * 2]
+    assert all(way["seconds"] > 0 and way["mae"] > 0 for way in (*by_head, *by_format))
+    assert [way["steps"] for way in by_format] == [2, 2]
+    tried = {one["rate"]: one for one in found["rates_tried_on_embeddings"]}[by_head[1]["rate"]]
+    assert by_head[1]["epochs"] == tried["epochs"]
+    assert by_head[1]["mae"] == pytest.approx(tried["mae"], rel=1e-3)  # the Trainer took the same steps
+    assert by_head[0]["way"] in done.stdout
