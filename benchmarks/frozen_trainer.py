@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from benchmarks.spent import Spent, spent
-from fleet.training import TrainSpec
+from fleet.training.spec import TrainSpec
 from worker.training.base_model import BaseModel, load_base
 from worker.training.embeddings import embeddings_of, load_embedder
 from worker.training.loss import loss_of

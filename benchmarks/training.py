@@ -20,8 +20,8 @@ import shardsift
 from benchmarks.frozen_trainer import Floats, Goal, TrainedHead, best_of, train_head, try_rates
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.spent import Spent, spent
-from fleet.label_source import label_source
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.labels import label_source
+from fleet.training.spec import FullTraining, TrainSpec
 from producer.demo.shards import write_labelled
 from worker.training.demo_encoder import verified_demo_encoder
 from worker.training.metrics import measure

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.histogram import Histogram
-from fleet.train_progress import TrainProgress
+from fleet.training.progress import TrainProgress
 
 _MOST_BYTES = 4096
 

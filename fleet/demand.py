@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleet.choices import Dtype
-from fleet.fleet_training import TRAIN_QUEUE
 from fleet.ledger import Ledger
 from fleet.ledger.kinds import S
 from fleet.ledger.records import OpenRun
 from fleet.model import Model, worker_queue
 from fleet.spec import RunSpec
+from fleet.training.task import TRAIN_QUEUE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.spec import FullTraining, TrainSpec
 from producer.demo.shards import write_labelled
 from worker.scoring.quiet import quiet_transformers
 from worker.training.demo_encoder import verified_demo_encoder

@@ -9,8 +9,8 @@ from typing import Generic, Protocol
 
 from typing_extensions import TypeVar  # with a default, which Python 3.11 has not
 
-from fleet.fleet_training import FleetTraining
 from fleet.spec import RunSpec
+from fleet.training.task import FleetTraining
 
 
 class Spec(Protocol):

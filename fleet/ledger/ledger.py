@@ -17,7 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.attempt_report import AttemptReport, Phase
 from fleet.errors import Cancelled, LeaseLost, NewerVersion, RunUnknown, UsageError
-from fleet.fleet_training import FleetTraining
 from fleet.histogram import Histogram, empty_histogram
 from fleet.ledger.connect import connect
 from fleet.ledger.history import HistoryPoint, read_history
@@ -43,6 +42,7 @@ from fleet.redact import redacted
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.training.task import FleetTraining
 
 _SHARD = TypeAdapter(Shard)
 _PUBLICATION = TypeAdapter(Publication)

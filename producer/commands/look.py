@@ -34,8 +34,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
-    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
+    from fleet.training.task import is_training_id
     from producer.attention import other_runs
     from producer.opening import open_ledger_of
     from producer.progress import redraw

@@ -25,8 +25,8 @@ def retry(
     """Queue the failed shards of a run again, or resume a cancelled run. A training goes on after its last checkpoint."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
-    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
+    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.retry import retry_run
     from producer.status import run_status
@@ -65,8 +65,8 @@ def cancel(run_id: RunId) -> None:
 
     A training stops at the next step, with a checkpoint.
     """
-    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
+    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.training.steering import cancel_training
 
@@ -88,8 +88,8 @@ def pause(run_id: RunId) -> None:
     Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
     A training stops at the next step, with a checkpoint.
     """
-    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
+    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.training.steering import pause_training
 
@@ -109,8 +109,8 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
-    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
+    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
@@ -148,8 +148,8 @@ def set_(
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
     from fleet.errors import UsageError
-    from fleet.fleet_training import is_training_id
     from fleet.settings import read_settings
+    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.steering import SteeringOptions, steer, steered
     from producer.training.steering import set_training

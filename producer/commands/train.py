@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fleet.command_line import print_json, say
-from fleet.train_options import TrainOptions, with_train_options
+from fleet.training.options import TrainOptions, with_train_options
 from producer.commands.arguments import AsJson, Priority
 from producer.commands.reports import report_training
 

@@ -14,9 +14,9 @@ from flower.views import BaseHandler
 from tornado.web import StaticFileHandler, authenticated, url
 
 from fleet.errors import NewerVersion, ShardError, TransientError, UsageError
-from fleet.fleet_training import is_training_id
 from fleet.ledger import Ledger
 from fleet.redact import redacted
+from fleet.training.task import is_training_id
 from producer.flower.run_look import RunLook
 from producer.flower.runs_list import runs_list
 from producer.flower.shared_reads import SharedReads

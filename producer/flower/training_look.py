@@ -4,8 +4,8 @@ from dataclasses import asdict
 from itertools import islice
 
 from fleet.durations import shown_duration
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Ledger
+from fleet.training.task import FleetTraining
 from producer.status import Present
 from producer.training.report import facts_of, needs_a_person, verdict, what_next
 from producer.training.several import training_statuses

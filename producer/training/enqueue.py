@@ -6,9 +6,9 @@ from celery import Celery
 
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import UsageError
-from fleet.fleet_training import WHOLE, FleetTraining
 from fleet.ledger import Ledger
-from fleet.trained_model import trained_model_at
+from fleet.training.model import trained_model_at
+from fleet.training.task import WHOLE, FleetTraining
 from producer.steering import AS_IT_WAS, SteeringOptions, steer, steered
 from producer.training.plan import TrainingPlan
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.fleet_training import WHOLE, FleetTraining, training_id
-from fleet.label_source import LabelSource, checked_columns, label_source, shown_path
 from fleet.sequence_classifier import pinned_model
 from fleet.settings import read_settings
 from fleet.shard import Shard
@@ -13,9 +11,11 @@ from fleet.storage.identity import identity_now
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.output import MANIFEST_PATH
 from fleet.target import is_place
-from fleet.train_options import TrainOptions
-from fleet.trained_model import trained_model_at
-from fleet.training import DEMO_ENCODER, TrainSpec
+from fleet.training.labels import LabelSource, checked_columns, label_source, shown_path
+from fleet.training.model import trained_model_at
+from fleet.training.options import TrainOptions
+from fleet.training.spec import DEMO_ENCODER, TrainSpec
+from fleet.training.task import WHOLE, FleetTraining, training_id
 from producer.opening import published_output_of
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from fleet.errors import NewerVersion
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Ledger
+from fleet.training.task import FleetTraining
 from producer.status import Present
 from producer.training.report import needs_a_person, what_next
 from producer.training.status import TrainingStatus, training_status

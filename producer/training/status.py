@@ -3,13 +3,13 @@
 from dataclasses import asdict, dataclass
 
 from fleet.demand import TRAINING
-from fleet.fleet_training import TRAIN_QUEUE, WHOLE, FleetTraining
 from fleet.ledger import Failure, Ledger, RunningShard
 from fleet.ledger.records import Steering
 from fleet.machines import MachineState
-from fleet.train_progress import TrainProgress
-from fleet.train_receipt import TrainReceipt
-from fleet.trained_model import TrainedModel, trained_model_at
+from fleet.training.model import TrainedModel, trained_model_at
+from fleet.training.progress import TrainProgress
+from fleet.training.receipt import TrainReceipt
+from fleet.training.task import TRAIN_QUEUE, WHOLE, FleetTraining
 from fleet.workers import WorkerState
 from producer.status import ExitCode, Present
 

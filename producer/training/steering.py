@@ -3,9 +3,9 @@
 from fleet.command_line import say
 from fleet.dispatch import send_due_shards
 from fleet.errors import UsageError
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Ledger
 from fleet.settings import Settings
+from fleet.training.task import FleetTraining
 from producer.steering import SteeringOptions, steer, steered
 from producer.training.report import what_next
 from producer.training.status import training_status

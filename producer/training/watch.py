@@ -7,8 +7,8 @@ from rich.live import Live
 from rich.text import Text
 
 from fleet.command_line import say
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Ledger
+from fleet.training.task import FleetTraining
 from producer.training.report import progress_line, training_screen, what_next
 from producer.training.status import TrainingStatus, training_status
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fleet.attempt_report import AttemptReport
-from fleet.fleet_training import WHOLE
 from fleet.ledger import Claim, Ledger
-from fleet.train_progress import LossPoint, TrainProgress
+from fleet.training.progress import LossPoint, TrainProgress
+from fleet.training.task import WHOLE
 from fleet.workers import WorkerState, announce
 from support.axe import axe_core, grave_faults
 from support.browser import LOGIN, needs_chromium

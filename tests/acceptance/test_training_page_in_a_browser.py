@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fleet.attempt_report import AttemptReport
-from fleet.fleet_training import WHOLE, FleetTraining
 from fleet.ledger import Claim
-from fleet.train_progress import LossPoint, TrainProgress
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.progress import LossPoint, TrainProgress
+from fleet.training.spec import FullTraining, TrainSpec
+from fleet.training.task import WHOLE, FleetTraining
 from support.browser import LOGIN, needs_chromium, page
 from support.fleet import Fleet
 from support.ports import unused_port

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from fleet.processes import Child
-from fleet.trained_model import TrainedModel
+from fleet.training.model import TrainedModel
 from support.disturbed_runs import child_of
 from support.fleet import Fleet, new_fleet
 from support.fleet_trainings import TRAIN, FleetTrainings, measured

@@ -16,7 +16,7 @@ import fsspec
 import pytest
 
 from fleet.errors import ShardError, UsageError
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.spec import FullTraining, TrainSpec
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.waiting import wait_until

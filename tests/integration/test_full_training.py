@@ -15,7 +15,7 @@ import pytest
 
 import shardsift
 from fleet.errors import UsageError
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.spec import FullTraining, TrainSpec
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.waiting import wait_until

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import UsageError
-from fleet.label_source import label_source
 from fleet.ledger import Ledger
 from fleet.spec import RunSpec
-from fleet.train_options import TrainOptions
-from fleet.training import TrainSpec
+from fleet.training.labels import label_source
+from fleet.training.options import TrainOptions
+from fleet.training.spec import TrainSpec
 from producer.options import RunOptions
 from producer.plan import plan_run
 from producer.training.plan import plan_training

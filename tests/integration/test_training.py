@@ -28,7 +28,7 @@ from transformers import (
 import worker.training.demo_encoder
 import worker.training.train
 from fleet.errors import UsageError
-from fleet.training import TrainSpec
+from fleet.training.spec import TrainSpec
 from producer.demo.shards import write_labelled
 from producer.demo.texts import Document, Kind, Part, documents
 from support.labelled import write_topics

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import UsageError
-from fleet.label_source import label_source
-from fleet.training import TrainSpec
+from fleet.training.labels import label_source
+from fleet.training.spec import TrainSpec
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from worker.training.labelled import Labelled, read_labelled

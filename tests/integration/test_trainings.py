@@ -10,15 +10,15 @@ from celery import Celery
 from fleet.attempt_report import AttemptReport
 from fleet.demand import TRAINING, open_demands
 from fleet.errors import Cancelled, LeaseLost, UsageError
-from fleet.fleet_training import TRAIN_QUEUE, WHOLE, FleetTraining
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.queues import queue_length, shards_in_queue
 from fleet.receipt import Provenance
 from fleet.settings import Settings
-from fleet.train_options import TrainOptions
-from fleet.train_progress import LossPoint, TrainProgress
-from fleet.train_receipt import TrainReceipt
-from fleet.trained_model import MARK, TrainedModel
+from fleet.training.model import MARK, TrainedModel
+from fleet.training.options import TrainOptions
+from fleet.training.progress import LossPoint, TrainProgress
+from fleet.training.receipt import TrainReceipt
+from fleet.training.task import TRAIN_QUEUE, WHOLE, FleetTraining
 from producer.doctor.fleet_state import fleet_checks
 from producer.finalizer.sweep import Sweeper
 from producer.flower.runs_list import runs_list

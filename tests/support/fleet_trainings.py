@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Ledger
 from fleet.processes import Child
-from fleet.trained_model import TrainedModel, trained_model_at
+from fleet.training.model import TrainedModel, trained_model_at
+from fleet.training.task import FleetTraining
 from producer.training.status import TrainingStatus, training_status
 from support.fleet import Fleet
 from support.waiting import wait_until

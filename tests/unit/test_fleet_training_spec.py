@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from fleet.demand import TRAINING, Load, Wanted
-from fleet.fleet_training import FleetTraining, is_training_id
 from fleet.model import Model
-from fleet.train_progress import LossPoint, TrainProgress, thinned
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.progress import LossPoint, TrainProgress, thinned
+from fleet.training.spec import FullTraining, TrainSpec
+from fleet.training.task import FleetTraining, is_training_id
 from support.records import a_spec
 from worker.training.attempt_folder import drop_attempts, take_over
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleet.demand import Wanted
-from fleet.fleet_training import FleetTraining
+from fleet.training.task import FleetTraining
 from producer.cost import Cost
 from producer.remaining import Remaining
 from producer.status import RunStatus

@@ -3,7 +3,7 @@
 import typer
 from pydantic import TypeAdapter
 
-from fleet.training import FullTraining, TrainSpec, train_command
+from fleet.training.spec import FullTraining, TrainSpec, train_command
 from worker.cli import cli
 
 SPEC = TrainSpec(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fleet.command_line import print_json, print_table, say
-from fleet.train_options import TrainOptions, with_train_options
+from fleet.training.options import TrainOptions, with_train_options
 from worker.commands.arguments import Device
 
 commands = typer.Typer()

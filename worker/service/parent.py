@@ -22,13 +22,13 @@ from pydantic import ValidationError
 from fleet.broker import about_redis
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
-from fleet.fleet_training import TRAIN_QUEUE
 from fleet.ledger import Ledger
 from fleet.log_format import write_last_line
 from fleet.message import NOT_OURS, ScoreShard
 from fleet.model import Model, worker_queue
 from fleet.redis_away import ABOUT_REDIS, TOLD_FILE
 from fleet.settings import Settings
+from fleet.training.task import TRAIN_QUEUE
 from worker.service.announcer import Announcer
 from worker.service.ipc import (
     EXIT_NO_MODEL,

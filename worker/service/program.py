@@ -14,11 +14,11 @@ from kombu.entity import Queue
 from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
 from fleet.errors import UsageError
-from fleet.fleet_training import TRAIN_QUEUE
 from fleet.ledger import Ledger
 from fleet.log_format import log_to_stderr, write_last_line
 from fleet.scorers import resolve_model
 from fleet.settings import read_settings
+from fleet.training.task import TRAIN_QUEUE
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
 from worker.service.logs import quieten_celery
 from worker.service.parent import Parent

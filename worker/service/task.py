@@ -11,11 +11,11 @@ from celery.exceptions import Reject
 from pydantic import ValidationError
 
 from fleet.errors import NewerVersion, Stopped
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Claim, Ledger, Refusal, new_nonce
 from fleet.ledger.kinds import S
 from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, TRAIN, ScoreShard
 from fleet.queues import message_priorities
+from fleet.training.task import FleetTraining
 from worker.app import app
 from worker.service.attempt import Attempt, Work, redis_may_be_away
 from worker.service.child import Child, start_child

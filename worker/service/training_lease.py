@@ -12,9 +12,9 @@ from types import TracebackType
 
 from fleet.attempt_report import AttemptReport
 from fleet.errors import Cancelled, RunUnknown
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Claim, Ledger
-from fleet.train_progress import TrainProgress
+from fleet.training.progress import TrainProgress
+from fleet.training.task import FleetTraining
 from worker.service.renewal import Renewal
 from worker.service.waiting import wait_for_redis
 from worker.service.watchdog import Watchdog

@@ -12,12 +12,12 @@ from typing import TypedDict
 from celery import Task
 
 from fleet.errors import Cancelled, LeaseLost, RunUnknown, ShardError, Stopped, TransientError, UsageError
-from fleet.fleet_training import FleetTraining
 from fleet.ledger import Claim, Ledger
 from fleet.receipt import Provenance
 from fleet.storage.identity import check_unchanged
-from fleet.train_receipt import TrainReceipt
-from fleet.trained_model import TrainedModel, trained_model_at
+from fleet.training.model import TrainedModel, trained_model_at
+from fleet.training.receipt import TrainReceipt
+from fleet.training.task import FleetTraining
 from worker.scoring.device import choose_device, device_name
 from worker.service.attempt import Done, show_progress
 from worker.service.child import Child

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import ModelCardData
 
 from fleet.defaults import DEFAULT_TEXT_COLUMN
-from fleet.training import train_command
+from fleet.training.spec import train_command
 from worker.training.pictures import CALIBRATION, CONFUSION
 from worker.training.report import TrainReport, report_lines
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from fleet.training import TrainSpec
+from fleet.training.spec import TrainSpec
 from worker.scoring.rows import GoOn, always
 from worker.training.base_model import BaseModel, load_base
 from worker.training.embeddings import embeddings_of, load_embedder

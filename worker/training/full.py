@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from fleet.errors import UsageError
-from fleet.training import FullTraining, TrainSpec
+from fleet.training.spec import FullTraining, TrainSpec
 from worker.scoring import ModelError
 from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
 from worker.scoring.quiet import quiet_transformers

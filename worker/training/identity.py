@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.sequence_classifier import revision_of_folder
-from fleet.training import TrainSpec
+from fleet.training.spec import TrainSpec
 from worker.training.base_model import BaseModel
 from worker.training.splits import Split
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from fleet.columns import is_text
 from fleet.errors import ShardsiftError, UsageError
 from fleet.given_text import text_template
-from fleet.label_source import LabelSource, checked_columns, shown_path
 from fleet.storage.errors import translated
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.inputs.line_blocks import THEN_RETRY
 from fleet.storage.inputs.opening import open_input
+from fleet.training.labels import LabelSource, checked_columns, shown_path
 from worker.shard.text_digest import text_digest
 from worker.shard.texts import row_texts
 

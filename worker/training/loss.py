@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleet.training import ClassWeights
+from fleet.training.spec import ClassWeights
 from worker.training.targets import Target, Targets
 
 Loss = Callable[..., torch.Tensor]

@@ -6,11 +6,11 @@ from typing import Any
 
 from rich.table import Table
 
-from fleet.fleet_training import training_id
-from fleet.label_source import LabelSource
-from fleet.train_progress import TrainProgress, thinned
-from fleet.trained_model import TrainedModel
-from fleet.training import TrainSpec
+from fleet.training.labels import LabelSource
+from fleet.training.model import TrainedModel
+from fleet.training.progress import TrainProgress, thinned
+from fleet.training.spec import TrainSpec
+from fleet.training.task import training_id
 from worker.training.metrics import Metrics, Quality
 from worker.training.trained import Steps
 from worker.training.watcher import loss_points

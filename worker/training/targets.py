@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fleet.columns import is_text
 from fleet.errors import UsageError
-from fleet.training import ClassWeights, TrainTask
+from fleet.training.spec import ClassWeights, TrainTask
 from worker.training.labelled import Labelled
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fleet.counted import counted
-from fleet.label_source import LabelSource, Teacher, label_source
 from fleet.storage.model_output import model_output
-from fleet.trained_model import MARK
-from fleet.training import TrainSpec
+from fleet.training.labels import LabelSource, Teacher, label_source
+from fleet.training.model import MARK
+from fleet.training.spec import TrainSpec
 from worker.training.card import model_card
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
 from worker.training.frozen import train_frozen

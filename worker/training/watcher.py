@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
-from fleet.train_progress import LossPoint, TrainProgress, thinned
+from fleet.training.progress import LossPoint, TrainProgress, thinned
 
 
 class Watcher(Protocol):

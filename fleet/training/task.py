@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from pydantic import TypeAdapter
 
 from fleet.model import UNKNOWN_FIELDS_REFUSED, slug
-from fleet.training import TrainSpec
+from fleet.training.spec import TrainSpec
 
 TRAIN_QUEUE = "train"
 WHOLE = "training"  # the name of the only shard

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fleet.command_options import with_options_of
-from fleet.training import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
+from fleet.training.spec import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
 
 _DATA, _MEASURE, _FULL = "What to learn from", "What to measure", "With --full"
 _DEFAULTS = FullTraining()

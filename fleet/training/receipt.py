@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fleet.receipt import Provenance
-from fleet.trained_model import TrainedModel
+from fleet.training.model import TrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)

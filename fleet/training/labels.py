@@ -15,7 +15,7 @@ from fleet.scoring import Scoring
 from fleet.storage.listing import list_files
 from fleet.storage.published import Published
 from fleet.stored_scores import published_run
-from fleet.training import TrainSpec
+from fleet.training.spec import TrainSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.train_progress import LossPoint, TrainProgress
+from fleet.training.progress import LossPoint, TrainProgress
 
 MARK = "training.json"
 
