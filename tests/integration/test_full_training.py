@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import TrainingArguments
 
 import shardsift
 from fleet.errors import UsageError
@@ -19,6 +20,7 @@ from fleet.training.spec import FullTraining, TrainSpec
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.waiting import wait_until
+from worker.training.loading import loading_arguments
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
 from worker.training.stop import TrainingStopped
@@ -243,10 +245,18 @@ def test_float16_without_a_gpu_is_one_clear_error(spec: TrainSpec) -> None:
         trained(dataclasses.replace(spec, dtype="float16"))
 
 
-def test_other_processes_may_prepare_the_batches(spec: TrainSpec, undisturbed: TrainReport) -> None:
+def test_other_processes_may_prepare_the_batches(
+    spec: TrainSpec, undisturbed: TrainReport, capfd: pytest.CaptureFixture[str]
+) -> None:
     report = trained(spec, dataclasses.replace(CPU, loader_processes=1))
 
     assert report.held_out == undisturbed.held_out
+    assert "WARNING" not in capfd.readouterr().err
+
+
+def test_the_processes_that_prepare_batches_are_not_forked_from_one_with_threads() -> None:
+    """They would wait for ever for a lock that a thread held at that moment."""
+    assert TrainingArguments(**loading_arguments(2)).dataloader_multiprocessing_context == "forkserver"
 
 
 def command_of(spec: TrainSpec, *launcher: str) -> list[str]:

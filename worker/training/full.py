@@ -28,6 +28,7 @@ from worker.scoring.quiet import quiet_transformers
 from worker.training.base_model import BaseModel, load_base
 from worker.training.checkpoints import STATE, Checkpoint
 from worker.training.identity import described_in_full
+from worker.training.loading import loading_arguments
 from worker.training.loss import loss_of
 from worker.training.memory import peak_memory_bytes
 from worker.training.place import TrainPlace
@@ -160,7 +161,7 @@ def _arguments(run: _Run) -> TrainingArguments:
         fp16=run.dtype == "float16",
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and process_count() > 1 else None,
-        dataloader_num_workers=run.place.loader_processes,
+        **loading_arguments(run.place.loader_processes),
         dataloader_pin_memory=not on_cpu,
         eval_strategy="steps",
         eval_steps=full.checkpoint_steps,

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import Dataset
 
 from fleet.errors import UsageError
@@ -13,21 +14,24 @@ from worker.training.targets import Target
 
 
 class TokenRows(Dataset[dict[str, Any]]):
-    """Held as flat arrays, so that processes of a DataLoader share their memory."""
+    """Held as flat tensors, which PyTorch puts into shared memory when a process of a DataLoader needs them."""
 
     def __init__(self, rows: Rows, target: Target, tokenizer: TextTokenizer) -> None:
-        self._tokens = tokenizer.encode(rows.texts)
-        self._targets = rows.targets
-        self._as_label = float if target.is_regression else int
-        if not self._tokens.lengths.all():
-            row = int(np.argmin(self._tokens.lengths))
+        tokens = tokenizer.encode(rows.texts)
+        if not tokens.lengths.all():
+            row = int(np.argmin(tokens.lengths))
             raise UsageError(f'There is no token in the labelled text "{rows.texts[row]}". Leave such rows out.')
+        self._ids = torch.from_numpy(tokens.ids)  # shape (tokens,)
+        self._offsets = torch.from_numpy(tokens.offsets)  # shape (rows + 1,)
+        self._targets = torch.tensor(rows.targets)  # shape (rows,)
+        self._as_label = float if target.is_regression else int
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._targets)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        return {"input_ids": self._tokens[row].tolist(), "labels": self._as_label(self._targets[row])}
+        ids = self._ids[self._offsets[row] : self._offsets[row + 1]]
+        return {"input_ids": ids.tolist(), "labels": self._as_label(self._targets[row])}
 
 
 def tokenizer_of(base: BaseModel, max_tokens: int | None) -> TextTokenizer:
