@@ -263,6 +263,7 @@ def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: P
     assert len(manifest_lines(tmp_path / "out")) == 2
 
 
+@pytest.mark.slow
 def test_status_says_which_share_of_its_devices_peak_a_worker_reaches(
     fleet: Fleet, minilm_model: Path, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def reddit() -> Iterator[RedditServer]:
         yield server
 
 
+@pytest.mark.slow
 def test_the_example_labels_what_reddit_has(
     reddit: RedditServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def test_half_precision_trains_nearly_as_float32(base: Path, tmp_path: Path) -> 
     assert max(line["difference"] for line in halves) < 0.02
 
 
+@pytest.mark.slow
 def test_other_ways_to_load_rows_end_with_the_same_loss(base: Path, tmp_path: Path) -> None:
     """In a process of its own, because a DataLoader forks, and this one may have threads that hold a lock."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

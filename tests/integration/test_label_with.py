@@ -264,6 +264,7 @@ def test_a_folder_in_which_no_run_is_published_is_one_clear_error(tmp_path: Path
 
 
 class TestTheCommand:
+    @pytest.mark.slow
     def test_takes_the_id_of_a_run(self, published: Publish, teacher: Path, redis_url: str, tmp_path: Path) -> None:
         run = published(teacher)
         command = (

@@ -184,6 +184,7 @@ print(json.dumps([resolve_model("sequence-classifier", name, None).labels for na
 """
 
 
+@pytest.mark.slow
 def test_worker_train_writes_a_repository_that_a_run_takes(
     own_hub: HubServer, command: list[str], tmp_path: Path
 ) -> None:
