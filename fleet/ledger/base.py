@@ -1,0 +1,119 @@
+"""What all parts of the ledger stand on: the connection, the scripts, the keys of an entry, and its spec."""
+
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast
+
+import redis
+from pydantic import TypeAdapter, ValidationError
+
+from fleet.errors import NewerVersion, RunUnknown, UsageError
+from fleet.ledger.keys import Keys, index
+from fleet.ledger.kinds import RUN, Kind, S
+from fleet.ledger.records import Claim
+from fleet.shard import Shard
+
+SHARD = TypeAdapter(Shard)
+_T = TypeVar("_T")
+_BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
+_SCRIPTS = (
+    *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
+    *("take_due", "queue_again", "withdraw", "forget_messages"),
+    *("retry", "restore", "requeue", "remember", "update_shards"),
+    *("cancel", "pause", "begin_publishing", "record_publication"),
+)
+
+
+class LedgerBase(Generic[S]):
+    """Each transition is one script, so it is atomic."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        kind: Kind[S] | None = None,
+        lease_seconds: float = 60.0,
+        sweep_seconds: float = 15.0,
+        max_attempts: int = 3,
+        max_errors: int = 8,
+        checkpoint_bytes: int = 512 << 20,
+    ) -> None:
+        self.redis = client
+        self.kind = kind or cast("Kind[S]", RUN)
+        self.lease_seconds = lease_seconds
+        self._sweep_seconds = sweep_seconds
+        self._lease_ms = int(lease_seconds * 1000)
+        self._outage_ms = int(max(lease_seconds / 2, 3 * sweep_seconds) * 1000)
+        self._max_attempts = max_attempts
+        self._max_errors = max_errors
+        self._checkpoint_bytes = checkpoint_bytes
+        prelude = _lua("prelude")
+        self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
+
+    def spec(self, run_id: str) -> S:
+        """The spec of a run. Raises UsageError if the ledger does not have the run, NewerVersion if it cannot be read."""
+        spec = self.redis.hget(self._keys(run_id).run, "spec")
+        if spec is None:
+            known = ", ".join(self.run_ids()[:5]) or "none"
+            noun = self.kind.noun
+            raise UsageError(f"The ledger has no {noun} {run_id!r}. Newest {noun}s: {known}.")
+        return read_spec(self.kind, run_id, spec)
+
+    def readable_spec(self, run_id: str) -> S | None:
+        """The spec of a run. None if a newer version wrote it, and this one cannot read it. Raises UsageError as `spec` does."""
+        try:
+            return self.spec(run_id)
+        except NewerVersion:
+            return None
+
+    def run_ids(self) -> list[str]:
+        """All runs, newest first."""
+        return self._ordered(index(self.kind.noun))[::-1]
+
+    def _keys(self, run_id: str) -> Keys:
+        return Keys(run_id, self.kind.noun)
+
+    def _claimed_keys(self, claim: Claim[S]) -> list[str]:
+        return self._keys(claim.run_id).of(claim.shard.name)
+
+    def _unknown(self, claim: Claim[S]) -> RunUnknown:
+        return RunUnknown(
+            f"The ledger has lost the {self.kind.noun} {claim.run_id}. "
+            f"Run the same `{self.kind.enqueued_by}` again to rebuild it."
+        )
+
+    def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
+        return self._scripts[name](keys=keys, args=arguments)
+
+    def _now_ms(self) -> int:
+        seconds, microseconds = self.redis.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    def _fields(self, key: str) -> dict[str, str]:
+        return {str(name): str(value) for name, value in self.redis.hgetall(key).items()}
+
+    def _ordered(self, key: str) -> list[str]:
+        return [str(name) for name in self.redis.zrange(key, 0, -1)]
+
+
+def batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch
+
+
+def _lua(name: str) -> str:
+    return resources.files("fleet.ledger").joinpath("lua", f"{name}.lua").read_text()
+
+
+def read_spec(kind: Kind[S], run_id: str, spec: str | bytes) -> S:
+    try:
+        return kind.from_json(spec)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        field = ".".join(map(str, wrong["loc"]))
+        raise NewerVersion(
+            f"{kind.noun.capitalize()} {run_id} was enqueued by another version of shardsift, and this version cannot read its "
+            f"spec ({field}: {wrong['msg']}). Update shardsift here."
+        ) from error

@@ -1,0 +1,181 @@
+"""How far a run is, how fast, and what has come of its shards. Reads only."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from fleet.attempt_report import AttemptReport, Phase
+from fleet.histogram import Histogram, empty_histogram
+from fleet.ledger.base import LedgerBase, batches
+from fleet.ledger.history import HistoryPoint, read_history
+from fleet.ledger.keys import Keys
+from fleet.ledger.kinds import S
+from fleet.ledger.pace import Pace, read_pace
+from fleet.ledger.records import Counts, Failure, RunningShard
+from fleet.receipt import Receipt
+from fleet.spec import RunSpec
+
+_DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
+_ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
+
+
+class Results(LedgerBase[S]):
+    """May be read at any time, also while shards change."""
+
+    def counts(self, run_id: str) -> Counts:
+        keys = self._keys(run_id)
+        pipeline = self.redis.pipeline()
+        for key in (keys.waiting, keys.sent, keys.running):
+            pipeline.zcard(key)
+        pipeline.hlen(keys.receipts)
+        pipeline.scard(keys.failed)
+        pipeline.hlen(keys.shards)
+        pipeline.hgetall(keys.run)
+        pipeline.zrange(keys.running, 0, -1)
+        pipeline.time()
+        waiting, sent, running, done, failed, shards, run, names, (now, _) = pipeline.execute()
+        return Counts(
+            shards=shards,
+            queued=waiting + sent,
+            running=running,
+            done=done,
+            failed=failed,
+            rows_running=sum(int(rows or 0) for rows in self._attempts_fields(keys, names, "rows")),
+            worker_seconds=int(run.get("worker_ms", 0)) / 1000,
+            device_seconds=_device_seconds(run),
+            stored_bytes=int(run.get("stored_bytes", 0)),
+            waves=int(run.get("waves", 0)),
+            last_wave_seconds=max(0.0, now - int(run["wave_ms"]) / 1000) if "wave_ms" in run else None,
+            tokens=int(run.get("tokens", 0)),
+            phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
+            seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
+            **{field: int(run.get(field, 0)) for field in _ROWS},
+        )
+
+    def running_shards(self, run_id: str) -> list[RunningShard]:
+        """The shards that workers hold now, in the order in which their leases end."""
+        keys = self._keys(run_id)
+        ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
+        ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
+        pipeline = self.redis.pipeline()
+        for name in ends_ms:
+            pipeline.hmget(keys.attempts(name), "owner", "rows", "attempts", "noted_ms", "report")
+        pipeline.time()
+        *found, (seconds, microseconds) = pipeline.execute()
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        return [
+            RunningShard(
+                name=name,
+                worker=owner or "",
+                rows=int(rows or 0),
+                attempt=int(attempt or 1),
+                seen_seconds=max(0.0, (now_ms - int(noted_ms or now_ms)) / 1000),
+                lease_seconds_left=max(0.0, (ends_ms[name] - now_ms) / 1000),
+                report=AttemptReport.from_json(report),
+            )
+            for name, (owner, rows, attempt, noted_ms, report) in zip(ends_ms, found, strict=True)
+        ]
+
+    def pace(self, run_id: str) -> Pace:
+        """How fast the run is, or was."""
+        keys = self._keys(run_id)
+        pipeline = self.redis.pipeline()
+        for key in (keys.waiting, keys.sent, keys.running):
+            pipeline.zcard(key)
+        pipeline.hgetall(keys.run)
+        pipeline.time()
+        *open_shards, run, (seconds, microseconds) = pipeline.execute()
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        end_ms = now_ms if any(open_shards) else int(run.get("finished_ms", now_ms))
+        return read_pace(run, now_ms=now_ms, end_ms=end_ms)
+
+    def history(self, run_id: str) -> list[HistoryPoint]:
+        """What the run was doing over time, oldest first. It stays when the run has ended."""
+        return read_history(self._fields(self._keys(run_id).history))
+
+    def histograms(self: "Results[RunSpec]", run_id: str) -> dict[str, Histogram]:
+        """How the scores of the shards that are done are spread, by score column."""
+        empty = {
+            scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in self.spec(run_id).scorings
+        }
+        rows_by_bin: dict[str, dict[int, int]] = {column: {} for column in empty}
+        for field, rows in self._fields(self._keys(run_id).histograms).items():
+            number, _, column = field.partition(":")
+            if column in empty and int(rows) > 0:
+                rows_by_bin[column][int(number)] = int(rows)
+        return {
+            column: replace(histogram, rows_by_bin=dict(sorted(rows_by_bin[column].items())))
+            for column, histogram in empty.items()
+        }
+
+    def error_reasons(self, run_id: str) -> dict[str, int]:
+        """Why rows of the shards that are done are errored: reason → rows, most rows first."""
+        rows = {reason: int(rows) for reason, rows in self._fields(self._keys(run_id).errored).items()}
+        return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
+
+    def recorded(self, run_id: str, shard: str) -> str | None:
+        """What is recorded of a shard that is done, as it was written. None if it is not done."""
+        found = self.redis.hget(self._keys(run_id).receipts, shard)
+        return None if found is None else str(found)
+
+    def receipts(self, run_id: str) -> Iterator[Receipt]:
+        """The receipts of all done shards, in name order."""
+        keys = self._keys(run_id)
+        names = sorted(str(name) for name in self.redis.hkeys(keys.receipts))
+        for batch in batches(names):
+            for receipt in self.redis.hmget(keys.receipts, batch):
+                if receipt is not None:  # `retry --all` may remove one while this reads
+                    yield Receipt.from_json(receipt)
+
+    def some_receipts(self, run_id: str, most: int) -> list[Receipt]:
+        """The receipts of up to this many done shards, chosen at random."""
+        found: Any = self.redis.hrandfield(self._keys(run_id).receipts, most, withvalues=True)
+        return [Receipt.from_json(receipt) for receipt in found[1::2]]
+
+    def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
+        """The dead-letter list: the failed shards in name order, all of them or the first ones."""
+        names = sorted(str(name) for name in self.redis.smembers(self._keys(run_id).failed))[:most]
+        return self._failed_attempts(run_id, names)
+
+    def retries(self, run_id: str, *, most: int) -> list[Failure]:
+        """The shards that wait for another attempt after one that ended badly. Those due next come first."""
+        waiting = self.redis.zrangebyscore(self._keys(run_id).waiting, "(0", "+inf", start=0, num=most)
+        found = self._failed_attempts(run_id, [str(name) for name in waiting])
+        return [failure for failure in found if failure.error]  # a stop leaves none
+
+    def _failed_attempts(self, run_id: str, names: list[str]) -> list[Failure]:
+        keys, pipeline = self._keys(run_id), self.redis.pipeline()
+        for name in names:
+            pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
+        return [
+            Failure(
+                shard=name,
+                error=error or "",
+                traceback=traceback or "",
+                worker=worker or "",
+                attempts=int(attempts or 0),
+                crashes=int(crashes or 0),
+                errors=int(errors or 0),
+            )
+            for name, (error, traceback, worker, attempts, crashes, errors) in zip(
+                names, pipeline.execute(), strict=True
+            )
+        ]
+
+    def _attempts_fields(self, keys: Keys, names: Iterable[str], field: str) -> list[Any]:
+        pipeline = self.redis.pipeline()
+        for name in names:
+            pipeline.hget(keys.attempts(name), field)
+        return list(pipeline.execute())
+
+
+def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
+    if "started_ms" not in run:
+        return 0.0
+    end_ms = now * 1000 if open_shards else int(run.get("finished_ms", run["started_ms"]))
+    return max(0.0, (end_ms - int(run["started_ms"])) / 1000)
+
+
+def _device_seconds(run: dict[str, str]) -> dict[str, float]:
+    found = {key.removeprefix(_DEVICE_MS): int(run[key]) / 1000 for key in run if key.startswith(_DEVICE_MS)}
+    return dict(sorted(found.items()))
