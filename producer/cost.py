@@ -46,15 +46,20 @@ class Cost:
 
 def cost_of(counts: Counts, left: Remaining | None, price_per_gpu_hour: float | None) -> Cost | None:
     """None if no price is known."""
-    devices = tuple(
-        _device_cost(device, seconds, _list_price(device) if price_per_gpu_hour is None else price_per_gpu_hour)
-        for device, seconds in seconds_by_device(counts).items()
-    )
+    devices = device_costs(counts, price_per_gpu_hour)
     if price_per_gpu_hour is not None:
         so_far = counts.worker_seconds * price_per_gpu_hour / 3600
         return _cost(counts, left, so_far, price_from=GIVEN, devices=devices)
     costs = [one.device_cost for one in devices if one.device_cost is not None]
     return _cost(counts, left, sum(costs), price_from=LISTED, devices=devices) if costs else None
+
+
+def device_costs(counts: Counts, price_per_gpu_hour: float | None) -> tuple[DeviceCost, ...]:
+    """Of each device, the one with the most time first, by the price that was given or by its list price."""
+    return tuple(
+        _device_cost(device, seconds, _list_price(device) if price_per_gpu_hour is None else price_per_gpu_hour)
+        for device, seconds in seconds_by_device(counts).items()
+    )
 
 
 def seconds_by_device(counts: Counts) -> dict[str, float]:

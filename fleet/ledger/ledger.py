@@ -106,6 +106,18 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
             restored += self._run_script("restore", keys.of(), [*prefixes, *fields])
         return restored
 
+    def unfinished_ids(self) -> list[str]:
+        """Those with open shards that are not cancelled, newest first. One round trip, however many have ended."""
+        run_ids = self.run_ids()
+        pipeline = self.redis.pipeline(transaction=False)
+        for keys in map(self._keys, run_ids):
+            for key in (keys.waiting, keys.sent, keys.running):
+                pipeline.zcard(key)
+            pipeline.hexists(keys.run, "cancelled")
+        answers = pipeline.execute()
+        states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
+        return [run_id for run_id, *open_shards, cancelled in states if any(open_shards) and not cancelled]
+
     def open_runs(self) -> list[OpenRun[S]]:
         """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones.
 

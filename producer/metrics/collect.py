@@ -1,4 +1,4 @@
-"""What the ledger says of runs, workers, machines and its own server, as metrics by Prometheus' conventions.
+"""What the ledger says of runs, trainings, workers, machines and its own server, as metrics by Prometheus' conventions.
 
 Nothing is kept between two scrapes, so any number of finalizers may serve the same metrics, and one target is enough
 however many machines come and go.
@@ -16,7 +16,9 @@ from fleet.attempt_report import AttemptReport
 from fleet.demand import open_demands
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
-from producer.cost import LISTED, UNKNOWN, seconds_by_device
+from producer.cost import LISTED, seconds_by_device
+from producer.metrics.labels import device_label
+from producer.metrics.trainings import training_metrics
 from producer.status import Present, RunStatus, run_status
 
 _FINISHED_RUNS = 20  # the newest; all others that are over are left out
@@ -28,7 +30,7 @@ class FleetCollector(Collector):
     """Reads the ledger at each scrape. While Redis does not answer, there is only `shardsift_up`, which is 0."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self._ledger, self._trainings = ledger, ledger.trainings
 
     def describe(self) -> list[Metric]:
         return []  # so that registering it does not read the ledger
@@ -48,6 +50,7 @@ class FleetCollector(Collector):
         yield from _of_runs(statuses)
         yield from _of_costs(statuses)
         yield from _of_devices(statuses)
+        yield from training_metrics(self._trainings, present)
         yield from _of_queues(self._ledger)
         yield from _of_fleet(present)
         yield from _of_server(self._ledger)
@@ -137,17 +140,13 @@ def _of_costs(statuses: list[RunStatus]) -> Iterator[Metric]:
     )
     for status in statuses:
         for device, spent in seconds_by_device(status.counts).items():
-            seconds.add_metric([status.run_id, _label(device)], spent)
+            seconds.add_metric([status.run_id, device_label(device)], spent)
         if status.cost:
             price = "list" if status.cost.price_from == LISTED else "given"
             for one in status.cost.devices:
                 if one.device_cost is not None:
-                    cost.add_metric([status.run_id, _label(one.device), price], one.device_cost)
+                    cost.add_metric([status.run_id, device_label(one.device), price], one.device_cost)
     yield from (seconds, cost)
-
-
-def _label(device: str) -> str:
-    return "unknown" if device == UNKNOWN else device
 
 
 def _of_devices(statuses: list[RunStatus]) -> Iterator[Metric]:

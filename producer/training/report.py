@@ -10,6 +10,7 @@ from producer.training.status import WORKER_COMMAND, TrainingStatus
 
 _BAR_WIDTH = 40
 _TRACEBACK_LINES = 8
+_IDLE_SECONDS = 1800.0  # of a worker that may hang. Loading a large model, or tokenizing many texts, may take long
 
 
 def training_table(statuses: Sequence[TrainingStatus]) -> Table:
@@ -76,10 +77,16 @@ def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
     if status.running:
         yield "worker", _worker(status)
     if status.worker_seconds:
-        yield "work", f"{shown_duration(status.worker_seconds)} of all attempts together"
+        yield "work", f"{shown_duration(status.worker_seconds)} of all attempts together{_cost(status)}"
     if spec.full and not status.is_over:
         yield "kept in", status.training.checkpoints_uri
     yield "output", spec.output_uri
+
+
+def _cost(status: TrainingStatus) -> str:
+    """Empty if no device has a list price."""
+    known = [one.device_cost for one in status.costs if one.device_cost is not None]
+    return f", ${sum(known):,.2f} by list prices" if known else ""
 
 
 def _worker(status: TrainingStatus) -> str:
@@ -122,6 +129,11 @@ def what_next(status: TrainingStatus) -> Iterator[str]:
     if status.running and status.running.is_silent:
         left = shown_duration(status.running.lease_seconds_left)
         yield f"Its worker gives no sign of life. The training goes to another one when the lease ends, in {left}."
+    elif status.running and status.idle_seconds is not None and status.idle_seconds > _IDLE_SECONDS:
+        yield (
+            f"No step and no batch of texts for {shown_duration(status.idle_seconds)}. If the log of {status.running.worker} "
+            "says nothing either, stop that process: the training goes on after its last checkpoint."
+        )
     if _lacks_finalizer(status):
         yield "No finalizer is running: a lost training is not sent again. Start one: producer finalizer"
 

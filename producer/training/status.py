@@ -1,9 +1,10 @@
 """The status of a training: what the ledger, the workers and the output say of it."""
 
+import html
 from dataclasses import asdict, dataclass
 
 from fleet.demand import TRAINING
-from fleet.ledger import Failure, Ledger, RunningShard
+from fleet.ledger import Counts, Failure, Ledger, RunningShard
 from fleet.ledger.records import Steering
 from fleet.machines import MachineState
 from fleet.training.model import TrainedModel, trained_model_at
@@ -11,16 +12,17 @@ from fleet.training.progress import TrainProgress
 from fleet.training.receipt import TrainReceipt
 from fleet.training.task import TRAIN_QUEUE, WHOLE, FleetTraining
 from fleet.workers import WorkerState
+from producer.cost import DeviceCost, device_costs
 from producer.status import ExitCode, Present
 
 WORKER_COMMAND = "worker start --train"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainingStatus:
-    """The current state of a training. `model` is what was recorded of it.
+    """The current state of a training. As text it is what `producer status` prints.
 
-    `is_there` is whether the output still has it, or nobody has looked.
+    `model` is what was recorded of it, and `is_there` whether the output still has it, or nobody has looked.
     """
 
     training_id: str
@@ -30,16 +32,29 @@ class TrainingStatus:
     paused: str | None  # why, empty if a person asked for it; None if it is not paused
     steering: Steering
     running: RunningShard | None
-    queued: bool
     failure: Failure | None
     retry: Failure | None  # it waits for another attempt after one that ended badly
-    worker_seconds: float
+    counts: Counts
     model: TrainedModel | None
     is_there: bool
     workers: tuple[WorkerState, ...] = ()  # that train, and are not stopping
     machines: tuple[MachineState, ...] = ()  # that start workers for it
     unable: tuple[MachineState, ...] = ()  # that could not train lately
     has_finalizer: bool = False
+
+    def __repr__(self) -> str:
+        progress = self.progress
+        steps = f"step {progress.step:,} of {progress.planned_steps:,}; " if progress and progress.planned_steps else ""
+        return f"<TrainingStatus {self.word}: {steps}{self.training_id}>"
+
+    def __str__(self) -> str:
+        from producer.training.report import training_screen  # it builds on this module
+
+        return "\n".join(training_screen(self))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def word(self) -> str:
@@ -76,6 +91,24 @@ class TrainingStatus:
         return steps * full.batch_rows * full.accumulation_steps / report.rows_per_second
 
     @property
+    def idle_seconds(self) -> float | None:
+        """Since a step was taken or a batch of texts was done. None without a worker, or if an earlier version trains."""
+        report = self.running.report if self.running else None
+        if self.running is None or report is None or report.idle_seconds is None:
+            return None
+        return report.idle_seconds + self.running.seen_seconds
+
+    @property
+    def worker_seconds(self) -> float:
+        """In which workers have held it, in all attempts."""
+        return self.counts.worker_seconds
+
+    @property
+    def costs(self) -> tuple[DeviceCost, ...]:
+        """Of the devices that workers held it on, by list prices."""
+        return device_costs(self.counts, None)
+
+    @property
     def is_unserved(self) -> bool:
         """Whether it waits for a worker, and none will come by itself."""
         return self.word == "queued" and not self.workers and not self.machines
@@ -91,8 +124,9 @@ class TrainingStatus:
 
     def as_json(self) -> dict[str, object]:
         """`run_id` and `state` as of a run, so that a list may have both."""
-        progress = self.progress
-        return asdict(self) | {
+        progress, fields = self.progress, asdict(self)
+        del fields["counts"]  # of the shard that stands for the whole
+        return fields | {
             "kind": "training",
             "run_id": self.training_id,
             "state": self.word,
@@ -100,6 +134,10 @@ class TrainingStatus:
             "loss": progress.loss if progress else None,
             "held_out_loss": progress.held_out_loss if progress else None,
             "seconds_left": self.seconds_left,
+            "idle_seconds": self.idle_seconds,
+            "queued": bool(self.counts.queued),
+            "worker_seconds": self.worker_seconds,
+            "costs": [asdict(one) for one in self.costs],
         }
 
 
@@ -122,10 +160,9 @@ def training_status(
         paused=ledger.pause_reason(training_id),
         steering=ledger.steering(training_id),
         running=next(iter(ledger.running_shards(training_id)), None),
-        queued=bool(counts.queued),
         failure=next(iter(ledger.failures(training_id)), None),
         retry=next(iter(ledger.retries(training_id, most=1)), None),
-        worker_seconds=counts.worker_seconds,
+        counts=counts,
         model=TrainReceipt.from_json(recorded).model if recorded else None,
         is_there=not looks or (there is not None and there.training_id == training_id),
         workers=tuple(one for one in present.workers if one.queue == TRAIN_QUEUE and one.activity != "stopping"),

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from fleet.attempt_report import AttemptReport
 from fleet.demand import TRAINING, open_demands
 from fleet.errors import Cancelled, LeaseLost, UsageError
 from fleet.ledger import Claim, Ledger, Refusal
+from fleet.ledger.keys import Keys
 from fleet.queues import queue_length, shards_in_queue
 from fleet.receipt import Provenance
 from fleet.settings import Settings
@@ -30,6 +33,9 @@ from producer.training.report import training_screen
 from producer.training.status import training_status
 from support.labelled import write_topics
 from support.processes import call_command
+from support.waiting import wait_until
+from worker.service.training_lease import TrainingLease
+from worker.service.watchdog import Watchdog
 
 HALF = TrainProgress(
     step=12,
@@ -136,6 +142,63 @@ def test_progress_and_losses_are_in_the_status(
     assert "50% of steps" in screen
     assert "w1@box/1 (cpu); 32 rows/s; went on after step 8" in screen
     assert status.as_json()["loss"] == 0.75
+
+
+def test_a_training_whose_worker_hangs_says_so_and_what_helps(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+    trainings.renew(claim, rows=384, report=dataclasses.replace(report(HALF), idle_seconds=1500))
+    slow = "\n".join(training_screen(training_status(trainings, training_id)))
+
+    trainings.renew(claim, rows=384, report=dataclasses.replace(report(HALF), idle_seconds=2400))
+
+    screen = "\n".join(training_screen(training_status(trainings, training_id)))
+    assert "No step" not in slow
+    assert "No step and no batch of texts for 40 min. If the log of w1@box/1 says nothing either" in screen
+
+
+def test_a_worker_says_how_long_it_has_taken_no_step(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    lease = TrainingLease(
+        trainings,
+        claimed(trainings, training_id),
+        device="cpu",
+        stopping=threading.Event(),
+        report=lambda line: None,
+        report_seconds=60,
+        watchdog=Watchdog(900, sys.__stderr__),
+    )
+
+    def idle() -> float:
+        lease.confirm()
+        return training_status(trainings, training_id).idle_seconds or 0.0
+
+    with lease:
+        lease.on_progress(HALF, 384)
+        wait_until(lambda: idle() > 1, description="it is idle for a second")
+        before = idle()
+        lease.on_sign_of_life()
+        after = idle()
+
+    assert after < before
+
+
+def test_the_work_of_all_attempts_has_its_price(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    hour = {"worker_ms": 3_600_000, "device_ms:NVIDIA L4": 3_600_000}
+    trainings.redis.hset(Keys(training_id, "training").run, mapping=hour)
+
+    status = training_status(trainings, training_id)
+
+    assert " of all attempts together, $0.80 by list prices" in "\n".join(training_screen(status))
+    (cost,) = status.as_json()["costs"]  # type: ignore[misc]
+    assert cost["device_cost"] == 0.8
 
 
 def test_a_finished_training_shows_its_figures_and_is_not_done_again(

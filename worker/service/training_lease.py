@@ -40,6 +40,7 @@ class TrainingLease:
         self._report, self._report_seconds, self._reported = report, report_seconds, 0.0
         self._watchdog, self._is_stepping = watchdog, False
         self._progress, self._rows = TrainProgress(), 0
+        self._alive = time.monotonic()  # when it last took a step, or did a batch of texts
         self._lately: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)  # when, and the rows trained on by then
         self._renewal = Renewal(
             ledger, claim, now=self._now, has_stalled=lambda: self._is_stepping and watchdog.has_stalled
@@ -59,12 +60,13 @@ class TrainingLease:
             self._is_stepping = True
             self._watchdog.start()
         self._watchdog.pet()
-        self._progress, self._rows = progress, rows
-        self._lately.append((time.monotonic(), rows))
+        self._progress, self._rows, self._alive = progress, rows, time.monotonic()
+        self._lately.append((self._alive, rows))
         loss = "" if progress.loss is None else f": loss {progress.loss:.4f}"
         self._tell(f"step {progress.step:,} of {progress.planned_steps:,}{loss}")
 
     def on_sign_of_life(self, doing: str = "") -> None:
+        self._alive = time.monotonic()
         if self._is_stepping:
             self._watchdog.pet()
         if doing and not self._is_stepping:
@@ -109,6 +111,7 @@ class TrainingLease:
             tokens=0,
             seconds={},
             training=self._progress,
+            idle_seconds=round(time.monotonic() - self._alive, 1),
         )
         return self._rows, report
 
