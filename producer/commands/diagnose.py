@@ -41,7 +41,10 @@ def doctor(
     "debug-dump", rich_help_panel="Help", epilog="Example: producer debug-dump --output ./for-the-bug-report.tar.gz"
 )
 def debug_dump(
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="The id of a run or a training. Default: the newest run and training."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE.tar.gz", help="A new file. Default: shardsift-debug-<time>.tar.gz here."),
@@ -49,9 +52,9 @@ def debug_dump(
 ) -> None:
     """Write one archive for a bug report, without passwords, tokens and signatures.
 
-    Contains versions, settings, what the doctor finds, the workers, the ledger's state of all runs, failed shards with their
-    errors, and the logs of `producer run`. Its README.txt says how to collect the logs of a fleet. Paths, hosts and datasets
-    are named, so look into it before you send it.
+    Contains versions, settings, what the doctor finds, the workers, the ledger's state of all runs and trainings, what has
+    failed with its errors, and the logs of `producer run`. Its README.txt says how to collect the logs of a fleet. Paths,
+    hosts and datasets are named, so look into it before you send it.
     """
     import time
 

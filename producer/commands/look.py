@@ -17,7 +17,9 @@ commands = typer.Typer()
     rich_help_panel="Runs", epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def status(
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run id. Default: the newest run.")] = None,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The id of a run or a training. Default: the newest run.")
+    ] = None,
     verify: Verify = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay, and show the state again and again until the run is over.")
@@ -33,7 +35,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
+    """Show the state of a run or a training, and check its output if it is published. The exit code reflects the state."""
     from fleet.settings import read_settings
     from fleet.training.task import is_training_id
     from producer.attention import other_runs

@@ -12,7 +12,9 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import redis
 
 from fleet.cores import usable_cores
 from fleet.doctor.checks import Result, diagnose
@@ -20,18 +22,21 @@ from fleet.errors import NewerVersion, ShardsiftError
 from fleet.ledger import Ledger
 from fleet.ledger.rights import WORKER
 from fleet.settings import Settings
+from fleet.training.task import FleetTraining, is_training_id
 from fleet.workers import list_workers
 from producer.debug_dump.archive import Entry
 from producer.debug_dump.secrets import is_secret_variable
 from producer.doctor.checks import producer_checks
 from producer.opening import open_ledger
 from producer.status import Present, run_status
+from producer.training.status import training_status
 
 _LOG_BYTES = 256 << 10  # of each log, its end
 _MOST_LOGS = 30
 _NVIDIA_SMI_SECONDS = 20
 _T = TypeVar("_T")
 _PACKAGE = "shardsift"
+_LONG_OF_TRAININGS = {"workers", "machines", "unable", "running", "progress", "model"}
 _LEFT_OUT = "left out"
 _FAILURES_OF_OTHER_RUNS = 20  # in runs.json, without their tracebacks
 _VARIABLE = re.compile(
@@ -49,10 +54,14 @@ doctor.json       the lines of `producer doctor`
 workers.json      the workers of the fleet, as they announce themselves
 redis_info.json   sections of Redis' INFO
 runs.json         the state of each run, newest first, with the errors of its first failed shards
+trainings.json    the state of each training of `producer train`, newest first, with its last error
 run.json          the run that was named, by default the newest: spec, state, and each failed shard with its attempts, last
                   error and traceback
+training.json     the training that was named, by default the newest: spec, state, steps, losses, attempts, last error and
+                  traceback
 
-Parts that could not be read say why. Without a Redis that answers, the last five are missing.
+Parts that could not be read say why. run.json and training.json are only there if the fleet has runs and trainings. Without
+a Redis that answers, all from workers.json on are missing.
 
 {kept}
 The finalizer and the workers of a fleet log to stderr, so this archive does not hold their logs. On their machines,
@@ -144,15 +153,30 @@ def _ledger(settings: Settings, run_id: str | None) -> Iterator[Entry]:
         except ShardsiftError as error:
             yield Entry(name="ledger.json", content={_LEFT_OUT: str(error)})
             return
-        if run_id is not None:
+        named = run_id or ""
+        if named:
             with suppress(NewerVersion):
-                ledger.spec(run_id)
+                (ledger.trainings if is_training_id(named) else ledger).spec(named)
         yield Entry(name="workers.json", content=_part(lambda: [asdict(one) for one in list_workers(ledger.redis)]))
         yield Entry(
             name="redis_info.json", content=_part(lambda: {name: ledger.redis.info(name) for name in _SECTIONS})
         )
         yield Entry(name="runs.json", content=_part(lambda: _runs(ledger)))
-        yield Entry(name="run.json", content=_part(lambda: _run(ledger, run_id or ledger.run_ids()[0])))
+        yield Entry(name="trainings.json", content=_part(lambda: _trainings(ledger.trainings)))
+        yield from _one("run.json", "" if is_training_id(named) else named, ledger, partial(_run, ledger))
+        training = named if is_training_id(named) else ""
+        yield from _one("training.json", training, ledger.trainings, partial(_training, ledger.trainings))
+
+
+def _one(file: str, named: str, ledger: Ledger[Any], read: Callable[[str], dict[str, object]]) -> Iterator[Entry]:
+    """The file of the run or training that was named, or of the newest. None if there is none."""
+    try:
+        chosen = [named] if named else ledger.run_ids()[:1]
+    except redis.RedisError as error:
+        chosen = []
+        yield Entry(name=file, content=_left_out(error))
+    for one in chosen:
+        yield Entry(name=file, content=_part(partial(read, one)))
 
 
 def _part(read: Callable[[], _T]) -> _T | dict[str, str]:
@@ -160,7 +184,11 @@ def _part(read: Callable[[], _T]) -> _T | dict[str, str]:
     try:
         return read()
     except Exception as error:
-        return {_LEFT_OUT: f"{type(error).__name__}: {error}"}
+        return _left_out(error)
+
+
+def _left_out(error: Exception) -> dict[str, str]:
+    return {_LEFT_OUT: f"{type(error).__name__}: {error}"}
 
 
 def _run(ledger: Ledger, run_id: str) -> dict[str, object]:
@@ -179,6 +207,26 @@ def _state(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
     every = {name: value for name, value in status.as_json().items() if name not in ("workers", "refused", "failures")}
     first = [asdict(failure) | {"traceback": None} for failure in status.failures[:_FAILURES_OF_OTHER_RUNS]]
     return {**every, "failures": first}
+
+
+def _training(ledger: Ledger[FleetTraining], training_id: str) -> dict[str, object]:
+    """Without a look at its output, which may be anywhere."""
+    return training_status(ledger, training_id, looks=False).as_json()
+
+
+def _trainings(ledger: Ledger[FleetTraining]) -> list[dict[str, object]]:
+    present = Present.read(ledger.redis)
+    return [{"run_id": one, **_part(partial(_state_of_training, ledger, one, present))} for one in ledger.run_ids()]
+
+
+def _state_of_training(ledger: Ledger[FleetTraining], training_id: str, present: Present) -> dict[str, object]:
+    """The state of one of many trainings: as in training.json, without what is long or concerns the whole fleet."""
+    every = training_status(ledger, training_id, present=present, looks=False).as_json()
+    shown = {name: value for name, value in every.items() if name not in _LONG_OF_TRAININGS}
+    errors = {
+        name: found | {"traceback": None} for name in ("failure", "retry") if isinstance(found := every[name], dict)
+    }
+    return {**shown, **errors}
 
 
 def _logs(state_dir: Path) -> Iterator[Entry]:

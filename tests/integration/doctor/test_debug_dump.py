@@ -13,9 +13,11 @@ import pytest
 from fleet.ledger import Claim, Ledger
 from fleet.ledger.keys import Keys
 from fleet.settings import Settings
+from fleet.training.task import WHOLE
 from fleet.workers import WorkerState, announce
 from producer.debug_dump.collect import entries, readme
 from producer.debug_dump.secrets import Cleaner
+from support.ledger_trainings import claim_training, create_training, training_report
 from support.processes import call_command
 from support.proxy import proxied
 from support.records import a_shard, a_spec
@@ -140,6 +142,55 @@ def test_the_archive_tells_what_happened_and_holds_no_secret(
     assert found["redis_info.json"]["memory"]["used_memory"] > 0
     assert found["logs/worker-0.log"].endswith("INFO the last line\n")
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_training_is_told_with_its_losses_attempts_and_error_and_without_secrets(
+    environment: dict[str, str], redis_url: str, tmp_path: Path
+) -> None:
+    archive, trainings = tmp_path / "dump.tar.gz", Ledger.connect(Settings(redis_url=redis_url)).trainings
+    training, other = create_training(trainings, "mine"), create_training(trainings, "newer", now=1)
+    claim = claim_training(trainings, training)
+    trainings.renew(claim, rows=384, report=training_report())
+    trainings.record_crash(claim, f"It has crashed with {AWS_SECRET}.", TRACEBACK)
+    trainings.redis.hset(Keys(training, "training").attempts(WHOLE), "traceback", TRACEBACK)  # as an earlier version
+    trainings.renew(claim_training(trainings, other), rows=384, report=training_report())
+
+    done = call_command("producer", "debug-dump", training, "--output", archive, environment=environment)
+    newest = call_command("producer", "debug-dump", "--output", tmp_path / "newest.tar.gz", environment=environment)
+
+    every_byte = gzip.decompress(archive.read_bytes()).decode(errors="replace") + done.stdout + done.stderr
+    assert (done.returncode, newest.returncode) == (0, 0), done.stderr
+    assert [secret for secret in SECRETS if secret in every_byte] == []
+    found = content_of(archive)
+    assert all(f"{name}  " in found["README.txt"] for name in found if name.endswith(".json"))
+    assert "run.json" not in found  # there is no run
+    told = found["training.json"]
+    assert (told["training_id"], told["state"]) == (training, "queued")
+    assert told["training"]["spec"]["base_model"] == "/mnt/base"
+    assert (told["retry"]["attempts"], told["retry"]["crashes"]) == (1, 1)
+    assert told["retry"]["error"] == "It has crashed with ***."
+    assert "OSError: 403 for" in told["retry"]["traceback"]
+    assert [(one["run_id"], one["state"], one["loss"]) for one in found["trainings.json"]] == [
+        (other, "running", 0.75),
+        (training, "queued", None),
+    ]
+    of_newest = content_of(tmp_path / "newest.tar.gz")["training.json"]
+    assert of_newest["training_id"] == other
+    assert of_newest["progress"]["losses"][0] == {"step": 8, "loss": 1.1, "held_out_loss": 0.9}
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_an_unknown_training_is_an_error_as_for_other_commands(environment: dict[str, str], tmp_path: Path) -> None:
+    archive, unknown = tmp_path / "dump.tar.gz", "train-nosuch.0123456789ab"
+
+    done = call_command("producer", "debug-dump", unknown, "--output", archive, environment=environment)
+    status = call_command("producer", "status", unknown, environment=environment)
+
+    assert (done.returncode, status.returncode) == (2, 2)
+    assert f"The ledger has no training '{unknown}'" in done.stderr
+    assert f"The ledger has no training '{unknown}'" in status.stderr
+    assert not archive.exists()
 
 
 @pytest.mark.usefixtures("no_hub")
