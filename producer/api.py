@@ -1,9 +1,12 @@
-"""Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too."""
+"""Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too.
+
+`status` also tells of a training.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import redis
 from kombu.exceptions import OperationalError
@@ -13,17 +16,20 @@ from fleet.errors import TransientError, UsageError
 from fleet.keywords import keywords_told
 from fleet.ledger import Ledger
 from fleet.ledger.rights import PRODUCER
-from fleet.settings import read_settings
+from fleet.settings import Settings, read_settings
+from fleet.training.task import is_training_id
 from producer.enqueue import Enqueued
 from producer.enqueue import enqueue as enqueue_plan
 from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
 from producer.local.run import run_locally
-from producer.opening import open_ledger_of, output_of
+from producer.opening import open_ledger, open_ledger_of, output_of
 from producer.output_look import looked_at
 from producer.plan import plan_run
 from producer.progress import watch
 from producer.status import RunStatus, run_status
 from producer.steering import SteeringOptions
+from producer.training.status import TrainingStatus, training_status
+from producer.training.watch import watch_training
 from producer.verify.report import Verification
 from producer.verify.verify import verify as verify_output
 
@@ -105,7 +111,7 @@ def status(
     verify: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
-) -> RunStatus:
+) -> RunStatus | Any:  # for a training's id a TrainingStatus, which type checkers cannot know from a str
     """The state of a run: of the newest one if no id is given. Checks the output if the run is published.
 
     >>> print(shardsift.status())
@@ -117,12 +123,18 @@ def status(
 
     Its `word` is the state, its `counts` the shards and rows, and `is_over` tells whether nothing more will happen by itself.
 
+    With the id of a training of `producer train`, the state of that, as a `TrainingStatus`: its `word`, `progress`, `failure`,
+    `model` and `is_over`.
+
     wait: block until the run is over, with progress on stderr unless `progress` is False.
-    verify: read all published files and compare their sha256, not only their sizes.
+    verify: read all published files of a run and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
+    if run_id is not None and is_training_id(run_id):
+        with _errors_told():
+            return _status_of_training(run_id, read_settings(redis_url=redis_url), wait=wait, progress=progress)
     with _errors_told(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
         is_local = settings.redis_is_embedded
         if wait:
@@ -151,6 +163,13 @@ def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: st
     with _errors_told():
         uri, published_run = output_of(named, read_settings(redis_url=redis_url))
         return verify_output(uri, source=places("source", source), published_run=published_run)
+
+
+def _status_of_training(training_id: str, settings: Settings, *, wait: bool, progress: bool) -> TrainingStatus:
+    with open_ledger(settings) as (_, ledger):
+        if wait:
+            return watch_training(ledger.trainings, training_id, progress=progress)
+        return training_status(ledger.trainings, training_id)
 
 
 @contextmanager

@@ -8,14 +8,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
-from textwrap import fill
-from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from fleet.choices import Dtype, Function, Pool, Task
 from fleet.errors import UsageError
-from fleet.keywords import showing, with_keywords
+from fleet.keywords import checked, options_help, showing
 from producer.options import RunOptions
 
 Place = str | PathLike[str]  # a path or a URI
@@ -26,7 +23,6 @@ _RENAMED = {
     "model_revision": "revision",
     "output_uri": "output",
 }  # as on the command line
-_WIDTH = 110
 
 
 class RunKeywords(TypedDict, total=False):
@@ -76,7 +72,7 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
     for name, value in given.items():
         if name not in names:
             raise TypeError(f"There is no option {name!r}. The options are: {', '.join(names)}.")
-        chosen[names[name]] = _checked(name, _plain(names[name], value), types[names[name]])
+        chosen[names[name]] = checked(name, _plain(names[name], value), types[names[name]])
     return RunOptions(**chosen)
 
 
@@ -106,15 +102,10 @@ def with_run_keywords(function: _Function) -> _Function:
         )
         for field in fields(RunOptions)
     ]
-    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nThe options of a run:\n\n{_help()}"
+    function.__doc__ = (
+        f"{inspect.cleandoc(function.__doc__ or '')}\n\nThe options of a run:\n\n{options_help(RunOptions, keyword)}"
+    )
     return showing(function, options)
-
-
-def _help() -> str:
-    types = get_type_hints(RunOptions, include_extras=True)
-    helps = {keyword(field.name): types[field.name].__metadata__[0].help for field in fields(RunOptions)}
-    lines = [with_keywords(f"{name}: {text}") for name, text in helps.items()]
-    return "\n".join(fill(line, _WIDTH, subsequent_indent="    ") for line in lines)
 
 
 def _plain(field: str, value: Any) -> Any:
@@ -126,15 +117,3 @@ def _plain(field: str, value: Any) -> Any:
     if field in ("input_uris", "models"):
         return places(keyword(field), value)
     return os.fspath(value) if isinstance(value, PathLike) else value
-
-
-def _checked(name: str, value: Any, annotation: Any) -> Any:
-    """The value, if its type is that of the option and it is not below the option's least."""
-    kind, option = get_args(annotation)
-    try:
-        checked = TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        raise UsageError(f"{name}={value!r} is wrong: {error.errors()[0]['msg']}.") from error
-    if option.min is not None and checked is not None and checked < option.min:
-        raise UsageError(f"{name}={value!r} is wrong: the least is {option.min}.")
-    return checked

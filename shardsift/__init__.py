@@ -5,7 +5,8 @@
 >>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
 
 `score` and `load_scorer` work in this process. `run` does a whole run on this machine. `enqueue` sends a run to a fleet of
-workers. `status` shows how far a run is, and `verify` checks what it published. docs/python.md shows each of them.
+workers. `status` shows how far a run or a training of the fleet is, and `verify` checks what a run published. `train` trains a
+classifier. docs/python.md shows each of them.
 
 Importing this package loads nothing else: each name is imported when it is first used, and torch when a model is loaded.
 """
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from producer.api import enqueue, run, status, verify
     from producer.enqueue import Enqueued
     from producer.status import RunStatus
+    from producer.training.status import TrainingStatus
     from producer.verify.report import Verification
     from worker.api import load_scorer, score
     from worker.loaded_scorer import LoadedScorer, LoadedScorers
+    from worker.train_api import train
+    from worker.training.report import TrainReport
 
 __all__ = [
     "Enqueued",
@@ -28,6 +32,8 @@ __all__ = [
     "LoadedScorers",
     "RunStatus",
     "ShardsiftError",
+    "TrainReport",
+    "TrainingStatus",
     "TransientError",
     "UsageError",
     "Verification",
@@ -36,6 +42,7 @@ __all__ = [
     "run",
     "score",
     "status",
+    "train",
     "verify",
 ]
 _HOMES = {
@@ -43,9 +50,12 @@ _HOMES = {
     "producer.api": ("enqueue", "run", "status", "verify"),
     "producer.enqueue": ("Enqueued",),
     "producer.status": ("RunStatus",),
+    "producer.training.status": ("TrainingStatus",),
     "producer.verify.report": ("Verification",),
     "worker.api": ("load_scorer", "score"),
     "worker.loaded_scorer": ("LoadedScorer", "LoadedScorers"),
+    "worker.train_api": ("train",),
+    "worker.training.report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

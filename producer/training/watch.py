@@ -16,8 +16,13 @@ _LOOK_SECONDS = 0.5
 _LINE_SECONDS = 10.0
 
 
-def watch_training(ledger: Ledger[FleetTraining], training_id: str) -> TrainingStatus:
-    """Block until nothing more will happen by itself. Redraws the screen on a terminal, otherwise prints lines on stderr."""
+def watch_training(ledger: Ledger[FleetTraining], training_id: str, *, progress: bool = True) -> TrainingStatus:
+    """Block until nothing more will happen by itself. Redraws the screen on a terminal, otherwise prints lines on stderr.
+
+    Without `progress`, prints nothing.
+    """
+    if not progress:
+        return _silently(ledger, training_id)
     console = Console(stderr=True)
     if not console.is_terminal:
         return _with_lines(ledger, training_id)
@@ -25,6 +30,12 @@ def watch_training(ledger: Ledger[FleetTraining], training_id: str) -> TrainingS
         while not (status := training_status(ledger, training_id)).is_over:
             screen.update(Text("\n".join(training_screen(status))), refresh=True)
             time.sleep(_LOOK_SECONDS)
+    return status
+
+
+def _silently(ledger: Ledger[FleetTraining], training_id: str) -> TrainingStatus:
+    while not (status := training_status(ledger, training_id)).is_over:
+        time.sleep(_LOOK_SECONDS)
     return status
 
 

@@ -21,6 +21,8 @@ from celery import Celery
 
 import shardsift
 from support.fleet import Fleet, new_fleet
+from support.labelled import write_topics
+from support.ledger_trainings import claim_training, create_training, training_report
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
@@ -242,6 +244,32 @@ def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str)
     assert "--" not in str(raised.value)
 
 
+def test_the_status_of_a_training_is_found_by_its_id_and_waited_for(
+    fleet: Fleet, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trainings = fleet.ledger.trainings
+    training = create_training(trainings)
+    claim = claim_training(trainings, training)
+    trainings.renew(claim, rows=384, report=training_report())
+
+    status = shardsift.status(training, redis_url=fleet.redis_url)
+    ended: list[shardsift.TrainingStatus] = []
+    waiting = threading.Thread(
+        target=lambda: ended.append(shardsift.status(training, wait=True, progress=False, redis_url=fleet.redis_url))
+    )
+    waiting.start()
+    trainings.fail(claim, "All labels are <1>.", "")
+    waiting.join()
+
+    assert repr(status) == f"<TrainingStatus running: step 12 of 24; {training}>"
+    assert str(status).startswith("step 12 of 24: loss 0.7500, held-out 0.9000; about 12 s left\n")
+    assert ended[0].word == "failed"
+    assert ended[0]._repr_html_().startswith("<pre>failed: All labels are &lt;1&gt;. (on w1@box/1, attempt 1)\n")
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(shardsift.UsageError, match="The ledger has no training 'train-x.0123456789ab'"):
+        shardsift.status("train-x.0123456789ab", redis_url=fleet.redis_url)
+
+
 @pytest.mark.usefixtures("notebook", "kept", "one_thread")
 def test_the_blocks_of_the_python_page_run(
     working_fleet: Fleet, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -250,6 +278,8 @@ def test_the_blocks_of_the_python_page_run(
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     code = "\n".join(blocks).replace(MODEL, str(tiny_model))
     code = code.replace("facebook/bart-large-mnli", str(nli_classifier(tmp_path / "nli", "BART")))
+    code = code.replace("Snowflake/snowflake-arctic-embed-m", str(tiny_model))
+    write_topics(Path("labelled.parquet"), rows=30)
     code = code.replace("redis://10.0.0.5:6379/0", working_fleet.redis_url)
     names: dict[str, Any] = {}
 
@@ -261,6 +291,9 @@ def test_the_blocks_of_the_python_page_run(
     assert names["table"].column_names[-2:] == ["score_health", "error"]
     assert np.isnan(names["ranks"]).tolist() == [False, False, False, True, True]
     assert names["columns"].column_names[:3] == ["edu_score", "topic_score", "topic_label"]
+    assert repr(names["trained"]).startswith("<TrainReport ./my-classifier: accuracy ")
+    assert "held-out rows" in str(names["trained"])
+    assert names["topics"].shape == (5, 3)
     assert names["ended"].word == "published"
     assert names["checked"].is_sound
     assert shown.startswith("published\n")

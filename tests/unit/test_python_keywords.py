@@ -10,10 +10,13 @@ import typer
 import shardsift
 from fleet.errors import UsageError
 from fleet.keywords import keywords_told, with_keywords
+from fleet.training.options import TrainOptions
 from producer.cli import cli
 from producer.keywords import RunKeywords, keyword, run_options
 from producer.options import RunOptions
 from worker.api import LoadOptions
+from worker.cli import cli as worker_cli
+from worker.train_api import TrainKeywords, train_options
 
 OF_THE_COMMAND_LINE_ONLY = {
     "as_json",  # a returned object has `as_json()`
@@ -23,9 +26,9 @@ OF_THE_COMMAND_LINE_ONLY = {
 OF_PYTHON_ONLY = {"progress", "redis_url"}
 
 
-def options_of(command: str) -> set[str]:
+def options_of(command: str, program: typer.Typer = cli) -> set[str]:
     """The names of a command's options, as keyword arguments."""
-    found = typer.main.get_command(cli).commands[command].params  # type: ignore[attr-defined]
+    found = typer.main.get_command(program).commands[command].params  # type: ignore[attr-defined]
     return {option.opts[0].removeprefix("--").replace("-", "_").replace("json", "as_json") for option in found}
 
 
@@ -34,6 +37,17 @@ def test_each_option_of_a_command_is_a_keyword_argument(name: str) -> None:
     keywords = set(inspect.signature(getattr(shardsift, name)).parameters)
 
     assert keywords - OF_PYTHON_ONLY == options_of(name) - OF_THE_COMMAND_LINE_ONLY
+
+
+def test_each_option_of_worker_train_is_a_keyword_argument_with_its_default_and_type() -> None:
+    parameters = inspect.signature(shardsift.train).parameters
+    assert set(parameters) - OF_PYTHON_ONLY == options_of("train", worker_cli) - OF_THE_COMMAND_LINE_ONLY
+    assert {*TrainKeywords.__annotations__, "base_model", "output"} == set(inspect.signature(TrainOptions).parameters)
+
+    types = get_type_hints(TrainOptions, include_extras=True)
+    for field in inspect.signature(TrainOptions).parameters.values():
+        assert parameters[field.name].default == field.default
+        assert accepts(parameters[field.name].annotation, get_args(types[field.name])[0]), field.name
 
 
 @pytest.mark.parametrize("name", ["run", "enqueue"])
@@ -67,6 +81,9 @@ def test_help_tells_what_each_option_means() -> None:
     assert "\nlimit_rows: Stop after N rows in total.\n" in text
     assert "instead of crawl" in text
     assert "--" not in text
+    of_train = inspect.getdoc(shardsift.train) or ""
+    assert "\naccumulate: Batches of a step. 4 with batch_rows 8 train as batch_rows 32, in less memory.\n" in of_train
+    assert "--" not in of_train
 
 
 def test_paths_and_single_inputs_are_taken() -> None:
@@ -92,6 +109,29 @@ def test_paths_and_single_inputs_are_taken() -> None:
 def test_a_wrong_value_is_refused_by_its_keyword(given: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         run_options(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data": 3}, "^data=3 is wrong: Input should be a valid string"),
+        ({"epochs": 0}, "^epochs=0 is wrong: the least is 0.001"),
+        ({"held_out": 2}, "^held_out=2 is wrong: the most is 0.9"),
+        ({"task": "ranking"}, "^task='ranking' is wrong: Input should be 'auto', "),
+    ],
+)
+def test_a_wrong_value_of_a_training_is_refused_by_its_keyword(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        shardsift.train(base_model="m", output="o", **given)
+
+
+def test_paths_and_unknown_keywords_of_a_training() -> None:
+    chosen = train_options({"base_model": Path("m"), "output": Path("o"), "data": "d", "label_with": Path("kept")})
+
+    assert (chosen.base_model, chosen.output, chosen.data) == ("m", "o", "d")
+    assert chosen.label_with == str(Path("kept").absolute())  # a folder, and not the id of a run
+    with pytest.raises(TypeError, match="There is no option 'batch_size'. The options are: base_model, output, data, "):
+        shardsift.train(base_model="m", output="o", batch_size=8)  # type: ignore[call-arg]
 
 
 def test_an_unknown_keyword_is_a_type_error_with_the_known_ones() -> None:

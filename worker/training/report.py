@@ -1,8 +1,9 @@
 """What `worker train` prints: all figures as JSON, or the main ones as a table."""
 
 import dataclasses
+import html
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -11,29 +12,49 @@ from fleet.training.model import TrainedModel
 from fleet.training.progress import TrainProgress, thinned
 from fleet.training.spec import TrainSpec
 from fleet.training.task import training_id
-from worker.training.metrics import Metrics, Quality
-from worker.training.trained import Steps
-from worker.training.watcher import loss_points
+
+if TYPE_CHECKING:  # so that importing this loads no torch
+    from worker.training.metrics import Metrics, Quality
+    from worker.training.trained import Steps
 
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainReport:
-    """Of a finished training. The figures in `held_out` are of rows that the weights were not fitted to."""
+    """Of a finished training. The figures in `held_out` are of rows that the weights were not fitted to.
+
+    As text it is what `worker train` prints.
+    """
 
     spec: TrainSpec
     source: LabelSource
     classes: tuple[str, ...]  # none in a regression
     rows: int  # of the data, with those that were held out of it
-    held_out: Metrics
+    held_out: "Metrics"
     seconds: float
     rows_per_second: float
     peak_memory_bytes: int
     device: str
     dtype: str
-    steps: Steps | None
+    steps: "Steps | None"
     versions: dict[str, str]
+
+    def __repr__(self) -> str:
+        quality, rows = self.held_out.at_threshold or self.held_out.macro, self.held_out.rows
+        return (
+            f"<TrainReport {self.spec.output_uri}: accuracy {quality.accuracy:.1%}, F1 {quality.f1:.3f} "
+            f"of {rows:,} held-out rows>"
+        )
+
+    def __str__(self) -> str:
+        lines = report_lines(self)
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def as_json(self) -> dict[str, Any]:
         fields = dataclasses.asdict(self)
@@ -79,7 +100,7 @@ def told_model(report: TrainReport) -> TrainedModel:
     )
 
 
-def _figures(held_out: Metrics) -> dict[str, float]:
+def _figures(held_out: "Metrics") -> dict[str, float]:
     """One number each; the confusion matrix and the calibration are pictures."""
     of_threshold = dataclasses.asdict(held_out.at_threshold) if held_out.at_threshold else {}
     return {
@@ -91,7 +112,9 @@ def _figures(held_out: Metrics) -> dict[str, float]:
     }
 
 
-def _progress(steps: Steps) -> TrainProgress:
+def _progress(steps: "Steps") -> TrainProgress:
+    from worker.training.watcher import loss_points  # it loads transformers
+
     return TrainProgress(
         step=steps.done,
         planned_steps=steps.planned,
@@ -104,7 +127,7 @@ def _is_part(report: TrainReport) -> bool:
     return report.spec.validation_uri is None
 
 
-def _of(quality: Quality, where: str) -> list[tuple[str, str]]:
+def _of(quality: "Quality", where: str) -> list[tuple[str, str]]:
     return [
         (f"accuracy{where}", f"{quality.accuracy:.1%}"),
         (f"precision, recall, F1{where}", f"{quality.precision:.3f}, {quality.recall:.3f}, {quality.f1:.3f}"),
