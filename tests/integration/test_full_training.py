@@ -155,6 +155,49 @@ def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainSpec, 
     assert losses(report, "eval_loss") == losses(undisturbed, "eval_loss")
 
 
+class InterruptedAt:
+    """A stderr at which Ctrl-C is pressed as soon as this step is told."""
+
+    def __init__(self, step: int) -> None:
+        self._line = f"step {step} of 24: loss"
+
+    def write(self, text: str) -> int:
+        if text.startswith(self._line):
+            os.kill(os.getpid(), signal.SIGINT)
+        return len(text)
+
+    def flush(self) -> None: ...
+
+
+@pytest.mark.slow
+def test_a_call_from_python_that_is_interrupted_goes_on_when_it_is_made_again(
+    spec: TrainSpec, undisturbed: TrainReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call() -> TrainReport | None:
+        return shardsift.train(
+            data=spec.data_uri,
+            label_column="topic",
+            base_model=spec.base_model,
+            output=spec.output_uri,
+            device="cpu",
+            dtype="float32",
+            full=True,
+            **{name: getattr(FULL, name) for name in ("epochs", "batch_rows", "learning_rate", "checkpoint_steps")},
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", InterruptedAt(10))
+        with pytest.raises(KeyboardInterrupt, match="Stopped after step 1[0-9]"):
+            call()
+    report = call()
+
+    assert report is not None
+    assert report.steps is not None
+    assert (report.steps.resumed_from or 0) >= 10
+    assert report.held_out == undisturbed.held_out
+    assert f"<TrainReport {spec.output_uri}: accuracy " in repr(report)
+
+
 def test_checkpoints_may_be_elsewhere_and_may_move(spec: TrainSpec, undisturbed: TrainReport, tmp_path: Path) -> None:
     before, after = (
         dataclasses.replace(CPU, checkpoints=tmp_path / name) for name in ("one-machine", "another-machine")

@@ -330,11 +330,16 @@ def test_more_tokens_than_the_model_takes_are_one_clear_error(tiny_base: str, tm
         train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=tiny_base, max_tokens=9000), CPU)
 
 
-def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("package", "name", "extras"), [("sklearn", "scikit-learn", "train"), ("torch", "torch", "worker,train")]
+)
+def test_without_the_extra_the_command_says_what_to_install(
+    package: str, name: str, extras: str, tmp_path: Path
+) -> None:
     code = (
         "import importlib.util as util, sys\n"
         "found = util.find_spec\n"
-        "util.find_spec = lambda name, *more: None if name == 'sklearn' else found(name, *more)\n"
+        f"util.find_spec = lambda name, *more: None if name == {package!r} else found(name, *more)\n"
         "from worker.cli import main\n"
         "sys.argv[1:] = ['train', '--data', 'x', '--base-model', 'demo', '--output', 'y']\n"
         "main()\n"
@@ -343,7 +348,7 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert done.returncode == 2
-    assert "Training needs scikit-learn. Install it with: pip install 'shardsift[train]'" in done.stderr
+    assert f"Training needs {name}. Install it with: pip install 'shardsift[{extras}]'" in done.stderr
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
