@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, ge
 
 from fleet.command_line import say
 from fleet.keywords import checked, keywords_told, options_help, showing
+from fleet.settings import read_settings
 from fleet.training.options import TrainOptions
 from fleet.training.spec import ClassWeights, TrainDtype, TrainTask
 from worker.scoring.quiet import quiet_imports
@@ -106,7 +107,7 @@ def train(
     `full=True`, all weights are trained. Then interrupting it saves a checkpoint and raises KeyboardInterrupt, and the same call
     goes on after the last checkpoint. An output that exists is never overwritten.
 
-    device: "cuda", "cpu" and so on. Default: the best of this machine.
+    device: "cuda", "cpu" and so on. Default: SHARDSIFT_DEVICE, otherwise the best of this machine.
     resume: with `full=True`, go on after the last checkpoint.
     progress: show progress on stderr.
 
@@ -116,12 +117,15 @@ def train(
     with keywords_told():
         chosen = train_options({"base_model": base_model, "output": output, **options})
         with quiet_imports():
-            return _trained(chosen, device=device, resume=resume, tell=say if progress else lambda line: None)
+            return _trained(
+                chosen,
+                device=read_settings(device=device).device,
+                resume=resume,
+                tell=say if progress else lambda line: None,
+            )
 
 
-def _trained(
-    options: TrainOptions, *, device: str | None, resume: bool, tell: Callable[[str], None]
-) -> "TrainReport | None":
+def _trained(options: TrainOptions, *, device: str, resume: bool, tell: Callable[[str], None]) -> "TrainReport | None":
     from worker.training.installed import check_installed
 
     check_installed()
@@ -130,7 +134,7 @@ def _trained(
     from worker.training.stop import TrainingStopped
     from worker.training.train import train as train_model
 
-    place = TrainPlace(device=device or "auto", resume=resume, loader_processes=options.loader_processes)
+    place = TrainPlace(device=device, resume=resume, loader_processes=options.loader_processes)
     try:
         return train_model(with_run_found(options.spec), place.with_checkpoints(options.checkpoints), tell=tell)
     except TrainingStopped as stop:

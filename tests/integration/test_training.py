@@ -33,6 +33,7 @@ from producer.demo.shards import write_labelled
 from producer.demo.texts import Document, Kind, Part, documents
 from support.labelled import write_topics
 from support.models import tiny_classifier
+from support.processes import call_command
 from worker.cli import main
 from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.head import fit_head
@@ -349,6 +350,15 @@ def test_without_the_extra_the_command_says_what_to_install(
 
     assert done.returncode == 2
     assert f"Training needs {name}. Install it with: pip install 'shardsift[{extras}]'" in done.stderr
+
+
+def test_the_device_of_the_environment_counts(tmp_path: Path) -> None:
+    given = ("--data", tmp_path / "x.parquet", "--base-model", "demo", "--output", tmp_path / "y")
+
+    done = call_command("worker", "train", *given, environment={"SHARDSIFT_DEVICE": "gpu"})
+
+    assert done.returncode == 2
+    assert "The environment variable SHARDSIFT_DEVICE has a wrong value" in done.stderr
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,7 @@ def test_a_wrong_value_is_refused_by_its_keyword(given: dict[str, Any], says: st
         ({"data": 3}, "^data=3 is wrong: Input should be a valid string"),
         ({"epochs": 0}, "^epochs=0 is wrong: the least is 0.001"),
         ({"held_out": 2}, "^held_out=2 is wrong: the most is 0.9"),
+        ({"device": "gpu"}, "^device='gpu' is wrong: "),
         ({"task": "ranking"}, "^task='ranking' is wrong: Input should be 'auto', "),
     ],
 )

@@ -39,13 +39,16 @@ def train(
     from worker.training.installed import check_installed
 
     check_installed()
+    from fleet.settings import read_settings
     from worker.commands.label_run import with_run_found
     from worker.training.place import TrainPlace
     from worker.training.report import report_table
     from worker.training.stop import TrainingStopped
     from worker.training.train import train as train_model
 
-    place = TrainPlace(device=device or "auto", resume=resume, loader_processes=options.loader_processes)
+    place = TrainPlace(
+        device=read_settings(device=device).device, resume=resume, loader_processes=options.loader_processes
+    )
     try:
         report = train_model(with_run_found(options.spec), place.with_checkpoints(options.checkpoints), tell=say)
     except TrainingStopped as stop:
