@@ -10,7 +10,6 @@ from producer.training.status import WORKER_COMMAND, TrainingStatus
 
 _BAR_WIDTH = 40
 _TRACEBACK_LINES = 8
-_IDLE_SECONDS = 1800.0  # of a worker that may hang. Loading a large model, or tokenizing many texts, may take long
 
 
 def training_table(statuses: Sequence[TrainingStatus]) -> Table:
@@ -42,7 +41,7 @@ def training_screen(status: TrainingStatus) -> list[str]:
 
 def verdict(status: TrainingStatus) -> str:
     """One line: how far it is, or what is wrong and the command that helps."""
-    if status.word == "running":
+    if status.word == "running" and not status.hangs:
         return progress_line(status)
     said = next(iter(what_next(status)), None)
     return f"{status.word}: {said}" if said else status.word
@@ -103,7 +102,8 @@ def _worker(status: TrainingStatus) -> str:
 
 
 def needs_a_person(status: TrainingStatus) -> bool:
-    return status.word in ("failed", "damaged", "half enqueued") or status.is_unserved or _lacks_finalizer(status)
+    is_bad = status.word in ("failed", "damaged", "half enqueued") or status.hangs
+    return is_bad or status.is_unserved or _lacks_finalizer(status)
 
 
 def what_next(status: TrainingStatus) -> Iterator[str]:
@@ -129,7 +129,7 @@ def what_next(status: TrainingStatus) -> Iterator[str]:
     if status.running and status.running.is_silent:
         left = shown_duration(status.running.lease_seconds_left)
         yield f"Its worker gives no sign of life. The training goes to another one when the lease ends, in {left}."
-    elif status.running and status.idle_seconds is not None and status.idle_seconds > _IDLE_SECONDS:
+    elif status.running and status.idle_seconds and status.hangs:
         yield (
             f"No step and no batch of texts for {shown_duration(status.idle_seconds)}. If the log of {status.running.worker} "
             "says nothing either, stop that process: the training goes on after its last checkpoint."

@@ -16,6 +16,7 @@ from producer.cost import DeviceCost, device_costs
 from producer.status import ExitCode, Present
 
 WORKER_COMMAND = "worker start --train"
+HANG_SECONDS = 1800.0  # without a step or a batch of texts. Loading a large model may take long
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -97,6 +98,11 @@ class TrainingStatus:
         if self.running is None or report is None or report.idle_seconds is None:
             return None
         return report.idle_seconds + self.running.seen_seconds
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its worker probably hangs. A silent one is another matter: it loses the training when its lease ends."""
+        return self.idle_seconds is not None and self.idle_seconds > HANG_SECONDS
 
     @property
     def worker_seconds(self) -> float:

@@ -30,6 +30,7 @@ from producer.steering import SteeringOptions
 from producer.training.enqueue import enqueue_training
 from producer.training.plan import plan_training
 from producer.training.report import training_screen
+from producer.training.several import training_attention
 from producer.training.status import training_status
 from support.labelled import write_topics
 from support.processes import call_command
@@ -156,7 +157,11 @@ def test_a_training_whose_worker_hangs_says_so_and_what_helps(
 
     screen = "\n".join(training_screen(training_status(trainings, training_id)))
     assert "No step" not in slow
-    assert "No step and no batch of texts for 40 min. If the log of w1@box/1 says nothing either" in screen
+    said = "No step and no batch of texts for 40 min. If the log of w1@box/1 says nothing either"
+    assert screen.startswith(f"running: {said}")
+    assert screen.count(said) == 1
+    (attention,) = training_attention([training_status(trainings, training_id)])
+    assert attention.startswith(f"{training_id} is running: {said}")
 
 
 def test_a_worker_says_how_long_it_has_taken_no_step(
