@@ -61,10 +61,10 @@ class TrainingStatus:
     def word(self) -> str:
         if self.model:
             return "done" if self.is_there else "damaged"
+        if self.cancelled:  # also a failed one that a person has given up
+            return "cancelled"
         if self.failure:
             return "failed"
-        if self.cancelled:
-            return "cancelled"
         if not self.complete:
             return "half enqueued"
         if self.paused is not None:

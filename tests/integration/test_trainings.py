@@ -32,6 +32,7 @@ from producer.training.plan import plan_training
 from producer.training.report import training_screen
 from producer.training.several import training_attention
 from producer.training.status import training_status
+from producer.training.steering import cancel_training, retry_training
 from support.labelled import write_topics
 from support.processes import call_command
 from support.waiting import wait_until
@@ -322,6 +323,19 @@ def test_a_failed_training_says_why_and_what_helps(
     screen = "\n".join(training_screen(status))
     assert "All labels are 1." in screen
     assert f"producer retry {training_id}" in screen
+
+
+def test_a_failed_training_that_is_given_up_is_cancelled_and_may_still_be_retried(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery, redis_url: str
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    trainings.fail(claimed(trainings, training_id), "All labels are 1.", "")
+
+    cancel_training(trainings, training_id)
+
+    assert training_status(trainings, training_id).word == "cancelled"
+    retry_training(trainings, training_id, Settings(redis_url=redis_url))
+    assert training_status(trainings, training_id).word == "queued"
 
 
 def test_a_training_without_workers_names_the_command(
