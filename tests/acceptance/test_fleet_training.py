@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from fleet.training.model import trained_model_at
+from fleet.training.trained import trained_model_at
 from producer.options import RunOptions
 from support.fleet import Fleet
 from support.fleet_trainings import TRAIN, FleetTrainings, measured

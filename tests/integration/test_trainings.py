@@ -272,7 +272,13 @@ def test_a_training_without_workers_names_the_command(
         ({"text_column": "body"}, r'has no column "body"; it has: text, topic, label. Name one with --text-column'),
         ({"label_column": "stars"}, r'has no column "stars".* Name one with --label-column'),
         ({"base_model": "./nowhere"}, "There is no model folder ./nowhere"),
-        ({"output": "s3://bucket/model"}, "name a folder that this machine and the workers share"),
+        (
+            {"output": "s3://bucket/model"},
+            "A model is written to a folder or to hf://USER/NAME, and --output is s3://bucket/model",
+        ),
+        ({"checkpoints": "hf://me/kept"}, "Checkpoints go to a folder or a bucket, .* and not to hf://me/kept"),
+        ({"checkpoints": "s4://bucket/kept"}, "Checkpoints go to a folder or a bucket, .* and not to s4://bucket/kept"),
+        ({"checkpoints": "s3://me:secret@bucket/kept"}, "--checkpoints s3://.* carries a password"),
     ],
 )
 def test_a_wrong_option_is_one_clear_error_before_anything_is_enqueued(
@@ -282,12 +288,35 @@ def test_a_wrong_option_is_one_clear_error_before_anything_is_enqueued(
         plan_training(dataclasses.replace(options, **changed))  # type: ignore[arg-type]
 
 
-def test_an_output_with_other_files_is_refused(options: TrainOptions) -> None:
+def test_an_output_with_other_files_is_refused(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
     Path(options.output).mkdir()
     (Path(options.output) / "notes.txt").write_text("mine")
 
     with pytest.raises(UsageError, match="already exists. Name another folder for the model"):
-        plan_training(options)
+        enqueue(options, trainings, app)
+
+    assert trainings.run_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("output", "given", "uri"),
+    [
+        ("/mnt/model", None, "/mnt/model.checkpoints"),
+        ("/mnt/model", "/mnt/kept", "/mnt/kept"),
+        ("/mnt/model", "s3://bucket/kept", "s3://bucket/kept"),
+        ("hf://me/model", "s3://bucket/kept", "s3://bucket/kept"),
+        ("hf://me/model", None, None),
+    ],
+)
+def test_checkpoints_are_where_the_user_says_or_beside_a_folder(
+    options: TrainOptions, output: str, given: str | None, uri: str | None
+) -> None:
+    plan = plan_training(dataclasses.replace(options, output=output, checkpoints=given))
+
+    assert plan.training.checkpoints_uri == uri
+    assert ("If it is lost, another one begins again" in (plan.warning or "")) == (uri is None)
 
 
 def test_the_runs_page_lists_a_training_and_has_its_losses(

@@ -7,7 +7,6 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from fleet.errors import ShardsiftError
-from worker.training.checkpoint_copies import CheckpointCopies
 from worker.training.checkpoints import Checkpoint, claim_folder, forget, last_checkpoint
 from worker.training.identity import Description
 from worker.training.place import TrainPlace
@@ -28,7 +27,7 @@ def checkpoint_to_resume(place: TrainPlace, description: Description, tell: Call
 
 
 def _prepare(place: TrainPlace, description: Description) -> None:
-    copies = CheckpointCopies(place.copies_uri) if place.copies_uri else None
+    copies = place.copies
     if not place.resume:
         forget(place.folder)
         if copies:
@@ -43,9 +42,9 @@ def _prepare(place: TrainPlace, description: Description) -> None:
 def forget_checkpoints(place: TrainPlace, tell: Callable[[str], None]) -> None:
     """Delete the checkpoints of a finished training. Copies that cannot be deleted stay."""
     forget(place.folder)
-    if place.copies_uri:
+    if place.copies:
         try:
-            CheckpointCopies(place.copies_uri).forget()
+            place.copies.forget()
         except ShardsiftError as error:
             tell(f"{error} They are not needed any more.")
 
@@ -59,15 +58,15 @@ class CopyEachCheckpoint(TrainerCallback):
         self.latest = str(place.folder)  # where the newest checkpoint is
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._place.copies_uri is None:
+        if self._place.copies is None:
             return
         if args.world_size > 1:
             dist.barrier()  # each process writes its random state into the checkpoint
         if not state.is_world_process_zero:
             return
         try:
-            CheckpointCopies(self._place.copies_uri).push(self._place.folder)
-            self.latest = self._place.copies_uri
+            self._place.copies.push(self._place.folder)
+            self.latest = self._place.copies.uri
         except ShardsiftError as error:
             self.latest = str(self._place.folder)
             self._tell(f"{error} The checkpoint is in {self.latest} only.")
