@@ -11,6 +11,7 @@ from fleet.ledger import Claim, Ledger, Refusal
 from fleet.receipt import Provenance
 from fleet.settings import Settings
 from fleet.storage.model_output import model_output
+from fleet.training.data import training_data
 from fleet.training.model import MARK, TrainedModel
 from fleet.training.options import TrainOptions
 from fleet.training.receipt import TrainReceipt
@@ -166,6 +167,26 @@ def test_a_model_whose_files_were_deleted_is_trained_again(
     assert worker.call(word, redis_url, training_id) == "queued"
     worker.call(publish, claimed(ledger, training_id), tmp_path / "again")
     assert MARK in hub.files(repo, repo_type="model")
+
+
+def test_data_on_the_hub_is_that_of_the_commit_at_which_it_was_enqueued(
+    hub: HubServer, worker: Client, options: TrainOptions, repo: str, tmp_path: Path
+) -> None:
+    hub.create_repo(repo)
+    for number in (0, 1):
+        write_topics(tmp_path / "labelled" / "data" / f"part-{number}.parquet", rows=30, seed=number)
+    commit = hub.add_folder(repo, tmp_path / "labelled")
+    options = TrainOptions(**{**vars(options), "data": f"hf://datasets/{repo}"})
+    plan = worker.call(plan_training, options)
+
+    write_topics(tmp_path / "labelled" / "data" / "part-1.parquet", rows=30, seed=5)
+    hub.add_folder(repo, tmp_path / "labelled")
+
+    assert plan.data.uri == plan.training.spec.data_uri == f"hf://datasets/{repo}@{commit}/"
+    assert plan.data.identity.startswith("files:2:")
+    assert worker.call(training_data, plan.training.spec) == plan.data
+    again = worker.call(plan_training, options)
+    assert again.data.identity != plan.data.identity
 
 
 def delete_files(repo: str) -> None:

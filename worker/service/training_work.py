@@ -21,8 +21,8 @@ from fleet.errors import (
 )
 from fleet.ledger import Claim, Ledger
 from fleet.receipt import Provenance
-from fleet.storage.identity import check_unchanged
 from fleet.storage.model_output import model_output
+from fleet.training.data import unchanged_data
 from fleet.training.model import TrainedModel
 from fleet.training.receipt import TrainReceipt
 from fleet.training.task import WHOLE, FleetTraining
@@ -97,7 +97,6 @@ class TrainingWork:
         )
         with lease:
             try:
-                check_unchanged(self.claim.shard)
                 report = train(training.spec, self._place(lease), tell=partial(self._tell, lease))
             except TrainingStopped as stop:
                 raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
@@ -126,6 +125,7 @@ class TrainingWork:
             copies=self._checkpoints.copies,
             loader_processes=self.claim.spec.loader_processes,
             watcher=lease,
+            reading=lambda: unchanged_data(self.claim.spec.spec, self.claim.shard),
             attempt=f"{self.claim.token}.",
         )
 

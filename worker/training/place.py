@@ -1,5 +1,7 @@
 """Where a training runs, and how its rows are loaded. Does not change the weights."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,9 @@ class TrainPlace:
     resume: bool = True  # from the last checkpoint, if there is one
     loader_processes: int = 0  # that prepare batches beside the training; 0: the training itself does
     watcher: "Watcher | None" = None  # that may end it; None: signals do
+    reading: Callable[[], AbstractContextManager[None]] = (
+        nullcontext  # entered to read the rows; may raise if they change
+    )
     attempt: str = ""  # a name that no other attempt at this output has, if there may be several at once
 
     @property
