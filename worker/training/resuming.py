@@ -23,6 +23,8 @@ def checkpoint_to_resume(place: TrainPlace, description: Description, tell: Call
     checkpoint = last_checkpoint(place.folder)
     if checkpoint and is_first_process():
         tell(f"Going on after step {checkpoint.step:,}, from {checkpoint.folder}")
+        if place.watcher:
+            place.watcher.on_checkpoint(checkpoint.step)
     return checkpoint
 
 
@@ -58,15 +60,20 @@ class CopyEachCheckpoint(TrainerCallback):
         self.latest = str(place.folder)  # where the newest checkpoint is
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._place.copies is None:
-            return
         if args.world_size > 1:
             dist.barrier()  # each process writes its random state into the checkpoint
-        if not state.is_world_process_zero:
-            return
+        if state.is_world_process_zero and self._is_copied() and self._place.watcher:
+            self._place.watcher.on_checkpoint(state.global_step)
+
+    def _is_copied(self) -> bool:
+        """True also if no copies are wanted."""
+        if self._place.copies is None:
+            return True
         try:
             self._place.copies.push(self._place.folder)
             self.latest = self._place.copies.uri
         except ShardsiftError as error:
             self.latest = str(self._place.folder)
             self._tell(f"{error} The checkpoint is in {self.latest} only.")
+            return False
+        return True
