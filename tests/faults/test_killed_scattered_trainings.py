@@ -210,6 +210,30 @@ def test_without_copies_the_same_machine_goes_on_and_the_user_is_told(
     assert kept_on(trainings.disk("m1")) == []
 
 
+def test_a_last_layer_is_learned_from_a_dataset_on_the_hub_and_goes_to_the_hub(
+    trainings: ScatteredTrainings, hub: HubServer, faults: InjectedFaults, tmp_path: Path
+) -> None:
+    """There are no checkpoints. The worker dies before its commit, with the model written to its disk."""
+    for number in (0, 1):
+        write_topics(tmp_path / "labelled" / f"part-{number}.parquet", rows=ROWS // 2, seed=number)
+    hub.create_repo("me/labelled")
+    hub.add_folder("me/labelled", tmp_path / "labelled")
+    faults.at(COMMIT, "before", "kill worker")
+    give_orders(trainings, faults)
+    trainings = dataclasses.replace(trainings, data="hf://datasets/me/labelled", full=False, copies=None)
+    told = trainings.produce()
+    with trainings.machine_worker("m1"), trainings.fleet.finalizer():
+        wait_until(lambda: faults.fired() == 1, description="it is killed", seconds=120)
+        with trainings.machine_worker("m1"):
+            model = trainings.wait_until_done(told.stdout.strip())
+
+    assert "Checkpoints stay" not in told.stderr
+    assert model.rows == ROWS
+    assert model.figures["accuracy"] > 0.5
+    assert trainings.commits() == 1
+    assert kept_on(trainings.disk("m1")) == []
+
+
 def vanish(worker: Child) -> None:
     child = child_of(worker)
     os.kill(worker.pid, signal.SIGKILL)

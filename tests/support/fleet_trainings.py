@@ -31,7 +31,7 @@ class FleetTrainings:
     """One training of `data` into `output`, with a checkpoint every four steps of 8 rows."""
 
     fleet: Fleet
-    data: Path
+    data: Path | str
     base: Path
     output: Path
     epochs: int = 2

@@ -8,6 +8,7 @@ its lease and comes back changes nothing that a later attempt has written. What 
 of the same training, whole or not listed.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,9 +49,12 @@ class AttemptCopies:
             newest.check(self._wanted)
             newest.fetch(folder)
 
-    def push(self, folder: Path) -> None:
-        """Make the own copies those that the folder holds. Raises ShardError or TransientError."""
-        self._own.push(folder)
+    def push(self, folder: Path, on_file: Callable[[], None] = lambda: None) -> None:
+        """Make the own copies those that the folder holds, and remove older ones of earlier attempts.
+
+        Calls `on_file` after each file. Raises ShardError or TransientError.
+        """
+        self._own.push(folder, on_file)
         with translated(f"Removing older checkpoints from {self._root}"):
             last_step = self._own.last_step
             for attempt in self._attempts():

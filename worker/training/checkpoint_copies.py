@@ -8,6 +8,7 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class Copies(Protocol):
 
     def fetch(self, folder: Path) -> None: ...
 
-    def push(self, folder: Path) -> None: ...
+    def push(self, folder: Path, on_file: Callable[[], None]) -> None: ...
 
     def forget(self) -> None: ...
 
@@ -84,13 +85,13 @@ class CheckpointCopies:
         except (ShardError, TransientError) as error:
             raise UsageError(str(error)) from error
 
-    def push(self, folder: Path) -> None:
-        """Make the copies those that the folder holds. Raises ShardError or TransientError."""
+    def push(self, folder: Path, on_file: Callable[[], None] = lambda: None) -> None:
+        """Make the copies those that the folder holds. Calls `on_file` after each file. Raises ShardError or TransientError."""
         here = {checkpoint.name: checkpoint for checkpoint in checkpoints_in(folder)}
         with translated(f"Copying a checkpoint to {self.uri}"):
             there = set(self._whole())
             for name in sorted(here.keys() - there, key=step_of):  # the best before the newest, which refers to it
-                self._put(here[name])
+                self._put(here[name], on_file)
             for name in self._begun() - here.keys():
                 self._remove(name)
             self._remove_partial()
@@ -111,12 +112,13 @@ class CheckpointCopies:
     def _begun(self) -> set[str]:
         return set(filter(is_checkpoint, (name.removesuffix(_LISTING) for name in self._files.names_in(""))))
 
-    def _put(self, checkpoint: Path) -> None:
+    def _put(self, checkpoint: Path, on_file: Callable[[], None]) -> None:
         digests = {}
         for file in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
             path = file.relative_to(checkpoint).as_posix()
             self._files.put(file, f"{checkpoint.name}/{path}")
             digests[path] = _digest(file)
+            on_file()
         self._write(f"{checkpoint.name}{_LISTING}", json.dumps(digests, indent=1))
 
     def _fetch(self, name: str, folder: Path) -> None:

@@ -70,10 +70,15 @@ class CopyEachCheckpoint(TrainerCallback):
         if self._place.copies is None:
             return True
         try:
-            self._place.copies.push(self._place.folder)
+            self._place.copies.push(self._place.folder, self._on_file)
             self.latest = self._place.copies.uri
         except ShardsiftError as error:
             self.latest = str(self._place.folder)
             self._tell(f"{error} The checkpoint is in {self.latest} only.")
             return False
         return True
+
+    def _on_file(self) -> None:
+        """A watchdog waits for a large checkpoint, unless one file of it takes too long."""
+        if self._place.watcher:
+            self._place.watcher.on_sign_of_life()
