@@ -159,7 +159,9 @@ class Settings(BaseSettings):
         "OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables.",
     )
     max_attempts: Annotated[int, Process.SEVERAL] = Field(
-        3, gt=0, description="Crashes after which a shard is marked failed."
+        3,
+        gt=0,
+        description="Crashes without a newer checkpoint between them, after which a shard or a training is marked failed.",
     )
     max_errors: Annotated[int, Process.SEVERAL] = Field(
         8,

@@ -63,9 +63,9 @@ class Attempts(LedgerBase[S]):
         Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
         """
         said = report.to_json() if report else ""
-        answer = self._run_script(
-            "renew", self._claimed_keys(claim), [claim.shard.name, claim.token, self._lease_ms, rows, said]
-        )
+        checkpoint = report.training.checkpoint if report and report.training else 0
+        arguments = [claim.shard.name, claim.token, self._lease_ms, rows, said, checkpoint]
+        answer = self._run_script("renew", self._claimed_keys(claim), arguments)
         if answer == "unknown":
             raise self._unknown(claim)
         held = f"{claim.what_in_full} is no longer held by this worker"

@@ -48,7 +48,11 @@ class Files:
         return bool(self._fs.exists(self._at(path)))
 
     def names_in(self, folder: str) -> set[str]:
-        """Names of the files and folders directly in a folder. Does not glob, because the path may contain `*` or `[`."""
+        """Names of the files and folders directly in a folder, uncached.
+
+        Does not glob, because the path may contain `*` or `[`.
+        """
+        self._fs.invalidate_cache()
         if not self._fs.isdir(self._at(folder)):
             return set()
         paths = self._fs.ls(self._at(folder), detail=False)

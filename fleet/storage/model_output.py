@@ -4,8 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
 from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.storage.errors import translated
@@ -26,6 +27,12 @@ class ModelOutput(Protocol):
 
     def holds(self, training: str) -> bool:
         """Whether the model of this training is here. Raises UsageError if something else is."""
+
+    def content(self, path: str) -> bytes | None:
+        """A file of what is here. None if it is not. Raises ShardError or TransientError if that cannot be said."""
+
+    def size_bytes(self) -> int:
+        """Of all files that are here."""
 
     def partial(self, beside: Path, attempt: str) -> Path:
         """The folder to write the model's files to. `beside` is a path on a disk with room for it.
@@ -60,6 +67,15 @@ class ModelFolder:
     def holds(self, training: str) -> bool:
         return False
 
+    def content(self, path: str) -> bytes | None:
+        try:
+            return (self._folder / path).read_bytes()
+        except OSError:
+            return None
+
+    def size_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
+
     def partial(self, beside: Path, attempt: str) -> Path:
         return self._folder.with_name(f".{self.name}.{attempt}partial")
 
@@ -89,11 +105,22 @@ class ModelRepository:
 
     def holds(self, training: str) -> bool:
         with translated(f"Reading {self._uri}"):
-            if _title(training) in self._titles():
-                return True
-            if not self._is_fresh():
+            if self._is_fresh():  # also if its files were deleted by a later commit
+                return False
+            if _title(training) not in self._titles():
                 raise self._taken()
-        return False
+        return True
+
+    def content(self, path: str) -> bytes | None:
+        with translated(f"Reading {path} in {self._uri}"):
+            if not self._api.file_exists(self.repo_id, path):
+                return None
+            return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"{self.repo_id}/{path}"))
+
+    def size_bytes(self) -> int:
+        with translated(f"Looking at {self._uri}"):
+            entries = self._api.list_repo_tree(self.repo_id, recursive=True)
+            return sum(entry.size for entry in entries if isinstance(entry, RepoFile))
 
     def partial(self, beside: Path, attempt: str) -> Path:
         return beside.with_name(f".{self.name}.{attempt}partial")

@@ -1,10 +1,9 @@
-"""What a trained model folder says of its training, in `training.json`. It tells whose output a folder is."""
+"""What a trained model says of its training, in `training.json`. It tells whose output a folder or a repository is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fleet.training.progress import LossPoint, TrainProgress
 
@@ -37,11 +36,3 @@ class TrainedModel:
 
 
 _MODEL = TypeAdapter(TrainedModel)
-
-
-def trained_model_at(output_uri: str) -> TrainedModel | None:
-    """What the folder says of its training. None if it is not there, or no training wrote it."""
-    try:
-        return TrainedModel.from_json((Path(output_uri).expanduser() / MARK).read_bytes())
-    except (OSError, ValidationError):
-        return None

@@ -153,8 +153,9 @@ class TrainOptions:
         str | None,
         typer.Option(
             metavar="FOLDER|URI",
-            help="Folder of the checkpoints. It is deleted at the end. Default: beside the output. With a URI, such as "
-            "s3://BUCKET/FOLDER, each is also copied there, and a machine without checkpoints goes on from it.",
+            help="Folder of the checkpoints. They are deleted at the end. Default: beside the output, or on the machine "
+            "that trains if the output is on the Hub. With a URI, such as s3://BUCKET/FOLDER, each is also copied there, and a "
+            "machine without checkpoints goes on from it.",
             rich_help_panel=_FULL,
         ),
     ] = None

@@ -17,11 +17,14 @@ class LossPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainProgress:
-    """`doing` is what the worker does while no step is taken, such as `12,000 texts of 40,000 embedded`."""
+    """`checkpoint` is the step of the newest one that another attempt can go on from.
+
+    `doing` is what the worker does while no step is taken, such as `12,000 texts of 40,000 embedded`."""
 
     step: int = 0
     planned_steps: int = 0  # 0 before they are known, and if only the last layer is fitted
     resumed_from: int | None = None  # the step of the checkpoint that this attempt began with
+    checkpoint: int = 0
     losses: tuple[LossPoint, ...] = ()
     doing: str = ""
 

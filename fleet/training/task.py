@@ -20,12 +20,16 @@ _ID = re.compile(r"train-[a-z0-9-]{1,32}\.[0-9a-f]{12}")  # a run's id has two d
 
 @dataclass(frozen=True, kw_only=True)
 class FleetTraining:
-    """`spec` decides the weights and names the training. The rest is where and how a worker trains, and may change."""
+    """`spec` decides the weights and names the training. The rest is where and how a worker trains, and may change.
+
+    `checkpoints_uri` is a folder that all machines reach, or the URI of a place to which each checkpoint is copied. Without one,
+    checkpoints stay on the machine that trains.
+    """
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     spec: TrainSpec
-    checkpoints_uri: str
+    checkpoints_uri: str | None = None
     loader_processes: int = 0
 
     @property

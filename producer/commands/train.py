@@ -14,7 +14,7 @@ commands = typer.Typer()
 
 @commands.command(
     rich_help_panel="Runs",
-    epilog="Example: producer train --data /mnt/labelled.parquet --base-model BAAI/bge-small-en-v1.5 --output /mnt/my-model",
+    epilog="Example: producer train --data hf://datasets/me/labelled --base-model BAAI/bge-small-en-v1.5 --output hf://me/my-model",
 )
 @with_train_options
 def train(
@@ -25,8 +25,9 @@ def train(
 ) -> None:
     """Train a classifier on the fleet, as `worker train` does on one machine. Running it twice adds nothing.
 
-    A worker of `worker start` or `worker start --train` trains it on one GPU. Data, output and checkpoints must be folders that
-    all machines reach by the same path. If the worker dies or stops, another one goes on after the last checkpoint.
+    A worker of `worker start` or `worker start --train` trains it on one GPU. All machines must reach data, output and
+    checkpoints: in folders by the same path, or without a shared folder as hf://datasets/…, hf://USER/NAME and
+    s3://BUCKET/FOLDER. If the worker dies or stops, another one goes on after the last checkpoint.
 
     Prints the id of the training, for `producer status`, `pause`, `resume`, `cancel` and `retry`.
     """
@@ -47,14 +48,17 @@ def train(
             "No Redis is named, so there is no fleet. Set REDIS_URL, or train on this machine: worker train."
         )
     ledger = Ledger.connect(settings, role=PRODUCER).trainings
+    plan = plan_training(options)
     training_id = enqueue_training(
-        plan_training(options),
+        plan,
         ledger,
         make_app("producer", settings),
         resend_seconds=settings.resend_seconds,
         steering=SteeringOptions(priority=priority),
     )
     status = training_status(ledger, training_id)
+    if plan.warning and not status.is_over:
+        say(plan.warning)
     if wait:
         report_training(watch_training(ledger, training_id), as_json=as_json)
     say(f"Training {training_id}: {status.word}. Watch it: producer status {training_id}")

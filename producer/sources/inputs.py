@@ -91,7 +91,7 @@ def _list(uri: str, *, most: int | None = None) -> _Part:
     """The shards that a URI names, or the first `most` of them."""
     try:
         with translated(f"Listing {uri}"):
-            pinned, commit = _pinned(uri)
+            pinned, commit = pinned_uri(uri)
             listing = list_files(pinned, shown_as=uri)
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
                 shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files[:most]))
@@ -180,7 +180,7 @@ def _crawls(dataset: str) -> list[str]:
         return []
 
 
-def _pinned(uri: str) -> tuple[str, str | None]:
+def pinned_uri(uri: str) -> tuple[str, str | None]:
     """A Hub URI pinned to the current commit of its revision, and that commit. Other URIs are returned unchanged."""
     if not uri.startswith("hf://"):
         return uri, None

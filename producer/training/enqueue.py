@@ -7,8 +7,8 @@ from celery import Celery
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.training.model import trained_model_at
 from fleet.training.task import WHOLE, FleetTraining
+from fleet.training.trained import model_of, reserve_output
 from producer.steering import AS_IT_WAS, SteeringOptions, steer, steered
 from producer.training.plan import TrainingPlan
 
@@ -21,19 +21,21 @@ def enqueue_training(
     resend_seconds: float,
     steering: SteeringOptions = AS_IT_WAS,
 ) -> str:
-    """Write the training and send its message. Returns its id. May run twice: the second time adds nothing.
+    """Reserve the output, write the training and send its message. Returns its id. May run twice: the second time adds nothing.
 
-    A model that was removed is trained again. Raises UsageError if the model is there, and was trained on other data.
+    A model that was removed is trained again. Raises UsageError if the model is there, and was trained on other data, and
+    if the output has something else or cannot be written.
     """
     training = plan.training
     training_id = training.run_id
     how = steered(ledger, training_id, steering)
     _check_data(plan, ledger)
+    reserve_output(training.spec)
     ledger.add_shards(training, [plan.data], now=time.time())
     steer(ledger, training_id, how)
     ledger.mark_enqueued(training_id)
     ledger.update_shards(training_id, [plan.data])
-    if ledger.recorded(training_id, WHOLE) and trained_model_at(training.spec.output_uri) is None:
+    if ledger.recorded(training_id, WHOLE) and model_of(training.spec) is None:
         ledger.retry(training_id, done_too=True)
     queue_lost_shards(ledger, training_id, resend_seconds=resend_seconds)
     send_due_shards(app, ledger, training_id)
@@ -42,7 +44,7 @@ def enqueue_training(
 
 def _check_data(plan: TrainingPlan, ledger: Ledger[FleetTraining]) -> None:
     training_id, output = plan.training.run_id, plan.training.spec.output_uri
-    if ledger.recorded(training_id, WHOLE) is None or trained_model_at(output) is None:
+    if ledger.recorded(training_id, WHOLE) is None or model_of(plan.training.spec) is None:
         return
     (trained_on,) = ledger.shards(training_id, [WHOLE])
     if trained_on.identity != plan.data.identity:

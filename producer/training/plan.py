@@ -7,16 +7,19 @@ from fleet.errors import ShardsiftError, UsageError
 from fleet.sequence_classifier import pinned_model
 from fleet.settings import read_settings
 from fleet.shard import Shard
-from fleet.storage.identity import identity_now
+from fleet.storage.errors import translated
 from fleet.storage.inputs.opening import open_input
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.model_output import model_output
 from fleet.target import is_place
-from fleet.training.labels import LabelSource, checked_columns, label_source, shown_path
-from fleet.training.model import trained_model_at
+from fleet.training.checkpoints import check_copied_to, is_uri
+from fleet.training.data import training_data
+from fleet.training.labels import LabelSource, checked_columns, label_source
 from fleet.training.options import TrainOptions
 from fleet.training.spec import DEMO_ENCODER, TrainSpec
-from fleet.training.task import WHOLE, FleetTraining, training_id
+from fleet.training.task import FleetTraining
 from producer.opening import published_output_of
+from producer.plan import refuse_secrets
+from producer.sources.inputs import pinned_uri
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,42 +29,74 @@ class TrainingPlan:
     training: FleetTraining
     data: Shard
 
+    @property
+    def warning(self) -> str | None:
+        """What a user should know before a machine is lost."""
+        if self.training.spec.full is None or self.training.checkpoints_uri is not None:
+            return None
+        return (
+            "Checkpoints stay on the machine that trains. If it is lost, another one begins again. To go on from the last "
+            "checkpoint anywhere, add --checkpoints s3://BUCKET/FOLDER."
+        )
+
 
 def plan_training(options: TrainOptions) -> TrainingPlan:
-    """Raises UsageError for data, an output or a base model that do not fit. Reads only the columns of the data, not its rows."""
+    """Raises UsageError for data, an output or a base model that do not fit. Reads only the columns of the data, not its rows.
+
+    What the output has is looked at later, by `enqueue_training`.
+    """
     spec = _for_any_machine(options.spec)
     source = label_source(spec)
     _check_columns(source)
     if spec.validation_uri:
         _check_columns(source.beside(spec.validation_uri))
-    _check_output(spec)
-    checkpoints = options.checkpoints or f"{spec.output_uri}.checkpoints"
-    if "://" in checkpoints:
-        raise UsageError(f"--checkpoints {checkpoints}: name a folder that the workers share.")
+    model_output(spec.output_uri)  # checks its form
     training = FleetTraining(
-        spec=spec, checkpoints_uri=_absolute(checkpoints), loader_processes=options.loader_processes
+        spec=spec,
+        checkpoints_uri=_checkpoints(options.checkpoints, spec.output_uri),
+        loader_processes=options.loader_processes,
     )
-    return TrainingPlan(training=training, data=_data(_whole_uri(spec, source)))
+    return TrainingPlan(training=training, data=_data(spec))
 
 
 def _for_any_machine(spec: TrainSpec) -> TrainSpec:
-    """The same with full paths, and with the commit of a base model on the Hub."""
+    """The same with full paths, and with the commits of a base model and of data on the Hub."""
     model, revision = spec.base_model, spec.revision
     if model != DEMO_ENCODER:
         model, revision = pinned_model(model, revision)
     return replace(
         spec,
-        data_uri=_absolute(spec.data_uri) if spec.data_uri else None,
+        data_uri=_pinned(spec.data_uri, "--data") if spec.data_uri else None,
         label_with=_output_of(spec.label_with) if spec.label_with else None,
-        validation_uri=_absolute(spec.validation_uri) if spec.validation_uri else None,
+        validation_uri=_pinned(spec.validation_uri, "--validation") if spec.validation_uri else None,
         output_uri=_absolute(spec.output_uri),
         base_model=model,
         revision=revision,
     )
 
 
+def _pinned(uri: str, option: str) -> str:
+    refuse_secrets(option, uri)
+    try:
+        with translated(f"Looking for {uri}"):
+            pinned, _ = pinned_uri(uri)
+    except ShardsiftError as error:
+        raise UsageError(str(error)) from error
+    return _absolute(pinned)
+
+
 def _absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def _checkpoints(given: str | None, output_uri: str) -> str | None:
+    """Beside an output that is a folder. There is none beside a repository: they stay on the machine that trains."""
+    if given is None:
+        return None if is_uri(output_uri) else f"{output_uri}.checkpoints"
+    if is_uri(given):
+        refuse_secrets("--checkpoints", given)
+        check_copied_to(given)
+    return _absolute(given)
 
 
 def _output_of(target: str) -> str:
@@ -78,31 +113,8 @@ def _check_columns(source: LabelSource) -> None:
             raise UsageError(str(error)) from error
 
 
-def _whole_uri(spec: TrainSpec, source: LabelSource) -> str:
-    """The file that identifies all rows: the only one, or the manifest of a run, which has the digests of its files."""
-    if spec.label_with:
-        return f"{spec.label_with.rstrip('/')}/{MANIFEST_PATH}"
-    if len(source.file_uris) > 1:
-        raise UsageError(
-            f"{source.shown} has {len(source.file_uris)} files, and a training of the fleet reads one, or the output of a run "
-            "(--label-with). Put the rows into one file, or train on this machine: worker train."
-        )
-    return shown_path(source.file_uris[0])
-
-
-def _check_output(spec: TrainSpec) -> None:
-    """A model of the same training may be there: then the training is done."""
-    if "://" in spec.output_uri:
-        raise UsageError(f"--output {spec.output_uri}: name a folder that this machine and the workers share.")
-    output, model = Path(spec.output_uri), trained_model_at(spec.output_uri)
-    is_empty = output.is_dir() and not any(output.iterdir())
-    if output.exists() and not is_empty and (model is None or model.training_id != training_id(spec)):
-        raise UsageError(f"{output} already exists. Name another folder for the model, or remove this one.")
-
-
-def _data(uri: str) -> Shard:
+def _data(spec: TrainSpec) -> Shard:
     try:
-        identity, size_bytes = identity_now(uri)
+        return training_data(spec)
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
-    return Shard(name=WHOLE, uri=uri, identity=identity, size_bytes=size_bytes)

@@ -78,7 +78,7 @@ def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
     if status.worker_seconds:
         yield "work", f"{shown_duration(status.worker_seconds)} of all attempts together{_cost(status)}"
     if spec.full and not status.is_over:
-        yield "kept in", status.training.checkpoints_uri
+        yield "kept in", status.training.checkpoints_uri or "the machine that trains: another one would begin again"
     yield "output", spec.output_uri
 
 

@@ -7,10 +7,11 @@ from fleet.demand import TRAINING
 from fleet.ledger import Counts, Failure, Ledger, RunningShard
 from fleet.ledger.records import Steering
 from fleet.machines import MachineState
-from fleet.training.model import TrainedModel, trained_model_at
+from fleet.training.model import TrainedModel
 from fleet.training.progress import TrainProgress
 from fleet.training.receipt import TrainReceipt
 from fleet.training.task import TRAIN_QUEUE, WHOLE, FleetTraining
+from fleet.training.trained import model_of
 from fleet.workers import WorkerState
 from producer.cost import DeviceCost, device_costs
 from producer.status import ExitCode, Present
@@ -152,12 +153,11 @@ def training_status(
 ) -> TrainingStatus:
     """Read the status of a training. With `looks`, also look whether its model is there.
 
-    Raises UsageError if there is no such training.
+    Raises UsageError if there is no such training, and as `model_of` if the Hub does not say.
     """
     training, counts = ledger.spec(training_id), ledger.counts(training_id)
     present = present or Present.read(ledger.redis)
     recorded = ledger.recorded(training_id, WHOLE)
-    there = trained_model_at(training.spec.output_uri) if looks and recorded else None
     return TrainingStatus(
         training_id=training_id,
         training=training,
@@ -170,7 +170,7 @@ def training_status(
         retry=next(iter(ledger.retries(training_id, most=1)), None),
         counts=counts,
         model=TrainReceipt.from_json(recorded).model if recorded else None,
-        is_there=not looks or (there is not None and there.training_id == training_id),
+        is_there=not looks or not recorded or model_of(training.spec) is not None,
         workers=tuple(one for one in present.workers if one.queue == TRAIN_QUEUE and one.activity != "stopping"),
         machines=tuple(machine for machine in present.machines if machine.may_serve(TRAINING)),
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(TRAINING)),

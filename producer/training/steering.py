@@ -5,6 +5,7 @@ from fleet.dispatch import send_due_shards
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.settings import Settings
+from fleet.training.data import training_data
 from fleet.training.task import FleetTraining
 from producer.steering import SteeringOptions, steer, steered
 from producer.training.report import what_next
@@ -50,7 +51,8 @@ def retry_training(ledger: Ledger[FleetTraining], training_id: str, settings: Se
     if before.model and before.is_there:
         say(f"Training {training_id} is done: nothing to retry.")
         return
-    retried = retry_run(ledger, training_id, done_too=before.model is not None)
+    spec = before.training.spec
+    retried = retry_run(ledger, training_id, done_too=before.model is not None, look=lambda _: training_data(spec))
     _send(ledger, training_id, settings)
     if retried.changed:
         say("The data has changed since the training was enqueued. It begins again with what is there now.")

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 from transformers import AutoModelForSequenceClassification
 
-from fleet.training.model import trained_model_at
+from fleet.training.trained import trained_model_at
 from producer.options import RunOptions
 from support.fleet import Fleet
 from support.fleet_trainings import TRAIN, FleetTrainings, measured
@@ -26,8 +26,9 @@ ROWS = 120
 
 @pytest.fixture
 def trainings(fleet: Fleet, tmp_path: Path) -> FleetTrainings:
-    data = write_topics(tmp_path / "topics.parquet", rows=ROWS)
-    return FleetTrainings(fleet, data, tiny_classifier(tmp_path / "base"), tmp_path / "model")
+    for number in (0, 1):
+        write_topics(tmp_path / "topics" / f"part-{number}.parquet", rows=ROWS // 2, seed=number)
+    return FleetTrainings(fleet, tmp_path / "topics", tiny_classifier(tmp_path / "base"), tmp_path / "model")
 
 
 def test_a_worker_trains_what_worker_train_does_with_the_same_options(
@@ -62,6 +63,22 @@ def test_a_worker_fits_a_head_to_a_frozen_encoder(trainings: FleetTrainings) -> 
         model = frozen.wait_until_done(frozen.enqueue())
 
     assert model.figures["accuracy"] > 0.5
+
+
+@pytest.mark.slow
+def test_changed_data_fails_a_training_until_a_person_accepts_it(trainings: FleetTrainings, fleet: Fleet) -> None:
+    training_id = trainings.enqueue()
+    write_topics(trainings.data / "part-2.parquet", rows=ROWS, seed=2)
+    with trainings.worker():
+        wait_until(lambda: trainings.status(training_id).is_over, description="it fails", seconds=100)
+        failed = fleet.call_producer("status", training_id)
+        again = fleet.call_producer("retry", training_id)
+        model = trainings.wait_until_done(training_id)
+
+    assert failed.returncode == 1
+    assert f"{trainings.data}: the data has changed since the training was enqueued" in failed.stdout
+    assert "It begins again with what is there now." in again.stderr
+    assert model.rows == 2 * ROWS
 
 
 @pytest.mark.slow

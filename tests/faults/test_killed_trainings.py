@@ -4,13 +4,16 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from fleet.ledger.keys import Keys
 from fleet.processes import Child
 from fleet.training.model import TrainedModel
+from fleet.training.task import WHOLE
 from support.disturbed_runs import child_of
 from support.fleet import Fleet, new_fleet
 from support.fleet_trainings import TRAIN, FleetTrainings, measured
@@ -177,6 +180,46 @@ def test_a_frozen_worker_whose_lease_ended_publishes_nothing(
 
     assert (trainings.output / "model.safetensors").stat().st_mtime_ns == written
     assert measured(model) == measured(undisturbed)
+
+
+def test_a_training_that_gets_further_between_its_crashes_is_done_after_more_than_three(
+    trainings: FleetTrainings,
+) -> None:
+    trainings = replace(trainings, epochs=40)  # 480 steps
+    training_id = trainings.enqueue()
+    with trainings.worker() as worker:
+        for _ in range(5):
+            before = noted_checkpoint(trainings, training_id)
+            wait_until(
+                lambda before=before: noted_checkpoint(trainings, training_id) > before,
+                description="a newer checkpoint",
+                seconds=120,
+            )
+            child_of(worker).kill()
+        model = trainings.wait_until_done(training_id)
+
+    assert model.progress.step == 480
+
+
+def test_a_training_that_crashes_three_times_without_a_newer_checkpoint_is_failed(
+    trainings: FleetTrainings, faults: InjectedFaults
+) -> None:
+    faults.at("worker.training.full:_run_steps", "before", "kill", times=9)
+    trainings.fleet.environment |= faults.environment | {"SHARDSIFT_SCORER": ""}
+    training_id = trainings.enqueue()
+    with trainings.worker():
+        wait_until(lambda: trainings.status(training_id).is_over, description="it is failed", seconds=200)
+
+    status = trainings.status(training_id)
+    assert status.word == "failed"
+    assert status.failure
+    assert (status.failure.crashes, faults.fired()) == (3, 3)
+
+
+def noted_checkpoint(trainings: FleetTrainings, training_id: str) -> int:
+    """As the ledger has it, from all attempts."""
+    key = Keys(training_id, "training").attempts(WHOLE)
+    return int(trainings.ledger.redis.hget(key, "checkpoint") or 0)
 
 
 def suspended(worker: Child) -> list[psutil.Process]:

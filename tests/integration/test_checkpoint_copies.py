@@ -17,6 +17,7 @@ import pytest
 
 from fleet.errors import ShardError, UsageError
 from fleet.training.spec import FullTraining, TrainSpec
+from support.dying_storage import dies_after
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.waiting import wait_until
@@ -113,7 +114,7 @@ def on_another_machine(spec: TrainSpec) -> TrainSpec:
 
 
 def test_another_machine_goes_on_from_the_copies(spec: TrainSpec, undisturbed: TrainReport, bucket: str) -> None:
-    place = dataclasses.replace(CPU, copies_uri=bucket)
+    place = CPU.with_checkpoints(bucket)
     with pytest.raises(TrainingStopped, match=f"Stopped after step 10, with a checkpoint in {bucket}"):
         trained(spec, place, stopping(9))
 
@@ -126,7 +127,7 @@ def test_another_machine_goes_on_from_the_copies(spec: TrainSpec, undisturbed: T
 
 
 def test_two_checkpoints_are_kept_there(spec: TrainSpec, bucket: str) -> None:
-    place, seen = dataclasses.replace(CPU, copies_uri=bucket), []
+    place, seen = CPU.with_checkpoints(bucket), []
 
     trained(spec, place, at_step(22, lambda: seen.append(names_in(bucket))))
 
@@ -136,7 +137,7 @@ def test_two_checkpoints_are_kept_there(spec: TrainSpec, bucket: str) -> None:
 def test_a_copy_that_was_not_made_to_its_end_is_not_used(
     spec: TrainSpec, undisturbed: TrainReport, bucket: str
 ) -> None:
-    place = dataclasses.replace(CPU, copies_uri=bucket)
+    place = CPU.with_checkpoints(bucket)
     with pytest.raises(TrainingStopped):
         trained(spec, place, stopping(9))
     fsspec.filesystem("memory").rm(f"{bucket}/checkpoint-10.json")
@@ -149,7 +150,7 @@ def test_a_copy_that_was_not_made_to_its_end_is_not_used(
 
 
 def test_a_damaged_copy_is_not_used_and_is_made_again(spec: TrainSpec, undisturbed: TrainReport, bucket: str) -> None:
-    place = dataclasses.replace(CPU, copies_uri=bucket)
+    place = CPU.with_checkpoints(bucket)
     with pytest.raises(TrainingStopped):
         trained(spec, place, stopping(9))
     fsspec.filesystem("memory").pipe_file(f"{bucket}/checkpoint-10/model.safetensors", b"damaged")
@@ -162,7 +163,7 @@ def test_a_damaged_copy_is_not_used_and_is_made_again(spec: TrainSpec, undisturb
 
 
 def test_the_newer_checkpoint_is_used_wherever_it_is(spec: TrainSpec, undisturbed: TrainReport, bucket: str) -> None:
-    place = dataclasses.replace(CPU, copies_uri=bucket)
+    place = CPU.with_checkpoints(bucket)
     with pytest.raises(TrainingStopped):
         trained(spec, place, stopping(5))
     elsewhere = dataclasses.replace(spec, output_uri=f"{Path(spec.output_uri).parents[1]}/another-machine/model")
@@ -177,7 +178,7 @@ def test_the_newer_checkpoint_is_used_wherever_it_is(spec: TrainSpec, undisturbe
 
 
 def test_copies_of_another_training_are_one_clear_error(spec: TrainSpec, bucket: str) -> None:
-    place = dataclasses.replace(CPU, copies_uri=bucket)
+    place = CPU.with_checkpoints(bucket)
     with pytest.raises(TrainingStopped):
         trained(spec, place, stopping(4))
     other = on_another_machine(dataclasses.replace(spec, full=dataclasses.replace(FULL, learning_rate=0.01)))
@@ -209,7 +210,7 @@ def test_training_goes_on_if_a_copy_fails(spec: TrainSpec, undisturbed: TrainRep
         said.append(line)
         at_step(5, unmount)(line)
 
-    report = trained(spec, dataclasses.replace(CPU, copies_uri=f"file://{copies}"), tell)
+    report = trained(spec, CPU.with_checkpoints(f"file://{copies}"), tell)
 
     assert report.held_out == undisturbed.held_out
     assert [line for line in said if line.startswith(f"Copying a checkpoint to file://{copies}: ")]
@@ -229,12 +230,12 @@ def test_a_base_model_that_has_changed_is_noticed(spec: TrainSpec, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("given", "folder", "uri"),
-    [("mine", Path("mine"), None), ("s3://bucket/mine", None, "s3://bucket/mine"), (None, None, None)],
+    [("mine", Path("mine"), None), ("memory://bucket/mine", None, "memory://bucket/mine"), (None, None, None)],
 )
 def test_checkpoints_is_a_folder_or_a_uri(given: str | None, folder: Path | None, uri: str | None) -> None:
     place = TrainPlace().with_checkpoints(given)
 
-    assert (place.checkpoints, place.copies_uri) == (folder, uri)
+    assert (place.checkpoints, place.copies and place.copies.uri) == (folder, uri)
 
 
 def test_checkpoints_do_not_go_to_the_hub() -> None:
@@ -281,23 +282,6 @@ def fetched(uri: str, folder: Path) -> dict[int, str]:
         assert len(list(checkpoint.iterdir())) == 3
         found[int(checkpoint.name.removeprefix("checkpoint-"))] = content
     return found
-
-
-def dies_after(monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
-    """The file system fails at the next change after so many."""
-    left = iter(range(changes))
-    files = type(fsspec.filesystem("memory"))
-
-    def limited(change: Callable[..., object]) -> Callable[..., object]:
-        def changed(*arguments: object, **options: object) -> object:
-            if next(left, None) is None:
-                raise PermissionError(13, "the process has ended")
-            return change(*arguments, **options)
-
-        return changed
-
-    for name in ("put_file", "pipe_file", "mv", "rm"):
-        monkeypatch.setattr(files, name, limited(getattr(files, name)))
 
 
 def command_of(spec: TrainSpec, copies: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """A small model learns the labels and scores that an earlier run has published, of the texts that the run has scored."""
 
 import dataclasses
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -335,17 +334,3 @@ class TestOnAFleet:
         assert by_id.data.uri == f"{run.output_uri}/manifest.parquet"
         with pytest.raises(UsageError, match=r'has no column "body"; it has: text, topic'):
             plan_training(dataclasses.replace(options, text_column="body"))
-
-    def test_several_files_are_one_clear_error(self, topics: Path, teacher: Path, tmp_path: Path) -> None:
-        for name in ("a.parquet", "b.parquet"):
-            shutil.copy(topics, tmp_path / name)
-        options = TrainOptions(data=f"{tmp_path}/*.parquet", base_model=str(teacher), output=str(tmp_path / "small"))
-
-        with pytest.raises(UsageError, match="has 2 files, and a training of the fleet reads one"):
-            plan_training(dataclasses.replace(options, label_column="topic"))
-
-    def test_checkpoints_are_in_a_folder(self, topics: Path, teacher: Path, tmp_path: Path) -> None:
-        options = TrainOptions(data=str(topics), base_model=str(teacher), output=str(tmp_path / "small"))
-
-        with pytest.raises(UsageError, match="--checkpoints s3://bucket/x: name a folder that the workers share"):
-            plan_training(dataclasses.replace(options, label_column="topic", checkpoints="s3://bucket/x"))

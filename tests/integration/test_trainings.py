@@ -6,17 +6,20 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from celery import Celery
 
 from fleet.attempt_report import AttemptReport
 from fleet.demand import TRAINING, open_demands
-from fleet.errors import Cancelled, LeaseLost, UsageError
+from fleet.errors import Cancelled, LeaseLost, ShardError, UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.ledger.keys import Keys
 from fleet.queues import queue_length, shards_in_queue
 from fleet.receipt import Provenance
 from fleet.settings import Settings
+from fleet.training.data import unchanged_data
 from fleet.training.model import MARK, TrainedModel
 from fleet.training.options import TrainOptions
 from fleet.training.progress import LossPoint, TrainProgress
@@ -354,7 +357,13 @@ def test_a_training_without_workers_names_the_command(
         ({"text_column": "body"}, r'has no column "body"; it has: text, topic, label. Name one with --text-column'),
         ({"label_column": "stars"}, r'has no column "stars".* Name one with --label-column'),
         ({"base_model": "./nowhere"}, "There is no model folder ./nowhere"),
-        ({"output": "s3://bucket/model"}, "name a folder that this machine and the workers share"),
+        (
+            {"output": "s3://bucket/model"},
+            "A model is written to a folder or to hf://USER/NAME, and --output is s3://bucket/model",
+        ),
+        ({"checkpoints": "hf://me/kept"}, "Checkpoints go to a folder or a bucket, .* and not to hf://me/kept"),
+        ({"checkpoints": "s4://bucket/kept"}, "Checkpoints go to a folder or a bucket, .* and not to s4://bucket/kept"),
+        ({"checkpoints": "s3://me:secret@bucket/kept"}, "--checkpoints s3://.* carries a password"),
     ],
 )
 def test_a_wrong_option_is_one_clear_error_before_anything_is_enqueued(
@@ -364,12 +373,96 @@ def test_a_wrong_option_is_one_clear_error_before_anything_is_enqueued(
         plan_training(dataclasses.replace(options, **changed))  # type: ignore[arg-type]
 
 
-def test_an_output_with_other_files_is_refused(options: TrainOptions) -> None:
+def test_an_output_with_other_files_is_refused(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
     Path(options.output).mkdir()
     (Path(options.output) / "notes.txt").write_text("mine")
 
     with pytest.raises(UsageError, match="already exists. Name another folder for the model"):
-        plan_training(options)
+        enqueue(options, trainings, app)
+
+    assert trainings.run_ids() == []
+
+
+class TestManyFiles:
+    @pytest.fixture
+    def folder(self, options: TrainOptions, tmp_path: Path) -> TrainOptions:
+        for number in (0, 1):
+            write_topics(tmp_path / "many" / f"part-{number}.parquet", rows=30, seed=number)
+        return dataclasses.replace(options, data=str(tmp_path / "many"))
+
+    def test_each_of_them_is_part_of_what_identifies_the_data(self, folder: TrainOptions, tmp_path: Path) -> None:
+        def identity() -> str:
+            return plan_training(folder).data.identity
+
+        seen = [identity()]
+        write_topics(tmp_path / "many" / "part-1.parquet", rows=30, seed=5)
+        seen.append(identity())
+        write_topics(tmp_path / "many" / "part-2.parquet", rows=30, seed=2)
+        seen.append(identity())
+        (tmp_path / "many" / "part-2.parquet").rename(tmp_path / "many" / "part-3.parquet")
+        seen.append(identity())
+        (tmp_path / "many" / "part-3.parquet").unlink()
+
+        assert len(set(seen)) == 4
+        assert identity() == seen[1]
+
+    def test_a_folder_that_is_touched_or_moved_holds_the_same_data(self, folder: TrainOptions, tmp_path: Path) -> None:
+        before = plan_training(folder).data.identity
+        (tmp_path / "many" / "part-0.parquet").touch()
+        (tmp_path / "many").rename(tmp_path / "moved")
+
+        moved = dataclasses.replace(folder, data=str(tmp_path / "moved" / "*.parquet"))
+
+        assert plan_training(moved).data.identity == before
+
+    def test_the_files_to_measure_on_count_too(self, folder: TrainOptions, tmp_path: Path) -> None:
+        measured = write_topics(tmp_path / "unseen.parquet", rows=30)
+        folder = dataclasses.replace(folder, validation=str(measured))
+        before = plan_training(folder).data.identity
+
+        write_topics(measured, rows=30, seed=1)
+
+        assert plan_training(folder).data.identity != before
+
+    def test_a_file_that_changes_while_they_are_read_is_noticed(self, folder: TrainOptions, tmp_path: Path) -> None:
+        plan = plan_training(folder)
+        with unchanged_data(plan.training.spec, plan.data):
+            pass
+
+        with (
+            pytest.raises(ShardError, match="many: the data has changed since the training was enqueued"),
+            unchanged_data(plan.training.spec, plan.data),
+        ):
+            write_topics(tmp_path / "many" / "part-1.parquet", rows=30, seed=5)
+
+    def test_one_without_the_columns_is_named_before_anything_is_enqueued(
+        self, folder: TrainOptions, tmp_path: Path
+    ) -> None:
+        pq.write_table(pa.table({"text": ["a"]}), tmp_path / "many" / "part-2.parquet")
+
+        with pytest.raises(UsageError, match=r'part-2.parquet has no column "topic"'):
+            plan_training(folder)
+
+
+@pytest.mark.parametrize(
+    ("output", "given", "uri"),
+    [
+        ("/mnt/model", None, "/mnt/model.checkpoints"),
+        ("/mnt/model", "/mnt/kept", "/mnt/kept"),
+        ("/mnt/model", "s3://bucket/kept", "s3://bucket/kept"),
+        ("hf://me/model", "s3://bucket/kept", "s3://bucket/kept"),
+        ("hf://me/model", None, None),
+    ],
+)
+def test_checkpoints_are_where_the_user_says_or_beside_a_folder(
+    options: TrainOptions, output: str, given: str | None, uri: str | None
+) -> None:
+    plan = plan_training(dataclasses.replace(options, output=output, checkpoints=given))
+
+    assert plan.training.checkpoints_uri == uri
+    assert ("If it is lost, another one begins again" in (plan.warning or "")) == (uri is None)
 
 
 def test_the_runs_page_lists_a_training_and_has_its_losses(

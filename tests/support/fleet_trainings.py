@@ -2,14 +2,17 @@
 
 import json
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from fleet.ledger import Ledger
 from fleet.processes import Child
-from fleet.training.model import TrainedModel, trained_model_at
+from fleet.training.model import MARK, TrainedModel
 from fleet.training.task import FleetTraining
+from fleet.training.trained import trained_model_at
+from hubserver import HubServer
 from producer.training.status import TrainingStatus, training_status
 from support.fleet import Fleet
 from support.waiting import wait_until
@@ -28,7 +31,7 @@ class FleetTrainings:
     """One training of `data` into `output`, with a checkpoint every four steps of 8 rows."""
 
     fleet: Fleet
-    data: Path
+    data: Path | str
     base: Path
     output: Path
     epochs: int = 2
@@ -61,6 +64,9 @@ class FleetTrainings:
         wait_until(lambda: self.status(training_id).is_over, description="the training is over", seconds=200)
         status = self.status(training_id)
         assert status.word == "done", status
+        return self.model()
+
+    def model(self) -> TrainedModel:
         model = trained_model_at(str(self.output))
         assert model
         return model
@@ -74,6 +80,56 @@ class FleetTrainings:
         """The newest checkpoint, when there is one of this step or a later one."""
         wait_until(lambda: max(self.checkpoints(), default=0) >= least, description=f"checkpoint {least}", seconds=240)
         return max(self.checkpoints())
+
+
+@dataclass
+class ScatteredTrainings(FleetTrainings):
+    """The same, of machines without a shared folder: the model goes to a local Hub, and checkpoints are copied to `copies`.
+
+    A URI of files stands for a bucket.
+    """
+
+    hub: HubServer = field(kw_only=True)
+    copies: Path | None = None
+    repo: str = "me/model"
+
+    def enqueue(self) -> str:
+        done = self.produce()
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def produce(self, *more: str) -> CompletedProcess[str]:
+        """`producer train`, in a process of its own, because it uses the Hub."""
+        checkpoints = ["--checkpoints", f"file://{self.copies}"] if self.copies else []
+        return self.fleet.producer("train", *self.options, "--output", f"hf://{self.repo}", *checkpoints, *more)
+
+    def machine_worker(self, name: str, **environment: str) -> AbstractContextManager[Child]:
+        """A worker with a disk of its own."""
+        return self.worker(name, **environment, SHARDSIFT_SCRATCH_DIR=str(self.disk(name)))
+
+    def disk(self, name: str) -> Path:
+        disk = self.fleet.folder / "disks" / name
+        disk.mkdir(parents=True, exist_ok=True)
+        return disk
+
+    def status(self, training_id: str) -> TrainingStatus:
+        return training_status(self.ledger, training_id, looks=False)
+
+    def model(self) -> TrainedModel:
+        return TrainedModel.from_json(self.hub.read(self.repo, MARK, repo_type="model"))
+
+    def commits(self) -> int:
+        """Those that added a model."""
+        return len(self.hub.commits(self.repo, repo_type="model")) - 1
+
+    def checkpoints(self) -> list[int]:
+        """The steps of the whole copies, or of the whole checkpoints on the disks."""
+        if self.copies:
+            names = [file.stem for file in self.copies.glob("attempt-*/checkpoint-*.json")]
+        else:
+            states = (self.fleet.folder / "disks").rglob("attempt-*/checkpoint-*/trainer_state.json")
+            names = [file.parent.name for file in states]
+        return sorted(int(name.removeprefix("checkpoint-")) for name in names)
 
 
 def measured(model: TrainedModel) -> dict[str, Any]:

@@ -16,6 +16,7 @@ _WORDS = {
 def write_topics(file: Path, *, rows: int, seed: int = 0) -> Path:
     """Columns `text`, `topic` (its name) and `label` (a number: 1, 3 or 5)."""
     rng = random.Random(seed)
+    file.parent.mkdir(parents=True, exist_ok=True)
     topics = [list(_WORDS)[row % len(_WORDS)] for row in range(rows)]
     texts = [f"the {' and the '.join(rng.choices(_WORDS[topic].split(), k=6))}" for topic in topics]
     labels = [1.0 + 2.0 * list(_WORDS).index(topic) for topic in topics]

@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from pydantic import TypeAdapter
 
+from fleet.attempt_report import AttemptReport
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import REFUSED, Keys
 from fleet.ledger.records import Steering
 from fleet.receipt import Receipt
 from fleet.shard import Shard
+from fleet.training.progress import TrainProgress
 from producer.local.redis_server import embedded_redis
 from support.ledger_model import (
     CHECKPOINT_BYTES,
@@ -133,10 +135,10 @@ class LedgerMachine(RuleBasedStateMachine):
         if isinstance(answer, Claim):
             self.claims.append(answer)
 
-    @rule(nth=newest_first, rows=st.integers(0, 10))
-    def renew(self, nth: int, rows: int) -> None:
+    @rule(nth=newest_first, rows=st.integers(0, 10), checkpoint=st.integers(0, 3))
+    def renew(self, nth: int, rows: int, checkpoint: int) -> None:
         claim = self.claim_of(nth)
-        self.both(lambda ledger: ledger.renew(claim, rows=rows))
+        self.both(lambda ledger: ledger.renew(claim, rows=rows, report=a_report(checkpoint)))
 
     @rule(nth=newest_first, window=st.integers(0, 2), size=st.sampled_from([0, 30, 60]))
     def save_scores(self, nth: int, window: int, size: int) -> None:
@@ -339,6 +341,19 @@ class LedgerMachine(RuleBasedStateMachine):
             self.the_state_is_that_of_the_model()
 
 
+def a_report(checkpoint: int) -> AttemptReport:
+    """As of a training, whose checkpoints are not in the ledger."""
+    return AttemptReport(
+        device="cpu",
+        rows_per_second=0.0,
+        rows_written=0,
+        rows_kept=0,
+        tokens=0,
+        seconds={},
+        training=TrainProgress(checkpoint=checkpoint),
+    )
+
+
 def outcome(call: Callable[[Any], Any], ledger: Ledger | LedgerModel) -> Any:
     """The result of the call, or the class of the exception that it raises."""
     try:
@@ -408,6 +423,7 @@ def read_attempts(fields: dict[str, str], scores: dict[str, str]) -> Attempts | 
         spilled="spilled" in fields,
         spared="spared" in fields,
         rows=int(fields.get("rows", 0)),
+        checkpoint=int(fields.get("checkpoint", 0)),
         noted=int(fields["noted_ms"]) if "noted_ms" in fields else None,
         scores={int(window): blob.encode() for window, blob in scores.items()},
     )

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleet.attempt_report import AttemptReport
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
 from fleet.ledger.records import Due, LostLease, Steering
@@ -35,6 +36,7 @@ class Attempts:
     spilled: bool = False
     spared: bool = False
     rows: int = 0
+    checkpoint: int = 0
     noted: int | None = None  # up to when the worker's time is counted
     scores: dict[int, bytes] = field(default_factory=dict)
 
@@ -144,7 +146,7 @@ class LedgerModel:
             self._undone(state)
             state.place, state.at = "waiting", NEVER_TRIED
             if state.attempts:
-                state.attempts = replace(state.attempts, crashes=0, errors=0, error="", token=None)
+                state.attempts = replace(state.attempts, crashes=0, errors=0, error="", token=None, checkpoint=0)
         return len(chosen)
 
     def requeue(self, run_id: str, damaged: dict[str, str], *, of: list[Receipt]) -> int:
@@ -246,7 +248,7 @@ class LedgerModel:
         self._run(state)
         return self._claim(state)
 
-    def renew(self, claim: Claim, *, rows: int) -> bool:
+    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
         state = self._writable(claim, unknown=RunUnknown)
         if self.state.cancelled:
             raise LeaseLost
@@ -255,6 +257,10 @@ class LedgerModel:
             known.token, known.owner = claim.token, None
             self._count(state, attempts=1, crashes=1)
         known.rows, known.spared = rows, False
+        checkpoint = report.training.checkpoint if report and report.training else 0
+        if checkpoint > known.checkpoint:
+            known.checkpoint = checkpoint
+            self._advance(known)
         self._note_time(known)
         self._run(state)
         return self.state.paused is None
@@ -265,8 +271,13 @@ class LedgerModel:
         if others + len(scores) > CHECKPOINT_BYTES:
             known.spilled = True
             return False
+        if window not in known.scores:
+            self._advance(known)
         known.scores[window] = scores
         return True
+
+    def _advance(self, known: Attempts) -> None:
+        known.crashes = min(known.crashes, 1)
 
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
         state = self.state.shards.get(claim.shard.name)

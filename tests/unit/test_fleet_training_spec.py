@@ -13,6 +13,7 @@ from fleet.training.spec import FullTraining, TrainSpec
 from fleet.training.task import FleetTraining, is_training_id
 from support.records import a_spec
 from worker.training.attempt_folder import drop_attempts, take_over
+from worker.training.attempt_name import AttemptName
 
 SPEC = TrainSpec(data_uri="/data/labelled.parquet", base_model="me/base", output_uri="/models/My Classifier")
 FLEET = FleetTraining(spec=SPEC, checkpoints_uri="/models/checkpoints")
@@ -74,42 +75,54 @@ def test_the_last_losses_stay_when_a_curve_is_thinned() -> None:
     assert thinned(points[:3]) == tuple(points[:3])
 
 
+def attempt(token: str, *, data: str = "a", training: str = FLEET.run_id) -> AttemptName:
+    return AttemptName.of(training, data_identity=data, token=token)
+
+
+def test_the_name_of_an_attempt_is_read_as_it_was_written() -> None:
+    assert AttemptName.read(str(attempt("12-0aff"))) == attempt("12-0aff")
+    assert AttemptName.read("attempt-of-mine") is None
+
+
 def test_an_attempt_takes_over_the_checkpoints_of_the_one_before(tmp_path: Path) -> None:
-    first = take_over(tmp_path / "kept", data_identity="a", token="1-aa")
+    first = take_over(tmp_path / "kept", attempt("1-aa"))
     (first / "checkpoint-4").mkdir(parents=True)
 
-    second = take_over(tmp_path / "kept", data_identity="a", token="2-bb")
+    second = take_over(tmp_path / "kept", attempt("2-bb"))
 
     assert (second / "checkpoint-4").is_dir()
-    assert take_over(tmp_path / "kept", data_identity="a", token="2-bb") == second
+    assert take_over(tmp_path / "kept", attempt("2-bb")) == second
     assert not first.exists()
 
 
 def test_what_an_attempt_writes_that_lost_its_lease_is_never_taken_over(tmp_path: Path) -> None:
-    first = take_over(tmp_path / "kept", data_identity="a", token="1-aa")
+    first = take_over(tmp_path / "kept", attempt("1-aa"))
     first.mkdir()
-    second = take_over(tmp_path / "kept", data_identity="a", token="2-bb")
+    second = take_over(tmp_path / "kept", attempt("2-bb"))
     (first / "checkpoint-8").mkdir(parents=True)  # it came back
 
-    third = take_over(tmp_path / "kept", data_identity="a", token="3-cc")
+    third = take_over(tmp_path / "kept", attempt("3-cc"))
 
     assert not second.exists()
     assert not (third / "checkpoint-8").exists()
     assert not first.exists()
 
 
-def test_checkpoints_of_other_data_are_left_alone(tmp_path: Path) -> None:
-    first = take_over(tmp_path / "kept", data_identity="a", token="1-aa")
+@pytest.mark.parametrize("other", [attempt("2-bb", data="b"), attempt("2-bb", training="train-other.0123456789ab")])
+def test_checkpoints_of_other_data_and_of_another_training_are_left_alone(other: AttemptName, tmp_path: Path) -> None:
+    first = take_over(tmp_path / "kept", attempt("1-aa"))
     first.mkdir()
 
-    assert not take_over(tmp_path / "kept", data_identity="b", token="2-bb").exists()
+    assert not take_over(tmp_path / "kept", other).exists()
     assert first.exists()
 
 
-def test_only_folders_of_attempts_are_deleted_at_the_end(tmp_path: Path) -> None:
-    take_over(tmp_path / "kept", data_identity="a", token="1-aa").mkdir()
+def test_only_folders_of_the_trainings_attempts_are_deleted_at_the_end(tmp_path: Path) -> None:
+    other = attempt("1-aa", training="train-other.0123456789ab")
+    for name in (attempt("1-aa"), attempt("2-bb", data="b"), other):
+        take_over(tmp_path / "kept", name).mkdir()
     (tmp_path / "kept" / "notes.txt").write_text("mine")
 
-    drop_attempts(tmp_path / "kept")
+    drop_attempts(tmp_path / "kept", attempt("1-aa").training)
 
-    assert [file.name for file in (tmp_path / "kept").iterdir()] == ["notes.txt"]
+    assert {file.name for file in (tmp_path / "kept").iterdir()} == {"notes.txt", str(other)}

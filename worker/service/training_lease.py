@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 
 from fleet.attempt_report import AttemptReport
@@ -39,7 +40,7 @@ class TrainingLease:
         self._device, self._stopping = device, stopping
         self._report, self._report_seconds, self._reported = report, report_seconds, 0.0
         self._watchdog, self._is_stepping = watchdog, False
-        self._progress, self._rows = TrainProgress(), 0
+        self._progress, self._rows, self._checkpoint = TrainProgress(), 0, 0
         self._alive = time.monotonic()  # when it last took a step, or did a batch of texts
         self._lately: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)  # when, and the rows trained on by then
         self._renewal = Renewal(
@@ -64,6 +65,9 @@ class TrainingLease:
         self._lately.append((self._alive, rows))
         loss = "" if progress.loss is None else f": loss {progress.loss:.4f}"
         self._tell(f"step {progress.step:,} of {progress.planned_steps:,}{loss}")
+
+    def on_checkpoint(self, step: int) -> None:
+        self._checkpoint = max(self._checkpoint, step)
 
     def on_sign_of_life(self, doing: str = "") -> None:
         self._alive = time.monotonic()
@@ -110,7 +114,7 @@ class TrainingLease:
             rows_kept=0,
             tokens=0,
             seconds={},
-            training=self._progress,
+            training=replace(self._progress, checkpoint=self._checkpoint),
             idle_seconds=round(time.monotonic() - self._alive, 1),
         )
         return self._rows, report

@@ -1,29 +1,39 @@
 """The work of an attempt at a training: train, publish the model folder, and record what was measured."""
 
 import logging
-import shutil
 import time
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
-from pathlib import Path
-from typing import TypedDict
 
+import redis
 from celery import Task
 
-from fleet.errors import Cancelled, LeaseLost, RunUnknown, ShardError, Stopped, TransientError, UsageError
+from fleet.errors import (
+    Cancelled,
+    LeaseLost,
+    RunUnknown,
+    ShardError,
+    ShardsiftError,
+    Stopped,
+    TransientError,
+    UsageError,
+)
 from fleet.ledger import Claim, Ledger
 from fleet.receipt import Provenance
-from fleet.storage.identity import check_unchanged
-from fleet.training.model import TrainedModel, trained_model_at
+from fleet.storage.model_output import model_output
+from fleet.training.data import unchanged_data
+from fleet.training.model import TrainedModel
 from fleet.training.receipt import TrainReceipt
-from fleet.training.task import FleetTraining
+from fleet.training.task import WHOLE, FleetTraining
+from fleet.training.trained import model_of
 from worker.scoring.device import choose_device, device_name
 from worker.service.attempt import Done, show_progress
 from worker.service.child import Child
 from worker.service.training_lease import TrainingLease
 from worker.service.waiting import wait_for_redis
-from worker.training.attempt_folder import drop_attempts, own_folder, take_over
+from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_checkpoints, drop_local
+from worker.training.attempt_name import AttemptName, digits_of
 from worker.training.place import TrainPlace
 from worker.training.saving import drop_partial
 from worker.training.stop import TrainingStopped
@@ -31,12 +41,6 @@ from worker.training.train import train
 
 _VERSIONS = ("shardsift", "torch", "transformers")
 logger = logging.getLogger(__name__)
-
-
-class _Checkpoints(TypedDict):
-    root: Path
-    data_identity: str
-    token: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +55,16 @@ class TrainingWork:
 
     def do(self) -> Done:
         began = time.time()
+        self._drop_finished()
         model = self._published() or self._trained()
         receipt = TrainReceipt(
             output_uri=self._output,
-            size_bytes=sum(file.stat().st_size for file in Path(self._output).rglob("*") if file.is_file()),
+            size_bytes=model_output(self._output).size_bytes(),
             model=model,
             provenance=self._provenance(model, began),
         )
         wait_for_redis(lambda: self.ledger.complete(self.claim, receipt), self.child.stopping)
-        drop_attempts(Path(self.claim.spec.checkpoints_uri))
-        drop_partial(Path(self._output))
+        self._drop_checkpoints()
         figures = "; ".join(f"{name} {value}" for name, value in model.lines[:3])
         line = f"published at {self._output}: {figures}"
         return Done(line=line, logged=line, fields={"seconds": round(time.time() - began, 1)})
@@ -78,8 +82,7 @@ class TrainingWork:
 
     def _published(self) -> TrainedModel | None:
         """The model, if an earlier attempt published it and ended before it could record that."""
-        model = trained_model_at(self._output)
-        return model if model and model.training_id == self.claim.run_id else None
+        return model_of(self.claim.spec.spec)
 
     def _trained(self) -> TrainedModel:
         child, training = self.child, self.claim.spec
@@ -94,20 +97,23 @@ class TrainingWork:
         )
         with lease:
             try:
-                check_unchanged(self.claim.shard)
-                train(training.spec, self._place(lease), tell=partial(self._tell, lease))
+                report = train(training.spec, self._place(lease), tell=partial(self._tell, lease))
             except TrainingStopped as stop:
                 raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
             except Cancelled:
                 raise
-            except LeaseLost:  # another attempt has taken over what was in this folder
-                shutil.rmtree(own_folder(**self._checkpoints), ignore_errors=True)
+            except LeaseLost:
+                self._withdraw_checkpoints()
                 raise
             except UsageError as error:
                 raise _as_of_fleet(error) from error
             except OSError as error:
                 raise TransientError(f"{type(error).__name__}: {error}") from error
         model = self._published()
+        if model is None and report is None:
+            raise ShardError(
+                f"{self._output} has the model of an equal training that has another id. Name another --output."
+            )
         if model is None:
             raise LeaseLost(f"{self.claim.what} was trained, but the model at {self._output} is not its own.")
         return model
@@ -115,16 +121,42 @@ class TrainingWork:
     def _place(self, lease: TrainingLease) -> TrainPlace:
         return TrainPlace(
             device=self.child.settings.device,
-            checkpoints=take_over(**self._checkpoints),
+            checkpoints=self._checkpoints.take_over(),
+            copies=self._checkpoints.copies,
             loader_processes=self.claim.spec.loader_processes,
             watcher=lease,
+            reading=lambda: unchanged_data(self.claim.spec.spec, self.claim.shard),
             attempt=f"{self.claim.token}.",
         )
 
-    @property
-    def _checkpoints(self) -> _Checkpoints:
-        root = Path(self.claim.spec.checkpoints_uri)
-        return {"root": root, "data_identity": self.claim.shard.identity, "token": self.claim.token}
+    @cached_property
+    def _checkpoints(self) -> AttemptCheckpoints:
+        data, token = self.claim.shard.identity, self.claim.token
+        attempt = AttemptName.of(self.claim.run_id, data_identity=data, token=token)
+        return attempt_checkpoints(self.claim.spec.checkpoints_uri, attempt, self.child.settings.scratch_dir)
+
+    def _drop_finished(self) -> None:
+        """Checkpoints of other trainings that this machine has begun and another one has finished."""
+
+        def is_done(digits: str) -> bool:
+            ids = [one for one in self.ledger.run_ids() if digits_of(one) == digits]
+            return any(self.ledger.recorded(one, WHOLE) for one in ids)
+
+        drop_local(self.child.settings.scratch_dir, is_done)
+
+    def _drop_checkpoints(self) -> None:
+        """They are not needed any more. Copies that cannot be deleted stay."""
+        try:
+            drop_partial(model_output(self._output), self._checkpoints.folder)
+            self._checkpoints.drop()
+        except ShardsiftError as error:
+            logger.warning("%s They are not needed any more.", error, extra=self.claim.log_fields)
+
+    def _withdraw_checkpoints(self) -> None:
+        try:
+            self._checkpoints.withdraw(is_done=self.ledger.is_done(self.claim))
+        except (ShardsiftError, redis.RedisError) as error:
+            logger.warning("%s", error, extra=self.claim.log_fields)
 
     def _tell(self, lease: TrainingLease, line: str) -> None:
         logger.info("%s: %s", self.claim.what, line, extra=self.claim.log_fields)

@@ -1,28 +1,23 @@
-"""The checkpoints of a training that several workers may work on, one after another, in one folder that all of them reach.
+"""The checkpoints of a training that several workers may work on, one after another, in a folder that these workers reach.
 
 Each attempt writes to a folder of its own. The next one renames that of the attempt before, so that a worker that lost its
 lease and comes back writes where nobody looks.
 """
 
-import hashlib
-import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
-_NAME = re.compile(r"attempt-[0-9a-f]{8}-\d{8}-[0-9a-f]+")
+from worker.training.attempt_name import AttemptName
 
 
-def take_over(root: Path, *, data_identity: str, token: str) -> Path:
-    """The folder for the attempt with this fencing token, with the checkpoints of the one before, if the data is the same.
-
-    May run twice.
-    """
-    own = own_folder(root, data_identity=data_identity, token=token)
+def take_over(root: Path, attempt: AttemptName) -> Path:
+    """The folder for this attempt, with the checkpoints of the one before, if there was one on the same data. May run twice."""
+    own = root / str(attempt)
     if own.exists():
         return own
-    family = _family(data_identity)
-    earlier = sorted(folder for folder in _attempts(root) if folder.name.startswith(family))
+    found = [(name.number, folder) for name, folder in _attempts(root) if attempt.may_use(name)]
+    earlier = [folder for _, folder in sorted(found)]
     root.mkdir(parents=True, exist_ok=True)
     if earlier:
         earlier[-1].rename(own)
@@ -31,23 +26,14 @@ def take_over(root: Path, *, data_identity: str, token: str) -> Path:
     return own
 
 
-def own_folder(root: Path, *, data_identity: str, token: str) -> Path:
-    number, _, nonce = token.partition("-")
-    return root / f"{_family(data_identity)}{int(number):08d}-{nonce}"
-
-
-def drop_attempts(root: Path) -> None:
-    """Delete the folders of all attempts. Other files stay."""
-    for folder in _attempts(root):
-        shutil.rmtree(folder, ignore_errors=True)
+def drop_attempts(root: Path, training: str) -> None:
+    """Delete the folders of all attempts at this training, on any data. Other files stay."""
+    for name, folder in _attempts(root):
+        if name.training == training:
+            shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # not empty, or gone
         root.rmdir()
 
 
-def _family(data_identity: str) -> str:
-    """How the folders of all attempts begin that train on the same data."""
-    return f"attempt-{hashlib.sha256(data_identity.encode()).hexdigest()[:8]}-"
-
-
-def _attempts(root: Path) -> list[Path]:
-    return [folder for folder in root.glob("attempt-*") if _NAME.fullmatch(folder.name)]
+def _attempts(root: Path) -> list[tuple[AttemptName, Path]]:
+    return [(name, folder) for folder in root.glob("attempt-*") if (name := AttemptName.read(folder.name))]

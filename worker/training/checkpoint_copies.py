@@ -8,7 +8,9 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.storage.errors import translated
@@ -18,6 +20,20 @@ from worker.training.identity import Description
 
 _LISTING = ".json"
 _PARTIAL = ".partial"
+
+
+class Copies(Protocol):
+    """What a training does with the copies of its checkpoints. Their `uri` is for messages."""
+
+    uri: str
+
+    def claim(self, wanted: Description) -> None: ...
+
+    def fetch(self, folder: Path) -> None: ...
+
+    def push(self, folder: Path, on_file: Callable[[], None]) -> None: ...
+
+    def forget(self) -> None: ...
 
 
 class CheckpointCopies:
@@ -41,6 +57,21 @@ class CheckpointCopies:
         except (ShardError, TransientError) as error:
             raise UsageError(f"{error} Choose --checkpoints that can be written.") from error
 
+    def check(self, wanted: Description) -> None:
+        """Raises UsageError if they are of another training, or cannot be read."""
+        try:
+            with translated(f"Reading the checkpoints at {self.uri}"):
+                found = self._files.content(DESCRIPTION)
+        except (ShardError, TransientError) as error:
+            raise UsageError(str(error)) from error
+        if found is not None:  # an attempt may have removed them meanwhile
+            check_equal(json.loads(found), wanted, self.uri)
+
+    @property
+    def last_step(self) -> int:
+        """Of the newest whole copy. 0 if there is none. Raises fsspec's errors."""
+        return max(map(step_of, self._whole()), default=0)
+
     def fetch(self, folder: Path) -> None:
         """Bring the checkpoints to this folder, if there is a newer one than it holds. Raises UsageError if that fails."""
         newest_here = max(map(step_of, checkpoints_in(folder)), default=0)
@@ -54,13 +85,13 @@ class CheckpointCopies:
         except (ShardError, TransientError) as error:
             raise UsageError(str(error)) from error
 
-    def push(self, folder: Path) -> None:
-        """Make the copies those that the folder holds. Raises ShardError or TransientError."""
+    def push(self, folder: Path, on_file: Callable[[], None] = lambda: None) -> None:
+        """Make the copies those that the folder holds. Calls `on_file` after each file. Raises ShardError or TransientError."""
         here = {checkpoint.name: checkpoint for checkpoint in checkpoints_in(folder)}
         with translated(f"Copying a checkpoint to {self.uri}"):
             there = set(self._whole())
-            for name in here.keys() - there:
-                self._put(here[name])
+            for name in sorted(here.keys() - there, key=step_of):  # the best before the newest, which refers to it
+                self._put(here[name], on_file)
             for name in self._begun() - here.keys():
                 self._remove(name)
             self._remove_partial()
@@ -81,12 +112,13 @@ class CheckpointCopies:
     def _begun(self) -> set[str]:
         return set(filter(is_checkpoint, (name.removesuffix(_LISTING) for name in self._files.names_in(""))))
 
-    def _put(self, checkpoint: Path) -> None:
+    def _put(self, checkpoint: Path, on_file: Callable[[], None]) -> None:
         digests = {}
         for file in sorted(path for path in checkpoint.rglob("*") if path.is_file()):
             path = file.relative_to(checkpoint).as_posix()
             self._files.put(file, f"{checkpoint.name}/{path}")
             digests[path] = _digest(file)
+            on_file()
         self._write(f"{checkpoint.name}{_LISTING}", json.dumps(digests, indent=1))
 
     def _fetch(self, name: str, folder: Path) -> None:

@@ -1,10 +1,13 @@
 """Where a training runs, and how its rows are loaded. Does not change the weights."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.errors import UsageError
+from fleet.training.checkpoints import check_copied_to, is_uri
+from worker.training.checkpoint_copies import CheckpointCopies, Copies
 
 if TYPE_CHECKING:
     from worker.training.watcher import Watcher
@@ -14,10 +17,13 @@ if TYPE_CHECKING:
 class TrainPlace:
     device: str = "auto"
     checkpoints: Path | None = None  # folder; None: beside the output
-    copies_uri: str | None = None  # a place that other machines reach, to which each checkpoint is copied
+    copies: Copies | None = None  # of each checkpoint, at a place that other machines reach
     resume: bool = True  # from the last checkpoint, if there is one
     loader_processes: int = 0  # that prepare batches beside the training; 0: the training itself does
     watcher: "Watcher | None" = None  # that may end it; None: signals do
+    reading: Callable[[], AbstractContextManager[None]] = (
+        nullcontext  # entered to read the rows; may raise if they change
+    )
     attempt: str = ""  # a name that no other attempt at this output has, if there may be several at once
 
     @property
@@ -30,9 +36,10 @@ class TrainPlace:
         """What --checkpoints says: a folder of this machine, or the URI of a place to copy them to. Raises UsageError."""
         if given is None:
             return self
-        if given.startswith("hf://"):
-            raise UsageError(f"Checkpoints go to a folder or a bucket, such as s3://BUCKET/FOLDER, and not to {given}.")
-        return replace(self, copies_uri=given) if "://" in given else replace(self, checkpoints=Path(given))
+        if not is_uri(given):
+            return replace(self, checkpoints=Path(given))
+        check_copied_to(given)
+        return replace(self, copies=CheckpointCopies(given))
 
     def beside(self, output_uri: str, name: str) -> "TrainPlace":
         """With a folder for the checkpoints: beside the output, or here if that is elsewhere."""

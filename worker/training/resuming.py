@@ -7,7 +7,6 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from fleet.errors import ShardsiftError
-from worker.training.checkpoint_copies import CheckpointCopies
 from worker.training.checkpoints import Checkpoint, claim_folder, forget, last_checkpoint
 from worker.training.identity import Description
 from worker.training.place import TrainPlace
@@ -24,11 +23,13 @@ def checkpoint_to_resume(place: TrainPlace, description: Description, tell: Call
     checkpoint = last_checkpoint(place.folder)
     if checkpoint and is_first_process():
         tell(f"Going on after step {checkpoint.step:,}, from {checkpoint.folder}")
+        if place.watcher:
+            place.watcher.on_checkpoint(checkpoint.step)
     return checkpoint
 
 
 def _prepare(place: TrainPlace, description: Description) -> None:
-    copies = CheckpointCopies(place.copies_uri) if place.copies_uri else None
+    copies = place.copies
     if not place.resume:
         forget(place.folder)
         if copies:
@@ -43,9 +44,9 @@ def _prepare(place: TrainPlace, description: Description) -> None:
 def forget_checkpoints(place: TrainPlace, tell: Callable[[str], None]) -> None:
     """Delete the checkpoints of a finished training. Copies that cannot be deleted stay."""
     forget(place.folder)
-    if place.copies_uri:
+    if place.copies:
         try:
-            CheckpointCopies(place.copies_uri).forget()
+            place.copies.forget()
         except ShardsiftError as error:
             tell(f"{error} They are not needed any more.")
 
@@ -59,15 +60,25 @@ class CopyEachCheckpoint(TrainerCallback):
         self.latest = str(place.folder)  # where the newest checkpoint is
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._place.copies_uri is None:
-            return
         if args.world_size > 1:
             dist.barrier()  # each process writes its random state into the checkpoint
-        if not state.is_world_process_zero:
-            return
+        if state.is_world_process_zero and self._is_copied() and self._place.watcher:
+            self._place.watcher.on_checkpoint(state.global_step)
+
+    def _is_copied(self) -> bool:
+        """True also if no copies are wanted."""
+        if self._place.copies is None:
+            return True
         try:
-            CheckpointCopies(self._place.copies_uri).push(self._place.folder)
-            self.latest = self._place.copies_uri
+            self._place.copies.push(self._place.folder, self._on_file)
+            self.latest = self._place.copies.uri
         except ShardsiftError as error:
             self.latest = str(self._place.folder)
             self._tell(f"{error} The checkpoint is in {self.latest} only.")
+            return False
+        return True
+
+    def _on_file(self) -> None:
+        """A watchdog waits for a large checkpoint, unless one file of it takes too long."""
+        if self._place.watcher:
+            self._place.watcher.on_sign_of_life()

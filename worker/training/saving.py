@@ -46,9 +46,10 @@ def remove_partial(output: ModelOutput, place: TrainPlace) -> None:
     shutil.rmtree(output.partial(place.folder, place.attempt), ignore_errors=True)
 
 
-def drop_partial(output: Path) -> None:
-    """Delete what killed attempts left beside the output."""
-    for folder in output.parent.glob(f".{output.name}.*.partial"):
+def drop_partial(output: ModelOutput, beside: Path) -> None:
+    """Delete what killed attempts left. `beside` is the folder of their checkpoints, or any other beside it."""
+    every = output.partial(beside, "*.")
+    for folder in every.parent.glob(every.name):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -49,7 +49,8 @@ def train(
     place = place.beside(spec.output_uri, output.name)
     if is_first:
         output.reserve()
-    split = read_split(spec, source)
+    with place.reading():
+        split = read_split(spec, source)
     training = digest_of(described(spec, split))
     if output.holds(training):
         if is_first:

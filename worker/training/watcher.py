@@ -14,6 +14,9 @@ class Watcher(Protocol):
     def on_progress(self, progress: TrainProgress, rows: int) -> None:
         """Note how far it is. `rows` were trained on so far; a row counts again in each epoch."""
 
+    def on_checkpoint(self, step: int) -> None:
+        """Note that another attempt can go on from a checkpoint of this step."""
+
     def on_sign_of_life(self, doing: str = "") -> None:
         """It goes on, without a step. `doing` says with what, if that is new."""
 

@@ -151,6 +151,12 @@ local function note_time(device)
   redis.call('HSET', attempts, 'noted_ms', now)
 end
 
+-- Note that an attempt has stored more of its work than any before it: crashes are counted from here on, beginning with this
+-- attempt. So work that advances between its crashes is done in the end, and work that does not is failed soon.
+local function note_advance(key)
+  if tonumber(redis.call('HGET', key, 'crashes') or 0) > 1 then redis.call('HSET', key, 'crashes', 1) end
+end
+
 -- Record an attempt that ended without reporting why.
 local function note_crash(key, error)
   redis.call('HSET', key, 'error', error, 'traceback', '', 'worker', redis.call('HGET', key, 'owner') or '')

@@ -1,8 +1,9 @@
 -- Extend a lease and note progress. If the lease has expired and no other worker has claimed the shard, claim it back.
--- ARGV: name, token, lease_ms, rows, report (JSON or ''). Returns 'renewed', 'paused', 'lost', 'cancelled', or 'unknown' if
+-- ARGV: name, token, lease_ms, rows, report (JSON or ''), and how far the checkpoint reaches that is stored elsewhere, or 0.
+-- Returns 'renewed', 'paused', 'lost', 'cancelled', or 'unknown' if
 -- the run has no such shard. A paused run's lease is extended too: its worker gives the shard back at the next batch, which
 -- may take long.
-local name, token, lease_ms, rows, report = unpack(ARGV)
+local name, token, lease_ms, rows, report, checkpoint = unpack(ARGV)
 if not is_known(name) then return 'unknown' end
 if not may_write(name, token) then return 'lost' end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return 'cancelled' end
@@ -17,6 +18,10 @@ end
 run_until(name, now + lease_ms)
 redis.call('HSET', attempts, 'token', token, 'rows', rows, 'report', report)
 redis.call('HDEL', attempts, 'spared')
+if tonumber(checkpoint) > tonumber(redis.call('HGET', attempts, 'checkpoint') or 0) then
+  redis.call('HSET', attempts, 'checkpoint', checkpoint)
+  note_advance(attempts)
+end
 note_rows(attempts, rows)
 note_time()
 return is_paused() and 'paused' or 'renewed'

@@ -7,7 +7,7 @@ if tonumber(redis.call('HGET', run, 'checkpoint_bytes') or 0) + more > tonumber(
   redis.call('HSET', attempts, 'spilled', 1)
   return 'full'
 end
-redis.call('HSET', scores, window, blob)
+if redis.call('HSET', scores, window, blob) == 1 then note_advance(attempts) end
 redis.call('HINCRBY', attempts, 'checkpoint_bytes', more)
 redis.call('HINCRBY', run, 'checkpoint_bytes', more)
 return 'saved'

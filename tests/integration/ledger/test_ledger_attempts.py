@@ -7,6 +7,7 @@ import redis
 
 from fleet.errors import LeaseLost
 from fleet.ledger import Ledger, Refusal
+from support.ledger_machine import a_report
 from support.ledger_states import (
     A,
     B,
@@ -231,3 +232,87 @@ class TestCrashes:
         crash_by_report(strict, client, run)
 
         assert strict.counts(run).failed == 1
+
+
+CRASHES = [crash_by_expiry, crash_by_report, crash_by_exception]
+
+
+class TestCrashesBetweenProgress:
+    @pytest.mark.parametrize("crash", CRASHES)
+    def test_a_shard_that_has_more_windows_after_each_crash_is_not_failed(
+        self, ledger: Ledger, client: redis.Redis, run: str, crash: Callable[..., None]
+    ) -> None:
+        for window in range(10):
+            claim = claimed(ledger, run)
+            ledger.save_scores(claim, window * 8192, b"scores")
+            ledger.release(claim)
+            crash(ledger, client, run)
+            crash(ledger, client, run)
+
+        assert ledger.counts(run).failed == 0
+
+    def test_after_progress_three_crashes_fail_it_as_before(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        crash_by_report(ledger, client, run)
+        crash_by_report(ledger, client, run)
+        ledger.save_scores(claimed(ledger, run), 0, b"scores")
+        ledger.report_crash(run, A.name, "w1", "killed by signal 9")
+        crash_by_report(ledger, client, run)
+        assert ledger.counts(run).failed == 0
+
+        crash_by_report(ledger, client, run)
+
+        (failure,) = ledger.failures(run)
+        assert (failure.attempts, failure.crashes) == (5, 3)
+
+    def test_a_window_that_was_stored_before_is_no_progress(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for _ in range(3):
+            ledger.save_scores(claimed(ledger, run), 0, b"scores")
+            ledger.report_crash(run, A.name, "w1", "killed by signal 9")
+
+        assert ledger.counts(run).failed == 1
+
+    def test_a_window_without_room_is_no_progress(self, client: redis.Redis, run: str) -> None:
+        full = Ledger(client, checkpoint_bytes=0)
+        for window in range(3):
+            assert not full.save_scores(claimed(full, run), window, b"scores")
+            full.report_crash(run, A.name, "w1", "killed by signal 9")
+
+        assert full.counts(run).failed == 1
+
+    def test_a_checkpoint_that_is_stored_elsewhere_counts_as_windows_do(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for checkpoint in (4, 4, 8, 8, 12, 12):
+            ledger.renew(claimed(ledger, run), rows=0, report=a_report(checkpoint))
+            ledger.report_crash(run, A.name, "w1", "killed by signal 9")
+        assert ledger.counts(run).failed == 0
+
+        ledger.renew(claimed(ledger, run), rows=0, report=a_report(8))
+        ledger.report_crash(run, A.name, "w1", "killed by signal 9")
+
+        assert ledger.counts(run).failed == 1
+
+    def test_with_a_limit_of_one_crash_progress_does_not_help(self, client: redis.Redis, run: str) -> None:
+        strict = Ledger(client, max_attempts=1)
+        strict.save_scores(claimed(strict, run), 0, b"scores")
+
+        strict.report_crash(run, A.name, "w1", "killed by signal 9")
+
+        assert strict.counts(run).failed == 1
+
+    def test_a_retry_begins_with_no_checkpoint(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
+        """The data may be other data now, and the steps begin again."""
+        ledger.renew(claimed(ledger, run), rows=0, report=a_report(100))
+        ledger.fail(claimed(ledger, run), "changed", "")
+        ledger.retry(run)
+        crash_by_report(ledger, client, run)
+        crash_by_report(ledger, client, run)
+
+        ledger.renew(claimed(ledger, run), rows=0, report=a_report(4))
+        ledger.report_crash(run, A.name, "w1", "killed by signal 9")
+
+        assert ledger.counts(run).failed == 0
