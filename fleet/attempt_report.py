@@ -41,7 +41,7 @@ class AttemptReport:
     memory_share: float | None = None  # of the device's memory that is taken
     busy_share: float | None = None  # of the last second, in which the device computed anything
     training: TrainProgress | None = None  # of a training, which has no rows, tokens and phases
-    idle_seconds: float | None = None  # of a training: since its last step or batch of texts
+    idle_seconds: float | None = None  # since the last progress of any kind
 
     def to_json(self) -> bytes:
         """At most 4 KiB: a worker adds this much to Redis, and replaces it every few seconds."""

@@ -11,6 +11,7 @@ from fleet.ledger.kinds import S
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 
+_STALLED_SECONDS = 300.0
 _SILENT_SECONDS = 15.0  # as fleet/announcements.py has it; a worker reports every five
 
 
@@ -115,6 +116,17 @@ class RunningShard:
     def is_silent(self) -> bool:
         """Whether its worker is probably gone, or cut off from Redis."""
         return self.seen_seconds > _SILENT_SECONDS
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long its worker, which is there, has made no progress. 0 if it is silent or does not say."""
+        said = self.report.idle_seconds if self.report and not self.is_silent else None
+        return 0.0 if said is None else said + self.seen_seconds
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether its worker probably hangs. It is ended later, after `SHARDSIFT_STALL_SECONDS`."""
+        return self.idle_seconds > _STALLED_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)

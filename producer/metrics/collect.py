@@ -103,6 +103,11 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
     served = GaugeMetricFamily(
         "shardsift_run_workers", "Workers that have the models of the run loaded, or load them.", labels=["run"]
     )
+    stalled = GaugeMetricFamily(
+        "shardsift_run_stalled_workers",
+        "Workers that hold a shard of the run, and have made no progress for five minutes.",
+        labels=["run"],
+    )
     for status in statuses:
         run, counts = [status.run_id], status.counts
         for state in _STATES:
@@ -118,11 +123,26 @@ def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
         unpublished.add_metric(run, status.publish_error is not None and not status.is_published)
         paused.add_metric(run, status.is_paused)
         served.add_metric(run, len(status.workers))
+        stalled.add_metric(run, len(status.stalled))
         if status.pace.idle_seconds is not None and not status.is_over and not status.is_paused:
             idle.add_metric(run, status.pace.idle_seconds)
         if status.remaining:
             left.add_metric(run, (status.remaining.low + status.remaining.high) / 2)
-    yield from (shards, rows, scored, worked, spent, tokens, idle, left, published, unpublished, paused, served)
+    yield from (
+        shards,
+        rows,
+        scored,
+        worked,
+        spent,
+        tokens,
+        idle,
+        left,
+        published,
+        unpublished,
+        paused,
+        served,
+        stalled,
+    )
 
 
 def _of_costs(statuses: list[RunStatus]) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from producer.failure_lines import failure_lines, retry_lines
 from producer.status.state import Checked, RunStatus
 
 _NAMED_SILENT = 5
+_NAMED_STALLED = 3
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
     Checked.SHA256: "Checked just now: every file is there and has its sha256.",
@@ -23,6 +24,7 @@ def what_next(status: RunStatus) -> list[str]:
         *_on_failures(status),
         *_on_retries(status),
         *_on_silent(status),
+        *_on_stalled(status),
         *_on_publishing(status),
         *what_it_waits_for(status),
         *_on_no_finalizer(status),
@@ -64,6 +66,18 @@ def _on_silent(status: RunStatus) -> Iterator[str]:
         f"{first_of([one.worker for one in silent], _NAMED_SILENT)}. Their shards go to other workers when the leases "
         f"end, the last {when}."
     )
+
+
+def _on_stalled(status: RunStatus) -> Iterator[str]:
+    """The watchdog of each ends its process in time, and another one goes on."""
+    stalled = () if status.cancelled else status.stalled
+    for shard in stalled[:_NAMED_STALLED]:
+        yield (
+            f"{shard.worker or 'A worker'} has made no progress for {shown_duration(shard.idle_seconds)}, in {shard.name}. If it "
+            "hangs, its process is replaced after SHARDSIFT_STALL_SECONDS (default: 15 min), and its log says where it was."
+        )
+    if len(stalled) > _NAMED_STALLED:
+        yield f"{counted(len(stalled) - _NAMED_STALLED, 'more worker')} without progress."
 
 
 def _on_publishing(status: RunStatus) -> Iterator[str]:

@@ -177,6 +177,11 @@ class RunStatus:
         return tuple(shard for shard in self.running if shard.is_silent)
 
     @property
+    def stalled(self) -> tuple[RunningShard, ...]:
+        """The shards of workers that are there, and make no progress."""
+        return tuple(shard for shard in self.running if shard.is_stalled)
+
+    @property
     def is_unserved(self) -> bool:
         """Whether the run waits for a worker, and none will come by itself."""
         return self.word in ("queued", "stalled", "stopped") and not self.workers and not self.machines

@@ -33,6 +33,8 @@ def _troubles(status: RunStatus) -> Iterator[str]:
         yield f"{counted(len(status.retries), 'shard')} to try again"
     if status.silent:
         yield f"{counted(len(status.silent), 'worker')} silent"
+    if status.stalled:
+        yield f"{counted(len(status.stalled), 'worker')} without progress"
     if status.lacks_finalizer:
         yield "no finalizer is running"
 
@@ -41,6 +43,6 @@ def level(status: RunStatus) -> Level:
     """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
     if status.word in _BAD:
         return "bad"
-    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent
+    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent or status.stalled
     is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
     return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"

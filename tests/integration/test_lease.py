@@ -206,6 +206,19 @@ def test_progress_is_told_in_rows_and_no_more_often_than_asked(ledger: Ledger) -
     assert told_seldom == []
 
 
+def test_a_worker_says_for_how_long_it_has_made_no_progress(ledger: Ledger) -> None:
+    claim = claimed(ledger)
+
+    def idle_seconds() -> float:
+        (running,) = ledger.running_shards(claim.run_id)
+        return running.idle_seconds
+
+    with lease_of(ledger, claim) as lease:
+        wait_until(lambda: idle_seconds() > 2, description="two seconds without progress", seconds=30)
+        lease.on_batch(1)
+        wait_until(lambda: 0 < idle_seconds() < 2, description="progress again", seconds=30)
+
+
 def test_the_work_goes_on_while_redis_is_away_and_the_lease_is_still_ours_when_it_is_back(
     tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:

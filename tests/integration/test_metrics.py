@@ -138,6 +138,17 @@ def test_the_share_of_the_peak_is_the_mean_of_the_workers_that_know_it(ledger: L
     assert value(found, "shardsift_peak_share", run=RUN, device="cpu") is None
 
 
+def test_the_workers_that_hang_are_counted(ledger: Ledger) -> None:
+    ledger.create_run(SPEC, [a_shard(name) for name in "ab"], now=0)
+    report = AttemptReport(device="cpu", rows_per_second=1, rows_written=0, rows_kept=0, tokens=1, seconds={})
+    for shard, idle_seconds in (("a", 400.0), ("b", 2.0)):
+        claim = ledger.claim(RUN, shard, f"w{shard}@host/7")
+        assert isinstance(claim, Claim)
+        ledger.renew(claim, rows=1, report=replace(report, idle_seconds=idle_seconds))
+
+    assert value(scraped(ledger), "shardsift_run_stalled_workers", run=RUN) == 1
+
+
 def test_the_cost_of_a_run_is_told_by_device_and_by_the_price_that_it_has(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a")], now=0)
     ledger.redis.hset(Keys(RUN).run, mapping={"worker_ms": 4 * HOUR_MS, "device_ms:NVIDIA L4": 2 * HOUR_MS})

@@ -436,6 +436,19 @@ class TestTroubles:
 
         assert "; attempt 2" in line
 
+    def test_a_worker_that_hangs_while_others_go_on_is_named(self, ledger: Ledger, claim: Claim) -> None:
+        announce(ledger.redis, replace(READY, name="w2@host/8"))
+        ledger.renew(claim, rows=4, report=replace(REPORT, idle_seconds=200.0))
+        in_order = verdict(run_status(ledger, claim.run_id))
+        ledger.renew(claim, rows=4, report=replace(REPORT, idle_seconds=360.0))
+
+        status = run_status(ledger, claim.run_id)
+
+        assert in_order == "on track"
+        assert (verdict(status), level(status)) == ("running; 1 worker without progress", "doubtful")
+        (line,) = what_next(status)
+        assert line.startswith(f"w1@host/7 has made no progress for 6 min, in {A.name}. ")
+
     def test_a_worker_that_vanished_is_named_with_the_time_until_another_takes_its_shard(
         self, ledger: Ledger, claim: Claim
     ) -> None:

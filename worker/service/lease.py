@@ -106,6 +106,7 @@ class Lease:
             peak_share=_rounded(self._device.peak_share(seconds[Phase.DEVICE])),
             memory_share=_rounded(use.memory_share),
             busy_share=_rounded(use.busy_share),
+            idle_seconds=round(self._watchdog.idle_seconds, 1),
         )
 
 

@@ -22,7 +22,12 @@ class Watchdog:
 
     @property
     def has_stalled(self) -> bool:
-        return time.monotonic() - self._petted > self._stall_seconds
+        return self.idle_seconds > self._stall_seconds
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the last progress, to within a second."""
+        return time.monotonic() - self._petted
 
     def start(self) -> None:
         self._arm()
