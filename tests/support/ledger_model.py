@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.attempt_report import AttemptReport
-from fleet.errors import LeaseLost, RunUnknown, UsageError
+from fleet.errors import Cancelled, LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
 from fleet.ledger.records import Due, LostLease, Steering
 from fleet.receipt import Receipt
@@ -251,7 +251,7 @@ class LedgerModel:
     def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
         state = self._writable(claim, unknown=RunUnknown)
         if self.state.cancelled:
-            raise LeaseLost
+            raise Cancelled
         known = self._begun(state)
         if known.token != claim.token:
             known.token, known.owner = claim.token, None
