@@ -112,7 +112,8 @@ class TrainingWork:
         model = self._published()
         if model is None and report is None:
             raise ShardError(
-                f"{self._output} has the model of an equal training that has another id. Name another --output."
+                f"{self._output} has the model of an equal training, and its training.json is not of {self.claim.run_id}. "
+                "Delete its files, or name another --output."
             )
         if model is None:
             raise LeaseLost(f"{self.claim.what} was trained, but the model at {self._output} is not its own.")
