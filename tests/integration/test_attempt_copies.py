@@ -9,8 +9,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from fleet.errors import ShardError, UsageError
+from fleet.errors import ShardError, TransientError, UsageError
 from support.dying_storage import dies_after
+from worker.training.attempt_checkpoints import attempt_checkpoints, drop_local
 from worker.training.attempt_copies import AttemptCopies
 from worker.training.attempt_name import AttemptName
 
@@ -211,3 +212,29 @@ def test_an_attempt_may_die_between_any_two_changes(
         if found == [4, 12] and not any(str(first.name) in path for path in files_in(bucket)):
             break
     assert 5 < changes < 59
+
+
+def a_name(training: str, token: str) -> AttemptName:
+    return AttemptName.of(training, data_identity="a", token=token)
+
+
+def test_what_another_machine_has_finished_is_deleted_here(tmp_path: Path) -> None:
+    done = attempt_checkpoints(None, a_name(TRAINING, "1-aa"), tmp_path).take_over()
+    (done / "checkpoint-4").mkdir(parents=True)
+    other = attempt_checkpoints(None, a_name(OTHER, "1-aa"), tmp_path).take_over()
+    other.mkdir()
+
+    drop_local(tmp_path, lambda digits: digits == a_name(TRAINING, "1-aa").training)
+
+    assert not done.parent.exists()
+    assert other.exists()
+    assert other.parents[1].stat().st_mode & 0o077 == 0
+
+
+def test_a_scratch_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+    attempt_checkpoints(None, a_name(TRAINING, "1-aa"), tmp_path)
+    (folder,) = tmp_path.iterdir()
+    folder.chmod(0o777)
+
+    with pytest.raises(TransientError, match="others can write to it. Set SHARDSIFT_SCRATCH_DIR"):
+        attempt_checkpoints(None, a_name(TRAINING, "2-bb"), tmp_path)

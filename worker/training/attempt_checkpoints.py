@@ -75,14 +75,18 @@ def drop_local(scratch: Path | None, is_done: Callable[[str], bool]) -> None:
 
     `is_done` is asked with the digits of a training's id.
     """
-    for folder in _own_folder(scratch).iterdir():
+    for folder in _place(scratch).glob("*"):
         if is_done(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _place(scratch: Path | None) -> Path:
+    return (scratch or Path(tempfile.gettempdir())) / f"shardsift-trainings-{os.getuid()}"
+
+
 def _own_folder(scratch: Path | None) -> Path:
     """Of this user alone: a checkpoint that another user could write might run code when it is loaded."""
-    folder = (scratch or Path(tempfile.gettempdir())) / f"shardsift-trainings-{os.getuid()}"
+    folder = _place(scratch)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
