@@ -148,6 +148,7 @@ def test_a_stopped_worker_is_not_shown_as_ready(quick_fleet: Fleet, tiny_model: 
     assert list_workers(client) == []
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_stops_and_is_taken_up_again(
     quick_fleet: Fleet, faults: InjectedFaults, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     assert {line["attempt"] for line in manifest_lines(tmp_path / "out")} == {1}
 
 
+@pytest.mark.slow
 def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ def test_failed_shards_are_retried_when_asked(
     assert len(manifest_lines(tmp_path / "out")) == 2
 
 
+@pytest.mark.slow
 def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     fleet = quick_fleet
     run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "2")

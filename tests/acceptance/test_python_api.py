@@ -349,6 +349,7 @@ def test_the_example_of_a_local_run(tiny_model: Path, capsys: pytest.CaptureFixt
     assert "<Verification sound: 2 shards" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("notebook")
 def test_the_example_of_a_fleet(
     working_fleet: Fleet, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -367,6 +368,7 @@ def own_scorer(tmp_path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("notebook", "own_scorer")
 def test_a_users_own_scorer_scores_texts_and_a_whole_run(capfd: pytest.CaptureFixture[str]) -> None:
     scores = shardsift.score(["one two two three", "", "One one", None], "lower-case", scorer="distinct-words")

@@ -104,6 +104,7 @@ def test_attempts_of_two_workers_at_a_shard_are_in_one_trace(
     assert {span.service for span in traces.spans} == {"gpu-box"}
 
 
+@pytest.mark.slow
 def test_the_trace_of_a_failed_shard_has_its_error(
     fleet: Fleet, run_id: str, traces: Collector, tiny_model: Path, shards: Path, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_trace_holds_no_secrets(traces: Collector, monkeypatch: pytest.MonkeyP
     assert list(traces.within(attempt)) == ["claim"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answers",
     [

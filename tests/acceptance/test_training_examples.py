@@ -65,6 +65,7 @@ def assert_exact_ways_agree(lines: list[dict[str, Any]]) -> None:
     assert len({(line["accuracy"], line["f1"]) for line in exact}) == 1
 
 
+@pytest.mark.slow
 def test_accumulated_batches_train_as_one_large_batch(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_accumulated_batches_train_as_one_large_batch(
     )
 
 
+@pytest.mark.slow
 def test_half_precision_trains_nearly_as_float32(base: Path, tmp_path: Path) -> None:
     lines = run("mixed_precision.py", base, tmp_path)
 

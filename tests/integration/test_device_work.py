@@ -48,6 +48,7 @@ def operations(scorer: SequenceClassifier) -> float:
     return scorer.work.seconds_at_peak * scorer.work.peak
 
 
+@pytest.mark.slow
 def test_a_real_model_reaches_a_part_of_the_peak(minilm: SequenceClassifier) -> None:
     metered = counting(minilm)
     meter, texts = DeviceMeter("cpu", [metered]), metered.encode(real_texts(64))
@@ -70,6 +71,7 @@ def test_the_peak_is_measured_once_in_a_process(minilm: SequenceClassifier) -> N
     assert brief_matmul_peak.cache_info().misses == before.misses
 
 
+@pytest.mark.slow
 def test_the_measurement_changes_no_score(minilm: SequenceClassifier) -> None:
     texts = real_texts(40)
     before = minilm.score(texts).values

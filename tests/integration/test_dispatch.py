@@ -159,6 +159,7 @@ def test_refilling_a_queue_ends_even_if_workers_keep_emptying_it(
         signals.before_task_publish.disconnect(take_one)
 
 
+@pytest.mark.slow
 def test_all_shards_of_a_long_run_get_their_message_as_workers_take_them(
     app: Celery, ledger: Ledger, long_run: RunSpec
 ) -> None:

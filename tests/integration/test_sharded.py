@@ -94,6 +94,7 @@ def test_ranks_give_the_scores_of_the_undivided_model_and_hold_half_of_its_weigh
     assert not any(rank.is_running() for rank in ranks)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_is_told_at_once_and_fails_the_next_batch(llama: Path) -> None:
     told, has_told = [], threading.Event()
 

@@ -134,6 +134,7 @@ def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, ca
     assert scorer.score(["A text."]).errors == {}
 
 
+@pytest.mark.slow
 def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +162,7 @@ def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_each_of_several_models_is_tried_and_stored_by_itself(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,6 +219,7 @@ def test_it_measures_the_texts_that_a_run_would_score(
     assert told.startswith(f"{len(texts)} texts, with {np.mean([len(ids) for ids in found]):,.0f} tokens on average. ")
 
 
+@pytest.mark.slow
 def test_it_measures_pairs_and_passages(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
