@@ -7,6 +7,8 @@ from pathlib import Path
 
 from fleet.errors import UsageError
 from fleet.target import is_place
+from fleet.training.model import MARK
+from fleet.training.task import is_training_id
 
 
 def refuse_place(target: str) -> None:
@@ -15,8 +17,24 @@ def refuse_place(target: str) -> None:
         return
     if "://" not in target and not Path(target).expanduser().exists():
         raise UsageError(f"There is no folder {target}, and a run id has no slash. `producer runs` lists the run ids.")
+    refuse_model(target)
     kind = "a URI" if "://" in target else "a folder" if Path(target).expanduser().is_dir() else "a file"
     raise UsageError(f"{target} is {kind}. To check it, run: producer verify {_as_argument(target)}")
+
+
+def refuse_model(target: str) -> None:
+    """Raises UsageError for the folder of a trained model if the output of a run is expected."""
+    if "://" not in target and (Path(target).expanduser() / MARK).is_file():
+        model = _as_argument(target)
+        raise UsageError(
+            f"{target} is a model of `worker train`, not a dataset. Its README.md has the figures. To use it: --model {model}"
+        )
+
+
+def refuse_training(run_id: str) -> None:
+    """Raises UsageError for the id of a training if that of a run is expected."""
+    if is_training_id(run_id):
+        raise UsageError(f"{run_id} is a training, and this command takes a run. Its figures: producer status {run_id}")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Protocol
 
 from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
@@ -63,6 +64,12 @@ class ModelFolder:
     def reserve(self) -> None:
         if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
             raise UsageError(f"{self._folder} already exists. Name another folder for the model, or remove this one.")
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self._folder.parent):
+                pass
+        except OSError as error:
+            raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
 
     def holds(self, training: str) -> bool:
         return False

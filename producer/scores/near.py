@@ -74,10 +74,14 @@ def rows_of_run_near(
 ) -> list[NearRow]:
     """`rows_near` of a run, with its input as the ledger or `source` names it.
 
-    Raises UsageError for a run that is not published, and for a source that is not its input.
+    Raises UsageError for a run that is not published, a source that is not its input, and several score columns of which
+    none is named.
     """
     if run.published is None:
         raise UsageError(f"{run.name} is not published yet, so its rows cannot be shown: producer status {run.name}")
+    if column is None and len(run.spec.scorings) > 1:
+        columns = ", ".join(scoring.score_column for scoring in run.spec.scorings)
+        raise UsageError(f"{run.name} has several score columns: {columns}. Name one with --column.")
     uris = source or run.input_uris
     return rows_near(
         run.published,

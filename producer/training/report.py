@@ -143,7 +143,8 @@ def _on_failure(status: TrainingStatus) -> Iterator[str]:
     yield f"{status.failure.error} (on {status.failure.worker}, attempt {status.failure.attempts})"
     if not status.failure.error.startswith("UsageError"):
         yield from (f"    {line}" for line in status.failure.traceback.rstrip().splitlines()[-_TRACEBACK_LINES:])
-    yield f"When that is mended, go on after the last checkpoint: producer retry {status.training_id}"
+    again = "go on after the last checkpoint" if status.training.spec.full else "try again"
+    yield f"When that is mended, {again}: producer retry {status.training_id}"
 
 
 def _on_queued(status: TrainingStatus) -> Iterator[str]:
@@ -162,7 +163,7 @@ def _on_queued(status: TrainingStatus) -> Iterator[str]:
             else f"The workers of {machine_names(status.machines)} are at runs. One comes when it is free."
         )
     elif all(worker.activity == "busy" for worker in status.workers):
-        yield "The workers that train are at other trainings."
+        yield "The workers that train are busy. One takes it when it is free."
 
 
 def _lacks_finalizer(status: TrainingStatus) -> bool:

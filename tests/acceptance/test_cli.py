@@ -222,11 +222,19 @@ def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(arguments: tuple[str, .
         (("status", "hf://datasets/ada/kept"), "is a URI. To check it, run: producer verify hf://datasets/ada/kept"),
         (("status", "./nope"), "There is no folder ./nope, and a run id has no slash."),
         (("status", "nope"), "There is no folder 'nope' here, and no such run: The ledger has no run 'nope'. Newest"),
+        (("status", "model"), "model is a model of `worker train`, not a dataset."),
+        (("verify", "model"), "model is a model of `worker train`, not a dataset."),
+        (
+            ("verify", "train-m.3f2a91c04dd1"),
+            "is a training, and this command takes a run. Its figures: producer status",
+        ),
         (("verify", "nope"), "There is no folder 'nope' here, and no such run: The ledger has no run 'nope'. Newest"),
     ],
 )
 def test_a_folder_and_a_run_are_told_apart(arguments: tuple[str, ...], said: str, fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/training.json").touch()
 
     done = call_command("producer", *arguments, environment=fleet.environment, folder=tmp_path)
 

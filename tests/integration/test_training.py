@@ -317,6 +317,15 @@ def test_a_model_is_never_overwritten(tmp_path: Path) -> None:
         train(spec_of(tmp_path / "l.parquet", tmp_path / "mine"))
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_the_training(tmp_path: Path) -> None:
+    write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
+
+    with pytest.raises(
+        UsageError, match="l.parquet/out/model cannot be written: Not a directory. Name another --output"
+    ):
+        train(spec_of(tmp_path / "l.parquet", tmp_path / "l.parquet/out/model"))
+
+
 def test_a_missing_base_model_is_one_clear_error(tmp_path: Path) -> None:
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
 

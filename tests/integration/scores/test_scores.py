@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -223,6 +223,14 @@ def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: 
         rows_of_run_near(
             scored_run(plan.spec.run_id, scored.settings), None, near=2.5, within=1, count=1, seed=0, source=()
         )
+
+
+def test_of_several_score_columns_one_must_be_named(scored: Scored) -> None:
+    run, edu = scored_run(scored.output, scored.settings), scored.spec.scorings[0]
+    two = replace(run, spec=replace(run.spec, scorings=(edu, replace(edu, score_column="tox_score"))))
+
+    with pytest.raises(UsageError, match="several score columns: score, tox_score. Name one with --column"):
+        rows_of_run_near(two, None, near=2.5, within=1, count=1, seed=0, source=())
 
 
 def test_rows_near_a_threshold_come_with_url_and_text_of_the_input(scored: Scored) -> None:
