@@ -38,6 +38,8 @@ from worker.cli import main
 from worker.training.card import model_card
 from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.head import fit_head
+from worker.training.metrics import measure
+from worker.training.pictures import calibration_chart
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
 from worker.training.targets import Target
@@ -210,6 +212,22 @@ def test_the_card_names_the_demos_encoder_as_the_hub_does(tiny_base: str, tmp_pa
     assert card.data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
     assert "the base model is `sentence-transformers/all-MiniLM-L6-v2`." in card.text
     assert "--base-model demo" in card.text  # the command that trains it again
+
+
+def test_the_calibration_of_a_sure_classifier_can_be_seen() -> None:
+    truth = np.arange(40) % 2
+    logits = np.stack([np.where(truth == 0, 9.0, 0.0), np.where(truth == 1, 9.0, 0.0)], axis=1)
+    metrics = measure(logits, truth, Target(classes=("a", "b")), threshold=0.5)
+
+    figure = calibration_chart(metrics)
+
+    figure.canvas.draw()
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 1), (0, 1))
+    points = axes.transData.transform([(one.predicted, one.observed) for one in metrics.calibration])
+    assert len(points) == 1
+    assert not any(legend.get_window_extent().contains(*point) for point in points)
+    assert not legend.get_window_extent().overlaps(axes.bbox)
 
 
 def test_balanced_weights_find_more_of_a_rare_class() -> None:
