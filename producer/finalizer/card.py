@@ -161,7 +161,7 @@ def _histogram(column: str, text: str) -> str:
     return f"""
 ## Scores in `{column}`
 
-Rows of the source by score, and the share that a threshold at the left edge would keep:
+Rows of the source by score. The last column is the share with the score at the left edge or more, whatever else a filter asks:
 
 ```text
 {text}

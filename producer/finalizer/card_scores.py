@@ -1,4 +1,4 @@
-"""The card's histogram: how many rows have each score, and how many rows each threshold would keep."""
+"""The card's histogram: how many rows have each score, and how many have that score or more, whatever else a filter asks."""
 
 from itertools import accumulate
 

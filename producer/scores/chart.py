@@ -4,9 +4,14 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.errors import UsageError
 from producer.scores.distribution import Distribution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def check_chart(file: Path) -> None:
@@ -18,7 +23,12 @@ def check_chart(file: Path) -> None:
 
 
 def draw_chart(file: Path, distributions: Sequence[Distribution], *, title: str) -> None:
-    """Write a PNG with a column for each distribution that has a row: rows by score above, the keep rate below."""
+    """Write the chart as a PNG."""
+    chart(distributions, title=title).savefig(file, format="png", dpi=150)
+
+
+def chart(distributions: Sequence[Distribution], *, title: str) -> "Figure":
+    """A column for each distribution that has a row: rows by score above, the keep rate below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -32,11 +42,16 @@ def draw_chart(file: Path, distributions: Sequence[Distribution], *, title: str)
             width = one.bin_width()
             bins = one.histogram(width)
             rows.bar(list(bins), list(bins.values()), width=width, align="edge", edgecolor="white")
-            edges = [*bins, max(bins) + width]
-            rate.plot(edges, [100 * one.at_least(edge) / one.rows for edge in edges], color="tab:orange")
-            rate.set_xlabel(one.column)
-            rate.set_ylim(0, 105)
-            rate.grid(visible=True)
+            _draw_keep_rate(rate, one, first=min(bins), last=round(max(bins) + width, 6))
         panels[0][0].set_ylabel("rows")
         panels[1][0].set_ylabel("rows at or above, %")
-    figure.savefig(file, format="png", dpi=150)
+    return figure
+
+
+def _draw_keep_rate(axes: "Axes", one: Distribution, *, first: float, last: float) -> None:
+    """Steps, not a line from point to point: within a step of the distribution the rate is not known."""
+    rates = {first: 1.0} | one.keep_rates() | {last: 0.0}
+    axes.step(list(rates), [100 * rate for rate in rates.values()], where="post", color="tab:orange")
+    axes.set_xlabel(one.column)
+    axes.set_ylim(0, 105)
+    axes.grid(visible=True)

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -33,6 +34,15 @@ class Distribution:
         """The rows with this score or more. Exact if the threshold is a multiple of a step."""
         least = math.ceil(round(threshold * self.steps_per_unit, 6))
         return sum(rows for step, rows in self.rows_by_step.items() if step >= least)
+
+    def keep_rates(self) -> dict[float, float]:
+        """The share of the rows with this score or more, at all scores where it is exact and may differ from the one before."""
+        edges = sorted({edge for step in self.rows_by_step for edge in (step, step + 1)})
+        fewer = accumulate((self.rows_by_step.get(edge, 0) for edge in edges), initial=0)
+        return {
+            edge / self.steps_per_unit: (self.rows - below) / self.rows
+            for edge, below in zip(edges, fewer, strict=False)
+        }
 
     def quantile(self, share: float) -> float:
         """The score below which about this share of the rows lies, rounded down to a step. Raises ValueError without rows."""

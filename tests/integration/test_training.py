@@ -35,8 +35,11 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import call_command
 from worker.cli import main
+from worker.training.card import model_card
 from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.head import fit_head
+from worker.training.metrics import measure
+from worker.training.pictures import calibration_chart
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
 from worker.training.targets import Target
@@ -184,6 +187,47 @@ def test_the_card_has_figures_pictures_and_the_command(tiny_base: str, tmp_path:
     for name in ("confusion.png", "calibration.png"):
         assert f"({name})" in card.text
         assert (tmp_path / "model" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_card_says_to_read_as_much_of_a_text_as_was_measured(tiny_base: str, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    spec = spec_of(tmp_path / "topics.parquet", tmp_path / "model", base_model=tiny_base, label_column="topic")
+
+    train(dataclasses.replace(spec, max_tokens=8), CPU)
+    train(dataclasses.replace(spec, output_uri=str(tmp_path / "whole")), CPU)
+
+    short, whole = ((tmp_path / name / "README.md").read_text() for name in ("model", "whole"))
+    assert "producer run --input ./shards --max-tokens 8 --model model --output ./kept --keep-all" in short
+    assert "producer run --input ./shards --model whole --output ./kept --keep-all" in whole
+
+
+def test_the_card_names_the_demos_encoder_as_the_hub_does(tiny_base: str, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    spec = spec_of(tmp_path / "topics.parquet", tmp_path / "model", base_model=tiny_base, label_column="topic")
+    report = train(spec, CPU)
+    assert report is not None
+
+    card = ModelCard(model_card(dataclasses.replace(report, spec=dataclasses.replace(spec, base_model=DEMO_ENCODER))))
+
+    assert card.data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+    assert "the base model is `sentence-transformers/all-MiniLM-L6-v2`." in card.text
+    assert "--base-model demo" in card.text  # the command that trains it again
+
+
+def test_the_calibration_of_a_sure_classifier_can_be_seen() -> None:
+    truth = np.arange(40) % 2
+    logits = np.stack([np.where(truth == 0, 9.0, 0.0), np.where(truth == 1, 9.0, 0.0)], axis=1)
+    metrics = measure(logits, truth, Target(classes=("a", "b")), threshold=0.5)
+
+    figure = calibration_chart(metrics)
+
+    figure.canvas.draw()
+    (axes,), (legend,) = figure.axes, figure.legends
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 1), (0, 1))
+    points = axes.transData.transform([(one.predicted, one.observed) for one in metrics.calibration])
+    assert len(points) == 1
+    assert not any(legend.get_window_extent().contains(*point) for point in points)
+    assert not legend.get_window_extent().overlaps(axes.bbox)
 
 
 def test_balanced_weights_find_more_of_a_rare_class() -> None:

@@ -28,6 +28,17 @@ def test_rows_at_or_above_a_threshold_are_counted_exactly(scores: list[float], t
     assert distribution(scores).at_least(threshold) == sum(score >= threshold for score in scores)
 
 
+@given(some_scores)
+def test_the_keep_rate_is_given_at_every_score_and_ends_with_none(scores: list[float]) -> None:
+    rates = distribution(scores).keep_rates()
+
+    assert set(scores) <= set(rates)
+    assert list(rates) == sorted(rates)
+    assert list(rates.values())[-1] == 0
+    for threshold, rate in rates.items():
+        assert rate == pytest.approx(sum(score >= threshold for score in scores) / len(scores))
+
+
 @given(some_scores, st.sampled_from([0.0, 0.25, 0.5, 0.99, 1.0]))
 def test_a_quantile_is_that_of_the_sorted_scores(scores: list[float], share: float) -> None:
     expected = np.quantile(scores, share, method="inverted_cdf")

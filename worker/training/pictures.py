@@ -1,10 +1,14 @@
 """Draw how well the held-out rows are predicted: a confusion matrix, and calibration. Only this module knows matplotlib."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from worker.training.metrics import Metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CONFUSION, CALIBRATION = "confusion.png", "calibration.png"
 _MOST_NUMBERS = 20  # classes of which the counts are written into the matrix
@@ -12,7 +16,7 @@ _MOST_NUMBERS = 20  # classes of which the counts are written into the matrix
 
 def draw_pictures(folder: Path, metrics: Metrics) -> None:
     _draw_confusion(folder / CONFUSION, metrics)
-    _draw_calibration(folder / CALIBRATION, metrics)
+    calibration_chart(metrics).savefig(folder / CALIBRATION, format="png", dpi=120)
 
 
 def _draw_confusion(file: Path, metrics: Metrics) -> None:
@@ -38,20 +42,26 @@ def _draw_confusion(file: Path, metrics: Metrics) -> None:
     figure.savefig(file, format="png", dpi=120)
 
 
-def _draw_calibration(file: Path, metrics: Metrics) -> None:
+def calibration_chart(metrics: Metrics) -> "Figure":
+    """Probabilities are shown from 0 to 1. The legend is below the axes, where it hides no point."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     predicted, observed = ([getattr(one, name) for one in metrics.calibration] for name in ("predicted", "observed"))
-    ends = [min(predicted + observed), max(predicted + observed)]
+    of_classes = metrics.mae is None
+    ends = [0.0, 1.0] if of_classes else [min(predicted + observed), max(predicted + observed)]
     figure = Figure(figsize=(5.2, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.plot(ends, ends, color="tab:gray", linestyle=":", label="calibrated")
-    axes.plot(predicted, observed, marker="o", label=f"off by {metrics.calibration_error:.3f} on average")
-    axes.set_xlabel("mean score" if metrics.mae is not None else "mean probability of the predicted class")
-    axes.set_ylabel("mean label" if metrics.mae is not None else "share of rows predicted rightly")
+    axes.plot(
+        predicted, observed, marker="o", clip_on=False, label=f"off by {metrics.calibration_error:.3f} on average"
+    )
+    axes.set_xlabel("mean probability of the predicted class" if of_classes else "mean score")
+    axes.set_ylabel("share of rows predicted rightly" if of_classes else "mean label")
     axes.set_title(f"{metrics.rows:,} held-out rows, in bins of similar scores")
-    axes.legend(loc="upper left")
+    if of_classes:
+        axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.grid(alpha=0.3)
-    figure.savefig(file, format="png", dpi=120)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure

@@ -151,6 +151,12 @@ class TestCard:
         assert lines[-4].split() == ["3.00", "8", "44.4%", "66.7%", "█" * 32]
         assert lines[-1].split() == ["3.75", "4", "22.2%", "22.2%", "█" * 16]
 
+    def test_its_shares_are_said_to_count_scores_alone(self) -> None:
+        text = dataset_card(a_spec(where="label = 'climate' and score >= 0.9"), [a_receipt("r", A)]).decode()
+
+        caption = text.partition("## Scores in `score`\n\n")[2].partition("\n\n```text")[0]
+        assert "the share with the score at the left edge or more, whatever else a filter asks" in caption
+
     def test_scores_far_apart_get_few_lines(self) -> None:
         far_apart = Histogram(bins_per_unit=4, rows_by_bin={-400: 1, 0: 5, 399: 2})
 

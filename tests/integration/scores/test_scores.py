@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,8 @@ from fleet.stored_scores import published_run
 from producer.demo.shards import write_shards
 from producer.options import RunOptions
 from producer.plan import plan_run
+from producer.scores.chart import chart
+from producer.scores.distribution import Distribution
 from producer.scores.examples import examples
 from producer.scores.near import rows_near, rows_of_run_near
 from producer.scores.read import published_distributions
@@ -126,6 +129,21 @@ def test_json_and_png_have_the_same_numbers(scored: Scored, tmp_path: Path) -> N
     assert column["quantiles"]["0.5"] == pytest.approx(scored.rows["score"].median(), abs=0.01)
     assert all(0 <= one["share"] <= 1 for one in column["keep_rates"])
     assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_curve_of_the_picture_has_the_keep_rates_of_the_table() -> None:
+    pytest.importorskip("matplotlib")
+    rows_by_step = {10: 3, 95: 1, 98: 4, 99: 392}  # almost all of them near 1, as those of a sure classifier
+    found = Distribution(column="score", steps_per_unit=100, rows_by_step=rows_by_step)
+
+    _, rate = chart([found], title="a run").axes
+
+    (curve,) = rate.lines
+    edges, shares = np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
+    assert curve.get_drawstyle() == "steps-post"
+    for threshold in (*found.thresholds(), 0.97, 0.99):
+        drawn = shares[np.searchsorted(edges, threshold, side="right") - 1]
+        assert drawn == pytest.approx(100 * found.at_least(threshold) / found.rows)
 
 
 class TestExamples:
