@@ -12,6 +12,7 @@ from fleet.ledger import Ledger
 from fleet.ledger.rights import PRODUCER
 from fleet.log_format import log_to_stderr, write_last_line
 from fleet.settings import read_settings
+from producer.finalizer.stop import end_without_redis
 from producer.finalizer.sweep import Sweeper
 from producer.metrics.serve import serve_metrics
 
@@ -28,8 +29,14 @@ class FinalizerWorker(QuietWorker):
         self.sweeper = _sweeper(self.app)
         signals.task_unknown.connect(self.sweeper.count_refused, weak=False)
         signals.task_rejected.connect(self.sweeper.count_refused, weak=False)
-        signals.worker_shutting_down.connect(self.sweeper.stop, weak=False)
+        signals.worker_shutting_down.connect(self._on_shutting_down, weak=False)
         super().on_before_init(**options)
+
+    def _on_shutting_down(self, **_: Any) -> None:
+        """Runs in Celery's handler of SIGTERM and SIGINT."""
+        self.sweeper.stop()
+        if url := read_settings().ledger_url:
+            end_without_redis(url)
 
     def emit_banner(self) -> None:
         """Nothing: the next two lines of the log name Redis and say that this finalizer is ready."""

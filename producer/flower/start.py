@@ -1,11 +1,11 @@
 """Start Flower, the web UI of the fleet, with a password, read-only, with its state saved across restarts, and our pages."""
 
-import atexit
 import os
 import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -35,6 +35,7 @@ _RUNTIME_BUCKETS_SECONDS = (
     "1,10,60,300,900,1800,3600,7200"  # Flower's default buckets end at 10 s, which is less than any shard takes
 )
 _OFFLINE_SECONDS = 600  # a spot machine that is gone does not come back
+_LATE_SECONDS = 2.0
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
@@ -79,13 +80,23 @@ def _new_application(celery: Celery, arguments: Sequence[str]) -> Flower:
 
 
 def _serve(application: Flower, celery: Celery) -> None:
-    """As the command `celery flower` does."""
-    atexit.register(application.stop)
+    """As the command `celery flower` does, but end soon after a signal, also while Redis is away."""
     signal.signal(signal.SIGTERM, sigterm_handler)
     port = application.start_http_server()
     print_banner(celery, ssl="ssl_options" in flower_settings, port=port)
-    with suppress(KeyboardInterrupt, SystemExit):
-        application.start()
+    try:
+        with suppress(KeyboardInterrupt, SystemExit):
+            application.start()
+    finally:
+        application.stop()  # saves the state
+    _end_in_time()
+
+
+def _end_in_time() -> None:
+    """Exit even if threads are left: Python waits for those that ask workers, and they retry a Redis that is away forever."""
+    timer = threading.Timer(_LATE_SECONDS, os._exit, [0])
+    timer.daemon = True
+    timer.start()
 
 
 def _check_port(address: str, port: int) -> None:

@@ -4,6 +4,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fleet.processes import Child
 from support.browser import LOGIN
 from support.fleet import Fleet
 from support.processes import started
@@ -13,10 +14,17 @@ from support.waiting import wait_until
 @contextmanager
 def flower_of(fleet: Fleet, port: int) -> Iterator[str]:
     """Its address, as soon as it answers."""
-    address, environment = f"http://127.0.0.1:{port}", {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": LOGIN}
-    with started("producer", "flower", "--port", str(port), environment=environment, log=fleet.log("flower")):
-        wait_until(lambda: _answers(address), description="Flower answers")
+    with flower_process(fleet, port) as (_, address):
         yield address
+
+
+@contextmanager
+def flower_process(fleet: Fleet, port: int) -> Iterator[tuple[Child, str]]:
+    """The process and its address, as soon as it answers."""
+    address, environment = f"http://127.0.0.1:{port}", {**fleet.environment, "SHARDSIFT_FLOWER_AUTH": LOGIN}
+    with started("producer", "flower", "--port", str(port), environment=environment, log=fleet.log("flower")) as child:
+        wait_until(lambda: _answers(address), description="Flower answers")
+        yield child, address
 
 
 def _answers(address: str) -> bool:
