@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
+from torch.utils.benchmark import Timer
 from transformers import BartConfig, BartForSequenceClassification, PreTrainedTokenizerBase, pipeline
 
 from benchmarks.results_file import provenance_of, write_results
@@ -37,6 +38,7 @@ LABELS = (
 )  # fmt: skip
 TEMPLATE = "This example is {}."
 BATCH_SIZES = range(5, 41, 5)
+_DTYPES = (torch.float32, torch.bfloat16)
 _TOLERANCE = 1e-4  # of a float32 score
 _SAME_SCORES_AS = "apply"
 
@@ -86,7 +88,8 @@ def zero_shot(
         reference = pipeline("zero-shot-classification", model=model, device=best_device(), dtype=torch.float32)
         sweep = {size: _seconds(_of_pipeline(reference, names, size), texts[:sweep_rows]) for size in BATCH_SIZES}
         best = min(sweep, key=lambda batch_size: sweep[batch_size])
-        peaks = {str(dtype): _peak(size, dtype) for dtype in (torch.float32, torch.bfloat16)}
+        peaks = {str(dtype): _peak(size, dtype) for dtype in _DTYPES}
+        torchs = {str(dtype): _torchs_peak(size, dtype) for dtype in _DTYPES}
         timed = _timed(
             [
                 Contender(name="apply", score=_row_by_row(reference, names)),
@@ -102,6 +105,7 @@ def zero_shot(
         "case": {"size": size, "rows": rows, "labels": labels, "sweep_rows": sweep_rows},
         "seconds_by_batch_size": sweep,
         "matmul_peak_ops_per_second": peaks,
+        "torch_mm_ops_per_second": torchs,
         "operations_needed": needed,
         "least_seconds": {
             dtype: {what: round(operations / peak, 3) for what, operations in needed.items()}
@@ -235,11 +239,24 @@ def _seconds(score: Callable[[list[str]], object], texts: list[str]) -> float:
 
 
 def _peak(size: Size, dtype: torch.dtype) -> float:
+    """By the fastest products: on a CPU, oneDNN's."""
     layers, width, _ = _SHAPES[size]
     shape = Shape(
         layers=2 * layers, hidden=width, attention=width, key_value=width, feed_forward=4 * width, gated=False
     )
     return matmul_peak(shape, dtype, best_device())
+
+
+def _torchs_peak(size: Size, dtype: torch.dtype) -> float:
+    """By torch.mm, which multiplies float32 by another library."""
+    width = _SHAPES[size][1]
+    states, weights = (torch.randn(rows, width).to(dtype) for rows in (2_048, 4 * width))
+    timer = Timer(
+        "torch.mm(states, weights.t())",
+        globals={"states": states, "weights": weights},
+        num_threads=torch.get_num_threads(),
+    )
+    return 2.0 * 2_048 * width * 4 * width / min(timer.blocked_autorange(min_run_time=1).times)
 
 
 if __name__ == "__main__":

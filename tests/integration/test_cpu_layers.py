@@ -1,20 +1,25 @@
-"""The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, BART's last decoder layer, and
-BART's first layers for texts that begin alike."""
+"""The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, attention by batched products,
+BART's last decoder layer, and BART's first layers for texts that begin alike."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoModelForSequenceClassification, BartConfig, BartForSequenceClassification, PreTrainedModel
 from transformers.activations import GELUActivation
 
 from support.families import family_classifier
 from support.models import with_lively_scores
 from worker.scoring.backends.common_beginnings import _Shared, share_first_layers
+from worker.scoring.backends.cpu_attention import ATTENTION, attend, attend_by_products, products_are_faster
 from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
+from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.onednn import FAMILIES, fuse_linear_layers
 from worker.scoring.backends.padded import Padded
+from worker.scoring.load import load_scorer
 from worker.scoring.precision import TOLERANCES, convert
 from worker.scoring.tokenizing.tokens import Tokens
 
@@ -198,3 +203,79 @@ def test_other_families_keep_their_layers(tmp_path: Path) -> None:
 
     assert not reduce_last_decoder_layer(model)
     assert not share_first_layers(model)
+
+
+HIDDEN = torch.arange(64).expand(40, 1, 64, 64) >= torch.arange(24, 64)[:, None, None, None]  # all but 24 keys, 25, …
+LATER = torch.ones(64, 64, dtype=torch.bool).triu(1).expand(40, 1, 64, 64)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        pytest.param(None, id="no key"),
+        pytest.param(HIDDEN, id="padding"),
+        pytest.param(HIDDEN[:, :, :1], id="padding, from one query"),
+        pytest.param(HIDDEN | LATER, id="padding and later keys"),
+    ],
+)
+def test_attention_by_products_attends_as_torchs_own_does(hidden: torch.Tensor | None) -> None:
+    states = torch.randn(3, 40, 64, 4, 8, generator=torch.Generator().manual_seed(0)).transpose(2, 3)
+    query, key, value = states[0][:, :, : 64 if hidden is None else hidden.shape[2]], states[1], states[2]
+    mask = None if hidden is None else torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min / 2)
+
+    attended, _ = attend(torch.nn.Identity(), query, key, value, mask, scaling=0.5)
+
+    torchs = scaled_dot_product_attention(query, key, value, None if hidden is None else ~hidden, scale=0.5)
+    assert (attended - torchs.transpose(1, 2)).abs().max() < 1e-5
+
+
+def test_attention_of_a_long_text_is_left_to_torch_for_its_memory() -> None:
+    query, key, value = torch.randn(3, 1, 2, 3_000, 8, generator=torch.Generator().manual_seed(0))
+
+    attended, _ = attend(torch.nn.Identity(), query, key, value, None)
+
+    assert torch.equal(attended, scaled_dot_product_attention(query, key, value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("pad_left", [False, True])
+@pytest.mark.parametrize("lengths", [[5, 40, 17, 3, 30], [12, 12]], ids=["of several lengths", "without padding"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_that_attends_by_products_gives_the_same_logits(
+    name: str, lengths: list[int], pad_left: bool, tmp_path: Path
+) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model")).eval()
+    model, texts = with_lively_scores(model), texts_of(lengths)
+    backend = replace(padded(model), pad_left=pad_left)
+    reduce_last_layer(model)
+    reduce_last_decoder_layer(model)
+    before = backend.logits(texts)
+
+    assert attend_by_products(model) == (name != "DeBERTa-v3")
+
+    assert (model.config._attn_implementation == ATTENTION) == (name != "DeBERTa-v3")
+    assert before.std(dim=0).min() > 1e-3
+    assert (backend.logits(texts) - before).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["BART", "BERT", "ModernBERT"])
+def test_in_bfloat16_logits_by_products_are_as_close_to_float32_as_before(name: str, tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model")).eval()
+    model, texts = with_lively_scores(model), texts_of([5, 40, 17, 3, 30] * 8)
+    exact = padded(model).logits(texts)
+    convert(model, "bfloat16")
+    before = (padded(model).logits(texts) - exact).abs().max()
+
+    assert attend_by_products(model)
+
+    after = (padded(model).logits(texts) - exact).abs().max()
+    assert after < TOLERANCES["bfloat16"].error * max(1, exact.abs().max())
+    assert after < 2 * before
+
+
+def test_a_scorer_attends_by_products_where_they_are_faster(tmp_path: Path) -> None:
+    """On machines of both kinds: this one has AVX512-BF16 without AMX, or not."""
+    folder = str(family_classifier("BERT", tmp_path / "model"))
+    for dtype in ("float32", "bfloat16"):
+        model = load_scorer(folder, dtype, device="cpu").backend.model
+        assert (model.config._attn_implementation == ATTENTION) == products_are_faster(dtype, torch.device("cpu"))
+    assert not products_are_faster("bfloat16", torch.device("cuda"))

@@ -1,6 +1,7 @@
 """Measure how fast this device multiplies matrices of a model's own shapes. This is the peak that shares refer to.
 
-A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared core never reaches it.
+A datasheet's peak is no useful reference: a laptop, a throttled GPU or a shared core never reaches it. On a CPU the products
+are oneDNN's, as in the scorer: torch's own float32 products use a library that is slower on some, so shares could pass 1.
 """
 
 import time
@@ -10,6 +11,7 @@ from functools import lru_cache
 
 import torch
 
+from worker.scoring.backends.onednn import fuse_linear_layers
 from worker.scoring.scorer import ModelShape
 
 
@@ -59,15 +61,18 @@ def _layer_rate(shape: ModelShape, tokens: int, dtype: torch.dtype, device: torc
     return operations / spent
 
 
+@torch.inference_mode()
 def _seconds(tokens: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device, seconds: float) -> float:
     """Seconds for one product, the fastest of several: disturbances only make it slower."""
-    left = torch.randn(tokens, rows, device=device).to(dtype)
-    right = torch.randn(columns, rows, device=device).to(dtype).t()  # the memory layout of a linear layer's weights
+    states = torch.randn(tokens, rows, device=device).to(dtype)
+    layer = torch.nn.Sequential(torch.nn.Linear(rows, columns, bias=False, device=device).to(dtype))
+    if device.type == "cpu":
+        fuse_linear_layers(layer)
 
     def multiply(times: int) -> float:
         start = time.perf_counter()
         for _ in range(times):
-            torch.mm(left, right)
+            layer(states)
         finish(device)
         return (time.perf_counter() - start) / times
 

@@ -57,7 +57,7 @@ class _OnePositionLayer(torch.nn.Module):
     ) -> torch.Tensor:
         texts, tokens, _width = states.shape
         seen = torch.arange(tokens, device=states.device) <= head_position[:, None]  # as in any decoder
-        source = None if encoder_attention_mask is None else encoder_attention_mask[:, 0, 0]
+        source = None if encoder_attention_mask is None else _seen_in(encoder_attention_mask[:, 0, 0])
         one = states[torch.arange(texts, device=states.device), head_position]
         one = self.self_attention_norm(one + self.self_attention(one, states, seen))
         one = self.cross_attention_norm(one + self.cross_attention(one, encoder_states, source))
@@ -89,6 +89,11 @@ class _OneQueryAttention(torch.nn.Module):
         values = (attended.transpose(0, 1) @ self.of_values).transpose(0, 1).flatten(1)
         projected: torch.Tensor = self.out_proj(values + self.value_bias)
         return projected
+
+
+def _seen_in(mask: torch.Tensor) -> torch.Tensor:
+    """A mask says which states are seen, or is added to scores."""
+    return mask if mask.dtype == torch.bool else mask == 0
 
 
 def _constant(tensor: torch.Tensor) -> torch.nn.Parameter:
