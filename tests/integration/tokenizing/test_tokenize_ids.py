@@ -1,5 +1,6 @@
 """Token ids equal those of a full encode by the tokenizer itself, for long and odd texts and for any tokenizer."""
 
+import string
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from support import tokenizers as families
 from support.encoding import MAX_TOKENS, encode, full_encode
 from support.odd_texts import TEXTS, real_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer
+from worker.scoring.tokenizing.twin import twin_of
 
 
 @settings(max_examples=30, deadline=None)
@@ -35,6 +37,29 @@ def test_real_texts_have_the_ids_of_a_full_encode(folder: Path, max_tokens: int)
     ids = encode(TextTokenizer(ours, max_tokens=max_tokens), texts)
 
     assert ids == full_encode(theirs, texts, max_tokens=max_tokens)
+
+
+def test_words_that_can_be_split_in_equally_good_ways_have_the_ids_of_a_full_encode(folder: Path) -> None:
+    """As rulers of one sign can: a copy of the tokenizer whose scores differ in the last bit would split some otherwise."""
+    ours, theirs = (AutoTokenizer.from_pretrained(folder) for _ in range(2))
+    texts = [sign * length for sign in string.punctuation for length in range(1, 120)]
+
+    ids = encode(TextTokenizer(ours, max_tokens=128), texts)
+
+    assert ids == full_encode(theirs, texts, max_tokens=128)
+
+
+def test_a_copy_of_a_tokenizer_follows_the_same_rules(folder: Path) -> None:
+    original = AutoTokenizer.from_pretrained(folder)
+    original.backend_tokenizer.no_truncation()
+    original.backend_tokenizer.no_padding()
+    before = original.backend_tokenizer.to_str()
+
+    twin = twin_of(original)
+    assert twin.backend_tokenizer.to_str() == before
+    twin("text", truncation=True, max_length=3)
+
+    assert original.backend_tokenizer.to_str() == before
 
 
 def test_the_ids_are_those_of_a_full_encode_for_every_limit(

@@ -6,7 +6,6 @@ The passages are tokenized again, so a text is not cut within a word; this may g
 card of https://huggingface.co/HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn
 """
 
-import copy
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from worker.scoring.tokenizing.contents import ContentEncoder
 from worker.scoring.tokenizing.frame import find_frame
 from worker.scoring.tokenizing.tokens import Counts, Tokens, offsets_of
+from worker.scoring.tokenizing.twin import twin_of
 
 _CHARS = 10_000
 _WHOLE = 1 << 30  # tokens of a text
@@ -32,7 +32,7 @@ class FinePdfsEncoder:
     """
 
     def __init__(self, tokenizer: Any, *, max_tokens: int, encode: Callable[[pa.Array], Tokens]) -> None:
-        ours = copy.deepcopy(tokenizer)
+        ours = twin_of(tokenizer)
         frame = find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             raise ValueError("its tokenizer does not only add special tokens at the ends of a text")

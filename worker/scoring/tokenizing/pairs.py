@@ -4,7 +4,6 @@ The ids are those of `tokenizer(text, second, truncation="only_first")`. A text 
 there are, and a pair is put together when its batch is due, so that memory holds each text once. Knows nothing of models.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
 from worker.scoring.tokenizing.passages import WHOLE, check_stride, passages_of
 from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
+from worker.scoring.tokenizing.twin import twin_of
 
 _PROBE = "Nine words"
 _SHOWN_CHARS = 60  # of a second text, in an error
@@ -36,7 +36,7 @@ def pair_encoder(tokenizer: Any, seconds: Sequence[str], *, max_tokens: int) -> 
 
     Raises TooLong, with the second text, if it leaves no room for a text.
     """
-    ours = copy.deepcopy(tokenizer)
+    ours = twin_of(tokenizer)
     frames = _find_frames(ours, seconds, max_tokens)
     return (
         _FastPairs(ours.backend_tokenizer, frames, max_tokens)
@@ -52,7 +52,7 @@ class PassagePairEncoder:
     """
 
     def __init__(self, tokenizer: Any, seconds: Sequence[str], passages: str, *, max_tokens: int) -> None:
-        ours = copy.deepcopy(tokenizer)
+        ours = twin_of(tokenizer)
         frames = _find_frames(ours, seconds, max_tokens)
         if not frames:
             raise ValueError("its tokenizer does not only add special tokens around the texts of a pair")

@@ -4,7 +4,6 @@
 starts every N tokens. A text that fits the model is one passage. Passages are put together when their batch is due.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from worker.scoring.tokenizing.contents import ContentEncoder
 from worker.scoring.tokenizing.frame import Frame, find_frame
 from worker.scoring.tokenizing.tokens import Counts, Tokens, offsets_of, ranges
+from worker.scoring.tokenizing.twin import twin_of
 
 WHOLE = 1 << 30  # tokens of a text
 
@@ -47,7 +47,7 @@ class PassageEncoder:
     """
 
     def __init__(self, tokenizer: Any, passages: str, *, max_tokens: int) -> None:
-        ours = copy.deepcopy(tokenizer)
+        ours = twin_of(tokenizer)
         frame = find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             raise ValueError("its tokenizer does not only add special tokens at the ends of a text")

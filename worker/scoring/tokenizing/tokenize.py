@@ -1,6 +1,5 @@
 """Turn texts into token ids, truncated as by `pipeline(..., truncation=True)`. Knows nothing of models or batches."""
 
-import copy
 import hashlib
 import json
 from collections.abc import Hashable, Sequence
@@ -17,6 +16,7 @@ from worker.scoring.tokenizing.frame import Frame, find_frame
 from worker.scoring.tokenizing.pairs import PairEncoder, PassagePairEncoder, pair_encoder
 from worker.scoring.tokenizing.passages import PassageEncoder
 from worker.scoring.tokenizing.tokens import Tokens, flat, joined
+from worker.scoring.tokenizing.twin import twin_of
 
 
 class TextTokenizer:
@@ -35,7 +35,7 @@ class TextTokenizer:
         self.pad_id = int(tokenizer.pad_token_id or 0)
         self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
         self._tokenizer = tokenizer
-        ours = copy.deepcopy(tokenizer)  # a call changes the tokenizer's truncation and padding
+        ours = twin_of(tokenizer)  # a call changes the tokenizer's truncation and padding
         frame = None if pairs else find_frame(ours)
         if frame is None or max_tokens <= len(frame):
             self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
