@@ -60,7 +60,9 @@ class SimulatedFleet:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         with Path(os.devnull).open("w") as crash_report:
-            self._child = _Child(self._settings, self._scorers, self._ledger, crash_report, NoTraces())
+            self._child = _Child(
+                self._settings, self._scorers, self._ledger, crash_report, NoTraces(), device_type="cpu"
+            )
             self._child.stopping = self._stopping
             for thread in self._threads:
                 thread.start()
