@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import islice
@@ -452,7 +453,11 @@ def test_the_command_prints_a_table_or_all_figures(
     figures = capsys.readouterr().out
 
     assert "mean absolute error" in table
-    assert json.loads(figures)["held_out"]["rows"] == 4
+    assert re.search(r"time +\S+ (s|min), of them \S+ s at this speed", table)
+    told = json.loads(figures)
+    assert told["held_out"]["rows"] == 4
+    assert told["work_seconds"] < told["seconds"]
+    assert told["rows_per_second"] * told["work_seconds"] == pytest.approx(20)
 
 
 def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(

@@ -107,6 +107,7 @@ def _train(run: _Run) -> Trained:
         base=base,
         held_out_logits=np.asarray(trainer.predict(trainer.eval_dataset).predictions),
         rows_per_second=(trainer.state.global_step - first_step) * _rows_per_step(run.full) / seconds,
+        work_seconds=seconds,
         peak_memory_bytes=peak_memory_bytes(),
         device=device_name(run.device),
         dtype=run.dtype,

@@ -113,6 +113,7 @@ def _report(spec: TrainSpec, source: LabelSource, split: Split, trained: Trained
         held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=spec.threshold),
         seconds=seconds,
         rows_per_second=trained.rows_per_second,
+        work_seconds=trained.work_seconds,
         peak_memory_bytes=trained.peak_memory_bytes,
         device=trained.device,
         dtype=trained.dtype,
