@@ -36,7 +36,7 @@ from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_chec
 from worker.training.attempt_name import AttemptName, digits_of
 from worker.training.place import TrainPlace
 from worker.training.saving import drop_partial
-from worker.training.stop import TrainingStopped
+from worker.training.stopped import TrainingStopped
 from worker.training.train import train
 
 _VERSIONS = ("shardsift", "torch", "transformers")

@@ -35,7 +35,8 @@ from worker.training.place import TrainPlace
 from worker.training.processes import process_count
 from worker.training.resuming import CopyEachCheckpoint, checkpoint_to_resume
 from worker.training.splits import Split
-from worker.training.stop import StopAtNextStep, TrainingStopped
+from worker.training.stop import StopAtNextStep
+from worker.training.stopped import TrainingStopped
 from worker.training.token_rows import TokenRows, tokenizer_of
 from worker.training.trained import Steps, Trained
 from worker.training.watcher import Watched
