@@ -100,6 +100,7 @@ class TrainingWork:
             try:
                 report = train(training.spec, self._place(lease), tell=partial(self._tell, lease))
             except TrainingStopped as stop:
+                lease.tell_stop()
                 raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
             except Cancelled:
                 raise
