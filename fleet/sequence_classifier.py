@@ -5,15 +5,20 @@ Producers and workers both use it, so that they name the queue of a model by the
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import hf_hub_download
+import httpx2
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
+    FileMetadataError,
     GatedRepoError,
+    HfHubHTTPError,
     HFValidationError,
+    LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -26,6 +31,8 @@ from fleet.scorers import ScorerKind, added_kinds
 from fleet.storage.errors import translated
 
 _DEFAULT_LABELS = 2  # transformers' default if a config names no labels
+_CONFIG = "config.json"
+_PAUSES_SECONDS = (1.0, 1.0)  # between attempts to connect to the Hub
 
 
 def resolve_classifier(name: str, revision: str | None) -> Model:
@@ -49,11 +56,7 @@ def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
         return str(folder.resolve()), None
     if folder.is_file() or name.startswith((".", "/", "~")):
         raise UsageError(f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.")
-    try:
-        with translated(f"Looking for the model {name}"):
-            return name, _hub_config(name, revision).parent.name
-    except ShardsiftError as error:
-        raise UsageError(str(error)) from error
+    return name, _hub_config(name, revision).parent.name
 
 
 def _file_told(file: str) -> str:
@@ -128,22 +131,29 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
 
 
 def _from_hub(name: str, revision: str | None) -> Model:
+    file = _hub_config(name, revision)
+    return _model(name, file.parent.name, _read_config(file, name))
+
+
+def _hub_config(name: str, revision: str | None) -> Path:
+    """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached.
+
+    Raises UsageError, from a TransientError if the Hub may be reached later.
+    """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:
         with translated(f"Looking for {shown}"):
-            file = _hub_config(name, revision)
-            config = _read_config(file, name)
+            return _downloaded_config(name, revision)
     except TransientError as error:
         raise UsageError(f"{error} There is no folder {name!r} here either.") from error
     except ShardsiftError as error:
         raise UsageError(str(error)) from error
-    return _model(name, file.parent.name, config)
 
 
-def _hub_config(name: str, revision: str | None) -> Path:
-    """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached."""
+def _downloaded_config(name: str, revision: str | None) -> Path:
     try:
-        return Path(hf_hub_download(name, "config.json", revision=revision))
+        _try_to_connect(name, revision)
+        return Path(hf_hub_download(name, _CONFIG, revision=revision))
     except RevisionNotFoundError as error:
         raise UsageError(
             f"The model {name} has no revision {revision!r}. Give --revision a branch, tag or commit."
@@ -156,6 +166,29 @@ def _hub_config(name: str, revision: str | None) -> Path:
         ) from error
     except RemoteEntryNotFoundError as error:
         raise UsageError(f"The repository {name} has no config.json, so it is not a transformers model.") from error
+    except LocalEntryNotFoundError as error:
+        if constants.HF_HUB_OFFLINE:
+            raise ConnectionError("HF_HUB_OFFLINE is set, and this machine has no copy in its cache") from error
+        raise
+
+
+def _try_to_connect(name: str, revision: str | None) -> None:
+    """Raises httpx2.ConnectError within seconds if there is no network, for which `hf_hub_download` would take 23 s.
+
+    A model in the cache needs no network. A slow or wrong answer is left to `hf_hub_download`.
+    """
+    if constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(name, _CONFIG, revision=revision), str):
+        return
+    for pause_seconds in (*_PAUSES_SECONDS, None):
+        try:
+            get_hf_file_metadata(hf_hub_url(name, _CONFIG, revision=revision))
+            return
+        except httpx2.ConnectError:
+            if pause_seconds is None:
+                raise
+            time.sleep(pause_seconds)
+        except (httpx2.HTTPError, HfHubHTTPError, FileMetadataError):
+            return
 
 
 def _model(name: str, revision: str, config: dict[str, Any]) -> Model:

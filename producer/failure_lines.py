@@ -32,10 +32,14 @@ class Cause:
 
     @property
     def traceback(self) -> list[str]:
-        """The last lines of the first traceback. None if the error is one of ours, or if a process died without one."""
-        lines = self.first.traceback.rstrip().splitlines()
-        errors = [line for line in lines if _ERROR.match(line)]
-        return [] if not errors or errors[-1].startswith(_OURS) else lines[-_TRACEBACK_LINES:]
+        return unexpected_traceback(self.first)
+
+
+def unexpected_traceback(failure: Failure) -> list[str]:
+    """The last lines of its traceback. None if the error is one of ours, or if a process died without one."""
+    lines = failure.traceback.rstrip().splitlines()
+    errors = [line for line in lines if _ERROR.match(line)]
+    return [] if not errors or errors[-1].startswith(_OURS) else lines[-_TRACEBACK_LINES:]
 
 
 def causes_of(failures: Sequence[Failure]) -> list[Cause]:

@@ -131,7 +131,7 @@ def _trained(options: TrainOptions, *, device: str, resume: bool, tell: Callable
     check_installed()
     from worker.commands.label_run import with_run_found
     from worker.training.place import TrainPlace
-    from worker.training.stop import TrainingStopped
+    from worker.training.stopped import TrainingStopped
     from worker.training.train import train as train_model
 
     place = TrainPlace(device=device, resume=resume, loader_processes=options.loader_processes)

@@ -58,13 +58,16 @@ class Attempts(LedgerBase[S]):
     def renew(self, claim: Claim[S], *, rows: int, report: AttemptReport | None = None) -> bool:
         """Extend the lease, and note the number of rows scored so far and what else the worker says of its attempt.
 
-        Returns False if the run is paused: give the shard back.
+        Returns False if the run is paused: give the shard back. The steps of a training are noted even if it is cancelled, and
+        stay when the attempt has ended.
 
         Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
         """
         said = report.to_json() if report else ""
-        checkpoint = report.training.checkpoint if report and report.training else 0
-        arguments = [claim.shard.name, claim.token, self._lease_ms, rows, said, checkpoint]
+        training = report.training if report else None
+        checkpoint = training.checkpoint if training else 0
+        steps = training.to_json() if training and training.planned_steps else ""
+        arguments = [claim.shard.name, claim.token, self._lease_ms, rows, said, checkpoint, steps]
         answer = self._run_script("renew", self._claimed_keys(claim), arguments)
         if answer == "unknown":
             raise self._unknown(claim)

@@ -14,6 +14,7 @@ from fleet.ledger.pace import Pace, read_pace
 from fleet.ledger.records import Counts, Failure, RunningShard
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
+from fleet.training.progress import TrainProgress
 
 _DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -117,6 +118,10 @@ class Results(LedgerBase[S]):
         """What is recorded of a shard that is done, as it was written. None if it is not done."""
         found = self.redis.hget(self._keys(run_id).receipts, shard)
         return None if found is None else str(found)
+
+    def reached(self, run_id: str, shard: str) -> TrainProgress | None:
+        """The last steps that a worker reported of a training, which stay when its attempt has ended. None if it took none."""
+        return TrainProgress.from_json(self.redis.hget(self._keys(run_id).attempts(shard), "steps"))
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:
         """The receipts of all done shards, in name order."""

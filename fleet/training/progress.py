@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter, ValidationError
+
 _MOST_POINTS = 40  # of a curve in a report, which is sent every few seconds
 
 
@@ -35,6 +37,20 @@ class TrainProgress:
     @property
     def held_out_loss(self) -> float | None:
         return next((point.held_out_loss for point in reversed(self.losses) if point.held_out_loss is not None), None)
+
+    def to_json(self) -> bytes:
+        return _PROGRESS.dump_json(self)
+
+    @staticmethod
+    def from_json(content: str | bytes | None) -> "TrainProgress | None":
+        """None if there is none, or one of another version."""
+        try:
+            return _PROGRESS.validate_json(content) if content else None
+        except ValidationError:
+            return None
+
+
+_PROGRESS = TypeAdapter(TrainProgress)
 
 
 def thinned(points: Sequence[LossPoint]) -> tuple[LossPoint, ...]:

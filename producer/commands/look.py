@@ -36,6 +36,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of a run or a training, and check its output if it is published. The exit code reflects the state."""
+    from fleet.errors import UsageError
     from fleet.settings import read_settings
     from fleet.training.task import is_training_id
     from producer.attention import other_runs
@@ -44,6 +45,11 @@ def status(
     from producer.status import run_status
 
     if run_id and is_training_id(run_id):
+        if verify:
+            raise UsageError(
+                "--verify is for the output of a run. Of a training, `producer status` looks whether the model is there, without "
+                f"that option: producer status {run_id}"
+            )
         _report_training(run_id, watch=watch, as_json=as_json)
     others = []
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):

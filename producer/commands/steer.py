@@ -25,6 +25,7 @@ def retry(
     """Queue the failed shards of a run again, or resume a cancelled run. A training goes on after its last checkpoint."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
+    from fleet.errors import UsageError
     from fleet.settings import read_settings
     from fleet.training.task import is_training_id
     from producer.opening import open_ledger
@@ -35,6 +36,8 @@ def retry(
 
     with open_ledger(read_settings()) as (settings, ledger):
         if is_training_id(run_id):
+            if every:
+                raise UsageError("--all is for the shards of a run, and a training has none. Leave it out.")
             retry_training(ledger.trainings, run_id, settings)
             return
         ledger.spec(run_id)

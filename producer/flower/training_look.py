@@ -7,7 +7,7 @@ from fleet.durations import shown_duration
 from fleet.ledger import Ledger
 from fleet.training.task import FleetTraining
 from producer.status import Present
-from producer.training.report import facts_of, needs_a_person, verdict, what_next
+from producer.training.report import facts_of, headline, needs_a_person, traceback_of, verdict, what_next
 from producer.training.several import training_statuses
 from producer.training.status import TrainingStatus, training_status
 
@@ -27,6 +27,7 @@ def training_look(ledger: Ledger[FleetTraining], training_id: str) -> dict[str, 
     return {
         **_row(status),
         "next": [line for line in what_next(status) if line not in verdict(status)],
+        "traceback": "\n".join(traceback_of(status)),
         "lines": [*facts_of(status), *(status.model.lines if status.model else ())],
         "losses": [asdict(point) for point in progress.losses] if progress else [],
     }
@@ -38,7 +39,7 @@ def _row(status: TrainingStatus) -> dict[str, object]:
         "run_id": status.training_id,
         "state": status.word,
         "level": _level(status),
-        "headline": verdict(status).removeprefix(f"{status.word}: "),
+        "headline": headline(status),
         "why": next(iter(what_next(status)), None) if needs_a_person(status) else None,
         "step": progress.step if progress else 0,
         "planned_steps": progress.planned_steps if progress else 0,

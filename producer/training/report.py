@@ -1,15 +1,19 @@
 """The status of a training for people: one line for a list, a screen about one, and what to do next."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
 from fleet.durations import shown_duration
+from fleet.ledger import Failure
 from fleet.machines import machine_names
+from fleet.training.progress import TrainProgress
+from producer.failure_lines import unexpected_traceback
 from producer.training.status import WORKER_COMMAND, TrainingStatus
 
 _BAR_WIDTH = 40
-_TRACEBACK_LINES = 8
+_OPTION = re.compile(r"(?<!\S)--[a-z]")
 
 
 def training_table(statuses: Sequence[TrainingStatus]) -> Table:
@@ -36,28 +40,66 @@ def training_screen(status: TrainingStatus) -> list[str]:
     first = verdict(status)
     facts = [f"{label:<8} {value}" for label, value in facts_of(status)]
     figures = [f"  {name}: {value}" for name, value in status.model.lines] if status.model else []
-    return [first, "", *facts, *figures, *(line for line in what_next(status) if line not in first)]
+    further = [line for line in what_next(status) if line not in first]
+    return [first, "", *facts, *figures, *_traceback_told(status), *further]
 
 
 def verdict(status: TrainingStatus) -> str:
-    """One line: how far it is, or what is wrong and the command that helps."""
-    if status.word == "running" and not status.hangs:
-        return progress_line(status)
-    said = next(iter(what_next(status)), None)
-    return f"{status.word}: {said}" if said else status.word
+    """One line: the state, and how far it is, or what is wrong and the command that helps."""
+    said = headline(status)
+    if _goes_on(status):
+        return said
+    return f"{status.word} {said}" if _ended_early(status) else f"{status.word}: {said}" if said else status.word
 
 
-def progress_line(status: TrainingStatus) -> str:
+def headline(status: TrainingStatus) -> str:
+    """The same without the state, for a place that shows the state by itself."""
+    if _goes_on(status):
+        return _progress_line(status)
+    if _ended_early(status) and status.progress:
+        return f"after {_steps(status.progress)}"
+    return next(iter(what_next(status)), "")
+
+
+def _goes_on(status: TrainingStatus) -> bool:
+    return status.word == "running" and not status.hangs
+
+
+def _ended_early(status: TrainingStatus) -> bool:
+    """Whether a person has stopped it after some steps."""
+    return status.word in ("paused", "cancelled") and status.progress is not None and status.progress.planned_steps > 0
+
+
+def _progress_line(status: TrainingStatus) -> str:
     """For example `step 1,240 of 2,000: loss 0.4123, held-out 0.3871; about 12 min left`."""
     progress, left = status.progress, status.seconds_left
-    if status.word != "running" or progress is None:
-        return "It has begun." if status.word == "running" else status.word
-    if not progress.planned_steps:
-        return progress.doing or "It has begun."
+    if progress is None or not progress.planned_steps:
+        return (progress and progress.doing) or "It has begun."
+    return _steps(progress) + (f"; about {shown_duration(left)} left" if left else "")
+
+
+def _steps(progress: TrainProgress) -> str:
     losses = {"loss": progress.loss, "held-out": progress.held_out_loss}
     told = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items() if loss is not None)
-    to_go = f"; about {shown_duration(left)} left" if left else ""
-    return f"step {progress.step:,} of {progress.planned_steps:,}{f': {told}' if told else ''}{to_go}"
+    return f"step {progress.step:,} of {progress.planned_steps:,}{f': {told}' if told else ''}"
+
+
+def traceback_of(status: TrainingStatus) -> list[str]:
+    """The last lines of an unexpected error's traceback. An error of ours says all in its message."""
+    ended_badly = _ended_badly(status)
+    return unexpected_traceback(ended_badly) if ended_badly else []
+
+
+def _ended_badly(status: TrainingStatus) -> Failure | None:
+    """The last attempt, if it failed the training, or another one follows."""
+    return {"failed": status.failure, "queued": status.retry}.get(status.word)
+
+
+def _traceback_told(status: TrainingStatus) -> Iterator[str]:
+    lines = traceback_of(status)
+    if lines:
+        yield "The traceback ends with these lines; --json has it whole:"
+        yield from (f"    {line}" for line in lines)
 
 
 def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
@@ -65,7 +107,7 @@ def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
     spec, progress = status.training.spec, status.progress
     priority = f", priority {status.steering.priority}" if status.steering.priority else ""
     yield "training", f"{status.training_id}{priority}"
-    if progress and progress.planned_steps and not status.is_over:
+    if progress and progress.planned_steps and not status.model:
         done = _BAR_WIDTH * progress.step // progress.planned_steps
         share = f"{100 * progress.step // progress.planned_steps}% of steps"
         yield "progress", f"{'█' * done}{'░' * (_BAR_WIDTH - done)}  {share}"
@@ -77,9 +119,18 @@ def facts_of(status: TrainingStatus) -> Iterator[tuple[str, str]]:
         yield "worker", _worker(status)
     if status.worker_seconds:
         yield "work", f"{shown_duration(status.worker_seconds)} of all attempts together{_cost(status)}"
-    if spec.full and not status.is_over:
-        yield "kept in", status.training.checkpoints_uri or "the machine that trains: another one would begin again"
+    if spec.full and not status.model:
+        yield "kept in", _kept_in(status)
     yield "output", spec.output_uri
+
+
+def _kept_in(status: TrainingStatus) -> str:
+    """Where the checkpoints are, and the step of the newest one that another attempt goes on from."""
+    newest = status.progress.checkpoint if status.progress else 0
+    up_to = f", up to step {newest:,}" if newest else ""
+    if status.training.checkpoints_uri:
+        return f"{status.training.checkpoints_uri}{up_to}"
+    return f"the machine that trains{up_to}: another one would begin again"
 
 
 def _cost(status: TrainingStatus) -> str:
@@ -118,8 +169,8 @@ def what_next(status: TrainingStatus) -> Iterator[str]:
         case "cancelled":
             yield f"Take it up again: producer retry {status.training_id}"
         case "paused":
-            why = f": {status.paused}" if status.paused else ""
-            yield f"It is paused{why}. Resume it: producer resume {status.training_id}"
+            why = f"{status.paused.rstrip('.')}. " if status.paused else ""
+            yield f"{why}Resume it: producer resume {status.training_id}"
         case "half enqueued":
             yield "Enqueueing was interrupted. Run the same command again to finish it."
         case "queued":
@@ -141,10 +192,13 @@ def what_next(status: TrainingStatus) -> Iterator[str]:
 def _on_failure(status: TrainingStatus) -> Iterator[str]:
     assert status.failure
     yield f"{status.failure.error} (on {status.failure.worker}, attempt {status.failure.attempts})"
-    if not status.failure.error.startswith("UsageError"):
-        yield from (f"    {line}" for line in status.failure.traceback.rstrip().splitlines()[-_TRACEBACK_LINES:])
-    again = "go on after the last checkpoint" if status.training.spec.full else "try again"
+    again = "go on after the last checkpoint" if status.progress and status.progress.checkpoint else "try again"
     yield f"When that is mended, {again}: producer retry {status.training_id}"
+    if _OPTION.search(status.failure.error):
+        yield (
+            "With other options it is another training: repeat your `producer train` with them, and give this one up: "
+            f"producer cancel {status.training_id}"
+        )
 
 
 def _on_queued(status: TrainingStatus) -> Iterator[str]:

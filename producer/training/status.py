@@ -43,6 +43,7 @@ class TrainingStatus:
     machines: tuple[MachineState, ...] = ()  # that start workers for it
     unable: tuple[MachineState, ...] = ()  # that could not train lately
     has_finalizer: bool = False
+    reached: TrainProgress | None = None  # the last steps that a worker reported, also of an attempt that has ended
 
     def __repr__(self) -> str:
         progress = self.progress
@@ -76,11 +77,12 @@ class TrainingStatus:
 
     @property
     def progress(self) -> TrainProgress | None:
-        """None before a worker has reported any."""
+        """That of the attempt that goes on, otherwise of the last one. None before a worker has reported any."""
         if self.model:
             return self.model.progress
-        report = self.running.report if self.running else None
-        return report.training if report else None
+        if self.running is None:
+            return self.reached
+        return self.running.report.training if self.running.report else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -175,4 +177,5 @@ def training_status(
         machines=tuple(machine for machine in present.machines if machine.may_serve(TRAINING)),
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(TRAINING)),
         has_finalizer=any(one.serves(training_id) for one in present.finalizers),
+        reached=ledger.reached(training_id, WHOLE),
     )

@@ -56,7 +56,11 @@ def retry_training(ledger: Ledger[FleetTraining], training_id: str, settings: Se
     _send(ledger, training_id, settings)
     if retried.changed:
         say("The data has changed since the training was enqueued. It begins again with what is there now.")
-    say(f"Training {training_id} is {'resumed' if before.cancelled else 'queued again'}.")
+    if retried.queued or before.cancelled:
+        still = "" if before.paused is None else ", and still paused"
+        say(f"Training {training_id} is {'resumed' if before.cancelled else 'queued again'}{still}.")
+    else:
+        say(f"Training {training_id} is {before.word}, and has not failed: nothing to retry.")
     _say_next(ledger, training_id)
 
 

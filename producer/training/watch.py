@@ -9,7 +9,7 @@ from rich.text import Text
 from fleet.command_line import say
 from fleet.ledger import Ledger
 from fleet.training.task import FleetTraining
-from producer.training.report import progress_line, training_screen, what_next
+from producer.training.report import training_screen, verdict
 from producer.training.status import TrainingStatus, training_status
 
 _LOOK_SECONDS = 0.5
@@ -42,7 +42,7 @@ def _silently(ledger: Ledger[FleetTraining], training_id: str) -> TrainingStatus
 def _with_lines(ledger: Ledger[FleetTraining], training_id: str) -> TrainingStatus:
     next_line, said = 0.0, ""
     while not (status := training_status(ledger, training_id)).is_over:
-        line = progress_line(status) if status.word == "running" else next(iter(what_next(status)), status.word)
+        line = verdict(status)
         if line != said and time.monotonic() >= next_line:
             say(line)
             next_line, said = time.monotonic() + _LINE_SECONDS, line

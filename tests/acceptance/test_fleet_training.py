@@ -66,6 +66,23 @@ def test_a_worker_fits_a_head_to_a_frozen_encoder(trainings: FleetTrainings) -> 
 
 
 @pytest.mark.slow
+def test_a_mistake_that_a_worker_finds_is_told_in_one_sentence(trainings: FleetTrainings, fleet: Fleet) -> None:
+    sent = fleet.call_producer("train", *trainings.options, "--task", "regression", "--output", trainings.output)
+    training_id = sent.stdout.strip()
+    with trainings.worker():
+        wait_until(lambda: trainings.status(training_id).is_over, description="it fails", seconds=100)
+
+    told = fleet.call_producer("status", training_id)
+
+    assert told.returncode == 1
+    first, *_, retry, cancel = told.stdout.splitlines()
+    assert first.startswith('failed: The labels in "topic" are string, not numbers. Use --task classification. (on w1@')
+    assert retry == f"When that is mended, try again: producer retry {training_id}"
+    assert cancel.endswith(f"and give this one up: producer cancel {training_id}")
+    assert "raceback" not in told.stdout
+
+
+@pytest.mark.slow
 def test_changed_data_fails_a_training_until_a_person_accepts_it(trainings: FleetTrainings, fleet: Fleet) -> None:
     training_id = trainings.enqueue()
     write_topics(trainings.data / "part-2.parquet", rows=ROWS, seed=2)

@@ -49,8 +49,13 @@ def test_a_training_is_listed_and_its_losses_are_drawn(fleet: Fleet, tmp_path: P
         )
 
     assert f'href="/runs/{TRAINING.run_id}"' in listed
+    assert re.search(r'<p [^>]*id="empty" hidden', listed)  # it says that there is no run
+    assert re.search(r'<section [^>]*id="runs-card" [^>]*hidden', listed)
     assert [len(points.split()) for points in re.findall(r'points="([^"]*)"', html)] == [2, 2]
     assert "at most 1.5000" in html
+    assert re.findall(r'<text class="loss-mark"[^>]*>([^<]*)', html) == ["0.0", "0.5", "1.0", "1.5"]
+    assert "loss of the rows trained on, last 0.7500" in html
+    assert "loss of the held-out rows, last 1.0000" in html
     assert "step 1,200 of 2,400: loss 0.7500, held-out 1.0000" in html
     assert "/models/mine.checkpoints" in html
 

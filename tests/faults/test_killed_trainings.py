@@ -154,9 +154,13 @@ def test_a_paused_or_cancelled_training_is_given_back_with_a_checkpoint_and_goes
         assert trainings.fleet.call_producer(end, training_id).returncode == 0
         wait_until(lambda: not trainings.status(training_id).running, description="it is given back", seconds=30)
         saved = max(trainings.checkpoints())
+        screen = trainings.fleet.call_producer("status", training_id).stdout
         assert trainings.fleet.call_producer(again, training_id).returncode == 0
         model = trainings.wait_until_done(training_id)
 
+    told = {"pause": "paused", "cancel": "cancelled"}[end]
+    assert screen.startswith(f"{told} after step {saved} of {model.progress.planned_steps}")
+    assert f".checkpoints, up to step {saved}\n" in screen
     assert model.progress.resumed_from == saved
     assert measured(model) == measured(undisturbed)
 

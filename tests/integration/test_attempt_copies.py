@@ -1,5 +1,6 @@
 """Attempts at a training copy checkpoints to one place: each begins with the newest, and none harms those of a later one."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -218,16 +219,25 @@ def a_name(training: str, token: str) -> AttemptName:
     return AttemptName.of(training, data_identity="a", token=token)
 
 
-def test_what_another_machine_has_finished_is_deleted_here(tmp_path: Path) -> None:
+def test_what_no_attempt_needs_is_deleted_here_and_its_age_is_that_of_the_newest_file(tmp_path: Path) -> None:
     done = attempt_checkpoints(None, a_name(TRAINING, "1-aa"), tmp_path).take_over()
     (done / "checkpoint-4").mkdir(parents=True)
     other = attempt_checkpoints(None, a_name(OTHER, "1-aa"), tmp_path).take_over()
     other.mkdir()
+    for path in (done / "checkpoint-4", done, done.parent):
+        os.utime(path, (0, 0))
+    ages: dict[str, float] = {}
 
-    drop_local(tmp_path, lambda digits: digits == a_name(TRAINING, "1-aa").training)
+    def is_needed(digits: str, unused_seconds: float) -> bool:
+        ages[digits] = unused_seconds
+        return digits != a_name(TRAINING, "1-aa").training
+
+    drop_local(tmp_path, is_needed)
 
     assert not done.parent.exists()
     assert other.exists()
+    assert ages[a_name(TRAINING, "1-aa").training] > 1e9
+    assert ages[a_name(OTHER, "1-aa").training] < 3600
     assert other.parents[1].stat().st_mode & 0o077 == 0
 
 

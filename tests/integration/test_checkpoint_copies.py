@@ -24,7 +24,7 @@ from support.waiting import wait_until
 from worker.training.checkpoint_copies import CheckpointCopies
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
-from worker.training.stop import TrainingStopped
+from worker.training.stopped import TrainingStopped
 from worker.training.train import train
 
 FULL = FullTraining(epochs=2, batch_rows=8, learning_rate=1e-3, checkpoint_steps=4)  # 24 steps

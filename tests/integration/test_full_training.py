@@ -23,7 +23,7 @@ from support.waiting import wait_until
 from worker.training.loading import loading_arguments
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
-from worker.training.stop import TrainingStopped
+from worker.training.stopped import TrainingStopped
 from worker.training.train import train
 
 CPU = TrainPlace(device="cpu")

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hubserver import HubServer
+from support.ports import unused_port
 from support.processes import ask_process
 
 MODEL = "org/tiny"
@@ -39,6 +40,17 @@ for name, revision in json.loads(sys.argv[1]):
     except UsageError as error:
         answers.append(str(error))
 print(json.dumps(answers))
+"""
+TIMED = """
+import json, sys, time
+from fleet.errors import UsageError
+from fleet.sequence_classifier import pinned_model
+began = time.monotonic()
+try:
+    answer = pinned_model(*json.loads(sys.argv[1]), None)
+except UsageError as error:
+    answer = str(error)
+print(json.dumps([answer, time.monotonic() - began]))
 """
 
 
@@ -91,6 +103,23 @@ def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environ
     assert other.endswith(" There is no folder 'org/other' here either.")
     assert revision.startswith("Looking for the model org/tiny at revision v2: ")
     assert "\n" not in other + revision
+
+
+def test_without_a_network_a_model_that_is_not_here_is_told_soon(environment: dict[str, str], tmp_path: Path) -> None:
+    """The Hub's client tries again for at least 23 s."""
+    nobody = f"http://127.0.0.1:{unused_port()}"
+    home = {"HF_HOME": str(tmp_path / "empty")}
+
+    (refused, seconds) = ask_process(TIMED, ["org/other"], environment | home | {"HF_ENDPOINT": nobody})
+    (offline, _) = ask_process(TIMED, ["org/other"], environment | home | {"HF_HUB_OFFLINE": "1"})
+
+    assert refused.startswith("Looking for the model org/other: the network failed (")
+    assert refused.endswith(" There is no folder 'org/other' here either.")
+    assert seconds < 20
+    assert offline == (
+        "Looking for the model org/other: the network failed (HF_HUB_OFFLINE is set, and this machine has no copy in its cache). "
+        "There is no folder 'org/other' here either."
+    )
 
 
 def test_a_run_of_a_popular_model_by_its_name_reads_texts_as_its_authors_do(

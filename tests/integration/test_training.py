@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import islice
@@ -26,7 +27,7 @@ from transformers import (
 )
 
 import worker.training.demo_encoder
-import worker.training.train
+import worker.training.frozen
 from fleet.errors import UsageError
 from fleet.training.spec import TrainSpec
 from producer.demo.shards import write_labelled
@@ -373,7 +374,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_training(tmp_pat
 def test_a_missing_base_model_is_one_clear_error(tmp_path: Path) -> None:
     write_labelled(tmp_path / "l.parquet", rows=20, seed=0)
 
-    with pytest.raises(UsageError, match="The base model .*/nowhere cannot be loaded"):
+    with pytest.raises(UsageError, match="There is no model folder .*/nowhere"):
         train(spec_of(tmp_path / "l.parquet", tmp_path / "out", base_model=str(tmp_path / "nowhere")))
 
 
@@ -432,6 +433,35 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
         verified_demo_encoder()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--label-column", "stars"], 'has no column "stars"; it has: text, label. Name one with --label-column.'),
+        (["--task", "regression"], 'The labels in "label" are string, not numbers. Use --task classification.'),
+        (["--base-model", "./nowhere"], "There is no model folder ./nowhere."),
+    ],
+)
+def test_a_mistake_is_told_before_torch_is_loaded(options: list[str], message: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": TEXTS, "label": ["a", "b"] * 10}), tmp_path / "l.parquet")
+    command = ["worker", "train", "--data", "l.parquet", "--base-model", "demo", "--output", "out", *options]
+    code = (
+        "import sys\n"
+        "from worker.cli import main\n"
+        f"sys.argv = {command}\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    print(sorted({'torch', 'transformers', 'accelerate'} & set(sys.modules)))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stdout == "[]\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_that_is_missing_or_broken_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
 
@@ -452,7 +482,11 @@ def test_the_command_prints_a_table_or_all_figures(
     figures = capsys.readouterr().out
 
     assert "mean absolute error" in table
-    assert json.loads(figures)["held_out"]["rows"] == 4
+    assert re.search(r"time +\S+ (s|min), of them \S+ s at this speed", table)
+    told = json.loads(figures)
+    assert told["held_out"]["rows"] == 4
+    assert told["work_seconds"] < told["seconds"]
+    assert told["rows_per_second"] * told["work_seconds"] == pytest.approx(20)
 
 
 def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(
@@ -462,7 +496,7 @@ def test_a_defect_of_training_is_not_reported_as_a_mistake_of_the_user(
         raise ValueError("a defect")
 
     pq.write_table(pa.table({"text": TEXTS, "label": [1.0, 4.0] * 10}), tmp_path / "l.parquet")
-    monkeypatch.setattr(worker.training.train, "train_frozen", defective)
+    monkeypatch.setattr(worker.training.frozen, "train_frozen", defective)
 
     with pytest.raises(ValueError, match="a defect"):
         run_worker(

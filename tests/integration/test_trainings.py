@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,8 +41,11 @@ from producer.training.steering import cancel_training, retry_training
 from support.labelled import write_topics
 from support.processes import call_command
 from support.waiting import wait_until
+from worker.service.kept_checkpoints import drop_unneeded
 from worker.service.training_lease import TrainingLease
 from worker.service.watchdog import Watchdog
+from worker.training.attempt_checkpoints import attempt_checkpoints
+from worker.training.attempt_name import AttemptName
 
 HALF = TrainProgress(
     step=12,
@@ -48,6 +53,16 @@ HALF = TrainProgress(
     resumed_from=8,
     losses=(LossPoint(step=8, loss=1.1, held_out_loss=0.9), LossPoint(step=12, loss=0.75)),
 )
+
+FORESEEN = """Traceback (most recent call last):
+  File "training_work.py", line 110, in _trained
+    raise _as_of_fleet(error) from error
+fleet.errors.ShardError: All labels are 1."""
+UNFORESEEN = """Traceback (most recent call last):
+  File "full.py", line 60, in train_full
+    steps = taken(17)
+ValueError: 17 is odd"""
+NO_FINALIZER = "No finalizer is running: a lost training is not sent again. Start one: producer finalizer"
 
 
 @pytest.fixture
@@ -86,6 +101,19 @@ def claimed(ledger: Ledger[FleetTraining], training_id: str, owner: str = "w1@bo
 def report(progress: TrainProgress) -> AttemptReport:
     return AttemptReport(
         device="cpu", rows_per_second=32.0, rows_written=0, rows_kept=0, tokens=0, seconds={}, training=progress
+    )
+
+
+def a_lease(ledger: Ledger[FleetTraining], claim: Claim[FleetTraining]) -> TrainingLease:
+    """What holds the claim of a worker that trains."""
+    return TrainingLease(
+        ledger,
+        claim,
+        device="cpu",
+        stopping=threading.Event(),
+        report=lambda line: None,
+        report_seconds=60,
+        watchdog=Watchdog(900, sys.__stderr__),
     )
 
 
@@ -172,15 +200,7 @@ def test_a_worker_says_how_long_it_has_taken_no_step(
     options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
 ) -> None:
     training_id = enqueue(options, trainings, app)
-    lease = TrainingLease(
-        trainings,
-        claimed(trainings, training_id),
-        device="cpu",
-        stopping=threading.Event(),
-        report=lambda line: None,
-        report_seconds=60,
-        watchdog=Watchdog(900, sys.__stderr__),
-    )
+    lease = a_lease(trainings, claimed(trainings, training_id))
 
     def idle() -> float:
         lease.confirm()
@@ -265,6 +285,110 @@ def test_a_paused_training_is_given_back_and_not_claimed(
     assert claimed(trainings, training_id).attempt == 1
 
 
+@pytest.mark.parametrize(
+    ("end", "told", "further"),
+    [
+        ("pause", "paused", ["Resume it: producer resume {}", NO_FINALIZER]),
+        ("cancel", "cancelled", ["Take it up again: producer retry {}"]),
+    ],
+)
+def test_a_training_that_a_person_stopped_shows_how_far_it_came(
+    end: str, told: str, further: list[str], options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+    with a_lease(trainings, claim) as lease:
+        lease.on_progress(HALF, 384)
+        lease.confirm()
+        getattr(trainings, end)(training_id)
+        lease.on_checkpoint(12)
+        lease.tell_stop()
+    trainings.release(claim)
+
+    status = training_status(trainings, training_id)
+
+    screen = training_screen(status)
+    assert screen[0] == f"{told} after step 12 of 24: loss 0.7500, held-out 0.9000"
+    assert any(line.endswith("50% of steps") for line in screen)
+    assert f"kept in  {options.output}.checkpoints, up to step 12" in screen
+    assert screen[-len(further) :] == [line.format(training_id) for line in further]
+    page = training_look(trainings, training_id)
+    assert (page["state"], page["step"], page["planned_steps"]) == (told, 12, 24)
+    assert page["headline"] == "after step 12 of 24: loss 0.7500, held-out 0.9000"
+    assert len(page["losses"]) == 2  # type: ignore[arg-type]
+
+
+def test_a_training_that_lost_its_worker_shows_how_far_it_came(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    trainings.renew(claimed(trainings, training_id), rows=384, report=report(dataclasses.replace(HALF, checkpoint=8)))
+
+    trainings.report_crash(training_id, WHOLE, "w1@box/1", "killed by signal 9")
+
+    screen = training_screen(training_status(trainings, training_id))
+    assert any(line.endswith("50% of steps") for line in screen)
+    assert f"kept in  {options.output}.checkpoints, up to step 8" in screen
+
+
+def test_a_training_of_which_no_step_is_taken_yet_does_not_hide_how_far_it_came(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    """The next attempt loads the model, and dies of that."""
+    training_id = enqueue(options, trainings, app)
+    first = claimed(trainings, training_id)
+    trainings.renew(first, rows=384, report=report(HALF))
+    trainings.release(first)
+    trainings.renew(claimed(trainings, training_id), rows=0, report=report(TrainProgress(doing="It loads.")))
+
+    trainings.report_crash(training_id, WHOLE, "w1@box/1", "killed by signal 9")
+
+    assert training_status(trainings, training_id).progress == HALF
+
+
+def test_a_retry_of_a_training_that_has_not_failed_says_one_thing(
+    options: TrainOptions,
+    trainings: Ledger[FleetTraining],
+    app: Celery,
+    redis_url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    trainings.pause(training_id)
+
+    retry_training(trainings, training_id, Settings(redis_url=redis_url))
+
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        f"Training {training_id} is paused, and has not failed: nothing to retry.",
+        f"Resume it: producer resume {training_id}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "told"),
+    [
+        ("status", "--verify", "--verify is for the output of a run."),
+        ("retry", "--all", "--all is for the shards of a run"),
+    ],
+)
+def test_an_option_that_is_for_runs_is_refused_for_a_training(
+    command: str,
+    option: str,
+    told: str,
+    options: TrainOptions,
+    trainings: Ledger[FleetTraining],
+    app: Celery,
+    redis_url: str,
+) -> None:
+    training_id = enqueue(options, trainings, app)
+
+    done = call_command("producer", command, training_id, option, environment={"REDIS_URL": redis_url})
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert told in done.stderr
+
+
 def test_a_cancelled_training_is_told_apart_from_a_lost_one(
     options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
 ) -> None:
@@ -279,6 +403,48 @@ def test_a_cancelled_training_is_told_apart_from_a_lost_one(
     second_claim = trainings.claim(training_id, WHOLE, "w1@box/1")
     assert second_claim is Refusal.CANCELLED
     assert training_status(trainings, training_id).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("end", "days", "is_kept"),
+    [
+        ("pause", 90, True),
+        ("fail", 13, True),
+        ("fail", 15, False),
+        ("cancel", 13, True),
+        ("cancel", 15, False),
+        ("finish", 0, False),
+    ],
+)
+def test_checkpoints_on_a_workers_disk_are_kept_as_long_as_a_retry_may_need_them(
+    end: str,
+    days: int,
+    is_kept: bool,
+    options: TrainOptions,
+    trainings: Ledger[FleetTraining],
+    app: Celery,
+    tmp_path: Path,
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+    attempt = AttemptName.of(training_id, data_identity=claim.shard.identity, token=claim.token)
+    kept = attempt_checkpoints(None, attempt, tmp_path / "scratch").take_over()
+    kept.mkdir()
+    match end:
+        case "pause":
+            trainings.pause(training_id)
+        case "fail":
+            trainings.fail(claim, "No space left.", "")
+        case "cancel":
+            trainings.cancel(training_id)
+        case "finish":
+            finish(trainings, claim)
+    for folder in (kept, kept.parent):
+        os.utime(folder, (0, time.time() - days * 86_400))
+
+    drop_unneeded(trainings, tmp_path / "scratch")
+
+    assert kept.exists() == is_kept
 
 
 def test_a_late_worker_cannot_record_its_model(
@@ -314,18 +480,69 @@ def test_priorities_order_trainings(
     assert [demand.priority for demand in open_demands(ledger)] == [2]
 
 
-def test_a_failed_training_says_why_and_what_helps(
+def test_a_failed_training_says_why_and_what_helps_without_a_traceback(
     options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
 ) -> None:
     training_id = enqueue(options, trainings, app)
 
-    trainings.fail(claimed(trainings, training_id), "All labels are 1.", "")
+    trainings.fail(claimed(trainings, training_id), "All labels are 1.", FORESEEN)
 
     status = training_status(trainings, training_id)
     assert (status.word, status.exit_code) == ("failed", 1)
-    screen = "\n".join(training_screen(status))
-    assert "All labels are 1." in screen
-    assert f"producer retry {training_id}" in screen
+    screen = training_screen(status)
+    assert screen[0] == "failed: All labels are 1. (on w1@box/1, attempt 1)"
+    assert screen[-1] == f"When that is mended, try again: producer retry {training_id}"
+    assert "raceback" not in "\n".join(screen)
+    page = training_look(trainings, training_id)
+    assert (page["traceback"], page["next"]) == ("", [screen[-1]])
+    assert page["headline"] == "All labels are 1. (on w1@box/1, attempt 1)"
+
+
+def test_a_training_that_failed_after_some_steps_goes_on_after_its_last_checkpoint(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+    trainings.renew(claim, rows=384, report=report(dataclasses.replace(HALF, checkpoint=8)))
+
+    trainings.fail(claim, "No space left.", "")
+
+    screen = training_screen(training_status(trainings, training_id))
+    assert any(line.endswith("50% of steps") for line in screen)
+    assert screen[-1] == f"When that is mended, go on after the last checkpoint: producer retry {training_id}"
+
+
+def test_a_wrong_option_names_the_way_to_another_one(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+
+    trainings.fail(claimed(trainings, training_id), "The labels are 0 to 1. Name another one with --threshold.", "")
+
+    last = training_screen(training_status(trainings, training_id))[-1]
+    assert last.startswith("With other options it is another training: repeat your `producer train` with them")
+    assert last.endswith(f": producer cancel {training_id}")
+
+
+def test_an_unexpected_error_comes_with_the_end_of_its_traceback(
+    options: TrainOptions, trainings: Ledger[FleetTraining], app: Celery
+) -> None:
+    training_id = enqueue(options, trainings, app)
+    claim = claimed(trainings, training_id)
+
+    trainings.record_crash(claim, "ValueError: 17 is odd", UNFORESEEN)
+    waits = training_screen(training_status(trainings, training_id))
+    trainings.redis.sadd(Keys(training_id, "training").failed, WHOLE)
+    failed = training_screen(training_status(trainings, training_id))
+
+    told = [
+        "The traceback ends with these lines; --json has it whole:",
+        *(f"    {line}" for line in UNFORESEEN.split("\n")),
+    ]
+    for screen in (waits, failed):
+        start = screen.index(told[0])
+        assert screen[start : start + len(told)] == told
+    assert training_look(trainings, training_id)["traceback"] == UNFORESEEN
 
 
 def test_a_failed_training_that_is_given_up_is_cancelled_and_may_still_be_retried(
@@ -474,6 +691,7 @@ def test_the_runs_page_lists_a_training_and_has_its_losses(
     (row,) = json.loads(json.dumps(runs_list(ledger)))["trainings"]
     page = json.loads(json.dumps(training_look(trainings, training_id)))
 
+    assert page["traceback"] == ""
     assert (row["run_id"], row["state"], row["step"], row["planned_steps"]) == (training_id, "running", 12, 24)
     assert page["losses"] == [
         {"step": 8, "loss": 1.1, "held_out_loss": 0.9},

@@ -43,7 +43,7 @@ def train(
     from worker.commands.label_run import with_run_found
     from worker.training.place import TrainPlace
     from worker.training.report import report_table
-    from worker.training.stop import TrainingStopped
+    from worker.training.stopped import TrainingStopped
     from worker.training.train import train as train_model
 
     place = TrainPlace(

@@ -152,7 +152,8 @@ def _ready_to_train(settings: Settings) -> str:
     check_installed()
     import torch
 
-    import worker.training.train  # noqa: F401  # takes seconds, in which a claim would wait
+    import worker.training.frozen  # takes seconds, in which a claim would wait
+    import worker.training.full  # noqa: F401
     from worker.scoring.device import choose_device
 
     if settings.threads:

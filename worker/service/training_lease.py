@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
+import redis
+
 from fleet.attempt_report import AttemptReport
-from fleet.errors import Cancelled, RunUnknown
+from fleet.errors import Cancelled, RunUnknown, ShardsiftError
 from fleet.ledger import Claim, Ledger
 from fleet.training.progress import TrainProgress
 from fleet.training.task import FleetTraining
@@ -87,6 +89,11 @@ class TrainingLease:
         if self._stopping.is_set():
             return "the worker is stopping"
         return "it is paused" if self._renewal.is_paused else "it is cancelled"
+
+    def tell_stop(self) -> None:
+        """Tell the ledger of the last step and its checkpoint. Only the status needs it, so a Redis that is away is no error."""
+        with suppress(redis.RedisError, ShardsiftError):
+            self._renewal.renew()
 
     def check(self) -> None:
         lost = self._renewal.lost

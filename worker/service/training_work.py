@@ -25,18 +25,19 @@ from fleet.storage.model_output import model_output
 from fleet.training.data import unchanged_data
 from fleet.training.model import TrainedModel
 from fleet.training.receipt import TrainReceipt
-from fleet.training.task import WHOLE, FleetTraining
+from fleet.training.task import FleetTraining
 from fleet.training.trained import model_of
 from worker.scoring.device import choose_device, device_name
 from worker.service.attempt import Done, show_progress
 from worker.service.child import Child
+from worker.service.kept_checkpoints import drop_unneeded
 from worker.service.training_lease import TrainingLease
 from worker.service.waiting import wait_for_redis
-from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_checkpoints, drop_local
-from worker.training.attempt_name import AttemptName, digits_of
+from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_checkpoints
+from worker.training.attempt_name import AttemptName
 from worker.training.place import TrainPlace
 from worker.training.saving import drop_partial
-from worker.training.stop import TrainingStopped
+from worker.training.stopped import TrainingStopped
 from worker.training.train import train
 
 _VERSIONS = ("shardsift", "torch", "transformers")
@@ -55,7 +56,7 @@ class TrainingWork:
 
     def do(self) -> Done:
         began = time.time()
-        self._drop_finished()
+        drop_unneeded(self.ledger, self.child.settings.scratch_dir)
         model = self._published() or self._trained()
         receipt = TrainReceipt(
             output_uri=self._output,
@@ -99,6 +100,7 @@ class TrainingWork:
             try:
                 report = train(training.spec, self._place(lease), tell=partial(self._tell, lease))
             except TrainingStopped as stop:
+                lease.tell_stop()
                 raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
             except Cancelled:
                 raise
@@ -135,15 +137,6 @@ class TrainingWork:
         data, token = self.claim.shard.identity, self.claim.token
         attempt = AttemptName.of(self.claim.run_id, data_identity=data, token=token)
         return attempt_checkpoints(self.claim.spec.checkpoints_uri, attempt, self.child.settings.scratch_dir)
-
-    def _drop_finished(self) -> None:
-        """Checkpoints of other trainings that this machine has begun and another one has finished."""
-
-        def is_done(digits: str) -> bool:
-            ids = [one for one in self.ledger.run_ids() if digits_of(one) == digits]
-            return any(self.ledger.recorded(one, WHOLE) for one in ids)
-
-        drop_local(self.child.settings.scratch_dir, is_done)
 
     def _drop_checkpoints(self) -> None:
         """They are not needed any more. Copies that cannot be deleted stay."""

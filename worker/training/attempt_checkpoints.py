@@ -8,7 +8,9 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +72,23 @@ def attempt_checkpoints(uri: str | None, attempt: AttemptName, scratch: Path | N
     )
 
 
-def drop_local(scratch: Path | None, is_done: Callable[[str], bool]) -> None:
-    """Delete what is left on this machine of trainings that are done, since another machine may have finished them.
+def drop_local(scratch: Path | None, is_needed: Callable[[str, float], bool]) -> None:
+    """Delete what is left on this machine of trainings that need it no more: another machine may have finished them.
 
-    `is_done` is asked with the digits of a training's id.
+    `is_needed` is asked with the digits of a training's id, and the seconds since anything of it was written here.
     """
     for folder in _place(scratch).glob("*"):
-        if is_done(folder.name):
+        if not is_needed(folder.name, time.time() - _written_at(folder)):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _written_at(folder: Path) -> float:
+    """The newest time of its files. Another worker may change them meanwhile."""
+    newest = 0.0
+    for path in (folder, *folder.rglob("*")):
+        with suppress(OSError):
+            newest = max(newest, path.lstat().st_mtime)
+    return newest
 
 
 def _place(scratch: Path | None) -> Path:

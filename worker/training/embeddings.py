@@ -16,7 +16,7 @@ from worker.scoring.rows import GoOn, always
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
 from worker.training.base_model import BaseModel, BaseModelError
-from worker.training.stop import TrainingStopped
+from worker.training.stopped import TrainingStopped
 
 Embeddings = NDArray[np.float32]  # shape (rows, width)
 

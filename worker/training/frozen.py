@@ -36,17 +36,18 @@ def train_frozen(
     began = time.monotonic()
     texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
     embeddings = embeddings_of(texts, embedder, max_tokens=spec.max_tokens, tell=tell, go_on=go_on)
+    seconds = time.monotonic() - began
     learned, held_out = np.split(embeddings, [len(split.learned)])
     head = fit_head(learned, split.learned.targets, split.target, spec.class_weights)
     final = head
     if spec.validation_uri is None:
         targets = np.concatenate([split.learned.targets, split.held_out.targets])
         final = fit_head(embeddings, targets, split.target, spec.class_weights)
-    seconds = time.monotonic() - began
     return Trained(
         base=_with_head(load(), final),
         held_out_logits=head.logits(held_out),
         rows_per_second=len(texts) / seconds,
+        work_seconds=seconds,
         peak_memory_bytes=peak_memory_bytes(),
         device=embedder.info.device,
         dtype=embedder.info.dtype,

@@ -35,7 +35,8 @@ from worker.training.place import TrainPlace
 from worker.training.processes import process_count
 from worker.training.resuming import CopyEachCheckpoint, checkpoint_to_resume
 from worker.training.splits import Split
-from worker.training.stop import StopAtNextStep, TrainingStopped
+from worker.training.stop import StopAtNextStep
+from worker.training.stopped import TrainingStopped
 from worker.training.token_rows import TokenRows, tokenizer_of
 from worker.training.trained import Steps, Trained
 from worker.training.watcher import Watched
@@ -107,6 +108,7 @@ def _train(run: _Run) -> Trained:
         base=base,
         held_out_logits=np.asarray(trainer.predict(trainer.eval_dataset).predictions),
         rows_per_second=(trainer.state.global_step - first_step) * _rows_per_step(run.full) / seconds,
+        work_seconds=seconds,
         peak_memory_bytes=peak_memory_bytes(),
         device=device_name(run.device),
         dtype=run.dtype,

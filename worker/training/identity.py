@@ -4,12 +4,14 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleet.sequence_classifier import revision_of_folder
 from fleet.training.spec import TrainSpec
-from worker.training.base_model import BaseModel
 from worker.training.splits import Split
+
+if TYPE_CHECKING:  # so that importing this loads no torch
+    from worker.training.base_model import BaseModel
 
 Description = dict[str, Any]
 # Of the spec: where things are, and what is only measured. Digests are compared instead of names.
@@ -23,7 +25,7 @@ def described(spec: TrainSpec, split: Split) -> Description:
     return {**options, **(fields["full"] or {}), "data": split.data_digest, "validation": split.validation_digest}
 
 
-def described_in_full(spec: TrainSpec, split: Split, base: BaseModel, *, processes: int) -> Description:
+def described_in_full(spec: TrainSpec, split: Split, base: "BaseModel", *, processes: int) -> Description:
     """With the weights that it begins with instead of their name, and the processes that share a step."""
     return {**described(spec, split), "base_model": _weights_of(base), "processes": processes}
 
@@ -32,7 +34,7 @@ def digest_of(description: Description) -> str:
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _weights_of(base: BaseModel) -> str:
+def _weights_of(base: "BaseModel") -> str:
     """A digest of a folder's files, or the commit of a Hub model as it was loaded."""
     folder = Path(base.name).expanduser()
     if folder.is_dir():

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleet.errors import ShardsiftError
 from fleet.training.checkpoints import check_copied_to, is_uri
 from worker.training.checkpoint_copies import CheckpointCopies, Copies
+from worker.training.checkpoints import forget
 
 if TYPE_CHECKING:
     from worker.training.watcher import Watcher
@@ -40,6 +42,15 @@ class TrainPlace:
             return replace(self, checkpoints=Path(given))
         check_copied_to(given)
         return replace(self, copies=CheckpointCopies(given))
+
+    def forget_checkpoints(self, tell: Callable[[str], None]) -> None:
+        """Delete those of a finished training. Copies that cannot be deleted stay."""
+        forget(self.folder)
+        if self.copies:
+            try:
+                self.copies.forget()
+            except ShardsiftError as error:
+                tell(f"{error} They are not needed any more.")
 
     def beside(self, output_uri: str, name: str) -> "TrainPlace":
         """With a folder for the checkpoints: beside the output, or here if that is elsewhere."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from fleet.durations import shown_duration
 from fleet.training.labels import LabelSource
 from fleet.training.model import TrainedModel
 from fleet.training.progress import TrainProgress, thinned
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # so that importing this loads no torch
     from worker.training.trained import Steps
 
 _MIB = 1 << 20
+_TENTHS_BELOW_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -32,8 +34,9 @@ class TrainReport:
     classes: tuple[str, ...]  # none in a regression
     rows: int  # of the data, with those that were held out of it
     held_out: "Metrics"
-    seconds: float
-    rows_per_second: float
+    seconds: float  # from reading the rows to the trained model; saving it is not in them
+    rows_per_second: float  # in the `work_seconds`
+    work_seconds: float  # in which texts were embedded, or steps were taken
     peak_memory_bytes: int
     device: str
     dtype: str
@@ -80,11 +83,16 @@ def report_lines(report: TrainReport) -> list[tuple[str, str]]:
     lines += [
         ("calibration error", f"{held_out.calibration_error:.3f}"),
         ("speed", f"{report.rows_per_second:,.1f} rows/s in {report.dtype} on {report.device}"),
+        ("time", f"{_shown(report.seconds)}, of them {_shown(report.work_seconds)} at this speed"),
         ("peak memory", f"{report.peak_memory_bytes / _MIB:,.0f} MiB"),
     ]
     if report.steps:
         lines.append(("steps", f"{report.steps.done:,} of {report.steps.planned:,}"))
     return lines
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _TENTHS_BELOW_SECONDS else shown_duration(seconds)
 
 
 def told_model(report: TrainReport) -> TrainedModel:

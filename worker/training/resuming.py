@@ -41,16 +41,6 @@ def _prepare(place: TrainPlace, description: Description) -> None:
         copies.fetch(place.folder)
 
 
-def forget_checkpoints(place: TrainPlace, tell: Callable[[str], None]) -> None:
-    """Delete the checkpoints of a finished training. Copies that cannot be deleted stay."""
-    forget(place.folder)
-    if place.copies:
-        try:
-            place.copies.forget()
-        except ShardsiftError as error:
-            tell(f"{error} They are not needed any more.")
-
-
 class CopyEachCheckpoint(TrainerCallback):
     """Training waits for the copy. It goes on if that fails, and the next checkpoint tries again."""
 

@@ -4,23 +4,26 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-
-from transformers import AutoTokenizer
+from typing import TYPE_CHECKING
 
 from fleet.errors import UsageError
 from fleet.storage.model_output import ModelOutput
 from worker.scoring.quiet import quiet_transformers
-from worker.training.base_model import BaseModel
 from worker.training.place import TrainPlace
+
+if TYPE_CHECKING:  # so that importing this loads no torch
+    from worker.training.base_model import BaseModel
 
 
 def save_model(
-    base: BaseModel, output: ModelOutput, write_more: Callable[[Path], None], place: TrainPlace, *, training: str
+    base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None], place: TrainPlace, *, training: str
 ) -> None:
     """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets.
 
     The folder is of this attempt alone. An attempt that has lost its lease does not make it the output.
     """
+    from transformers import AutoTokenizer
+
     partial = output.partial(place.folder, place.attempt)
     try:
         remove_partial(output, place)

@@ -14,10 +14,6 @@ from transformers import TrainerCallback
 from worker.training.watcher import Watcher
 
 
-class TrainingStopped(Exception):
-    """Training ended before its last step, with a checkpoint if it has any. The message says where."""
-
-
 class StopAtNextStep(TrainerCallback):
     """The first signal saves a checkpoint at the next step and ends training; the second ends the process at once.
 

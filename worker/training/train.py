@@ -1,4 +1,7 @@
-"""Train a classifier, from labelled rows to a model folder. Knows no queue."""
+"""Train a classifier, from labelled rows to a model folder. Knows no queue.
+
+Rows, labels, base model and output are looked at before torch is imported, which takes seconds: a mistake is told at once.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,26 +9,27 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.counted import counted
+from fleet.sequence_classifier import pinned_model
 from fleet.storage.model_output import model_output
 from fleet.training.labels import LabelSource, Teacher, label_source
 from fleet.training.model import MARK
 from fleet.training.spec import TrainSpec
 from worker.training.card import model_card
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
-from worker.training.frozen import train_frozen
-from worker.training.full import train_full
 from worker.training.identity import described, digest_of
 from worker.training.metrics import measure
 from worker.training.pictures import draw_pictures
 from worker.training.place import TrainPlace
 from worker.training.processes import is_first_process
 from worker.training.report import TrainReport, told_model
-from worker.training.resuming import forget_checkpoints
 from worker.training.saving import remove_partial, save_model
 from worker.training.splits import Split, read_split
-from worker.training.trained import Trained
+
+if TYPE_CHECKING:
+    from worker.training.trained import Trained
 
 _VERSIONS = ("shardsift", "torch", "transformers", "scikit-learn")
 _HERE = TrainPlace()
@@ -48,6 +52,7 @@ def train(
     source, output = label_source(spec), model_output(spec.output_uri)
     place = place.beside(spec.output_uri, output.name)
     if is_first:
+        _check_base(spec)
         output.reserve()
     with place.reading():
         split = read_split(spec, source)
@@ -56,7 +61,7 @@ def train(
         if is_first:
             tell(f"{spec.output_uri} already has the model of this training.")
             remove_partial(output, place)
-            forget_checkpoints(place, tell)
+            place.forget_checkpoints(tell)
         return None
     if is_first and source.teacher:
         tell(_rows_told(source.teacher, split))
@@ -65,8 +70,14 @@ def train(
         return None
     report = _report(spec, source, split, trained, seconds=time.monotonic() - began)
     save_model(trained.base, output, partial(_write_figures, report), place, training=training)
-    forget_checkpoints(place, tell)
+    place.forget_checkpoints(tell)
     return report
+
+
+def _check_base(spec: TrainSpec) -> None:
+    """Raises UsageError if there is no such model. On the Hub, only its config is looked at."""
+    if spec.base_model != DEMO_ENCODER:
+        pinned_model(spec.base_model, spec.revision)
 
 
 def _rows_told(teacher: Teacher, split: Split) -> str:
@@ -80,9 +91,13 @@ def _write_figures(report: TrainReport, folder: Path) -> None:
     (folder / MARK).write_bytes(told_model(report).to_json())
 
 
-def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> Trained:
+def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> "Trained":
     if spec.full is None:
+        from worker.training.frozen import train_frozen
+
         return train_frozen(spec, split, device=place.device, tell=tell, go_on=_go_on(place))
+    from worker.training.full import train_full
+
     return train_full(spec, spec.full, split, place=place, tell=tell)
 
 
@@ -104,7 +119,7 @@ def _with_base(spec: TrainSpec) -> TrainSpec:
     return replace(spec, base_model=verified_demo_encoder()) if spec.base_model == DEMO_ENCODER else spec
 
 
-def _report(spec: TrainSpec, source: LabelSource, split: Split, trained: Trained, *, seconds: float) -> TrainReport:
+def _report(spec: TrainSpec, source: LabelSource, split: Split, trained: "Trained", *, seconds: float) -> TrainReport:
     return TrainReport(
         spec=spec,
         source=source,
@@ -113,6 +128,7 @@ def _report(spec: TrainSpec, source: LabelSource, split: Split, trained: Trained
         held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=spec.threshold),
         seconds=seconds,
         rows_per_second=trained.rows_per_second,
+        work_seconds=trained.work_seconds,
         peak_memory_bytes=trained.peak_memory_bytes,
         device=trained.device,
         dtype=trained.dtype,

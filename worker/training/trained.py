@@ -26,7 +26,8 @@ class Trained:
 
     base: BaseModel
     held_out_logits: npt.NDArray[np.floating]
-    rows_per_second: float
+    rows_per_second: float  # in these seconds: without what comes before and after
+    work_seconds: float  # of the texts embedded once, or of the steps
     peak_memory_bytes: int
     device: str
     dtype: str

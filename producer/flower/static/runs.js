@@ -164,7 +164,8 @@
 
     function showRuns(page, data) {
         setText(byId("present"), data.present);
-        byId("empty").hidden = data.runs.length > 0;
+        byId("empty").hidden = data.runs.length > 0 || data.trainings.length > 0;
+        byId("runs-card").hidden = data.runs.length === 0 && data.trainings.length > 0;
         const older = data.runs_in_all - data.runs.length;
         byId("older").hidden = older === 0;
         setText(byId("older"), count(older, "older run") + ": producer runs");
@@ -711,9 +712,10 @@
     // ---- The page of a training ---------------------------------------------------------------------------------------
 
     function startTraining(root) {
-        const [next, lines, losses] = [showNext, showLines, showLosses].map(onChange);
+        const [next, lines, losses, failure] = [showNext, showLines, showLosses, newFailure()].map(onChange);
         watch(root.dataset.api, function (data) {
             byId("verdict").className = "verdict level-" + data.level;
+            failure(data.traceback);
             showState(byId("state"), data.state, data.level);
             showHeadline(data.headline);
             setText(byId("steps"), stepsOf(data));
@@ -727,31 +729,63 @@
         });
     }
 
+    /* Of an error that nobody expected. One of ours says all in its message. */
+    function newFailure() {
+        const opened = new Set();
+        return (text) => byId("traceback").replaceChildren(...(text ? [traceback(text, "training", opened)] : []));
+    }
+
     /* The loss of the rows trained on as a thin line, that of the held-out rows as a thick one. */
     function showLosses(points) {
         byId("losses-card").hidden = points.length < 2;
         if (points.length < 2) {
             return;
         }
-        const width = 720, height = 190, left = 8, bottom = 158, top = 28;
+        const width = 720, height = 226, right = 712, bottom = 186, top = 14;
         const last = points[points.length - 1].step;
         const values = points.flatMap((point) => [point.loss, point.held_out_loss]).filter((value) => value !== null);
         const most = Math.max(...values);
-        const x = (step) => left + (width - 2 * left) * step / last;
-        const y = (loss) => bottom - (bottom - top) * loss / (most || 1);
+        const marks = marksUpTo(most);
+        const left = 14 + 13 * Math.max(...marks.map((mark) => mark.label.length)); // room for the labels on a phone
+        const x = (step) => left + (right - left) * step / last;
+        const y = (loss) => bottom - (bottom - top) * loss / marks[marks.length - 1].value;
         const line = function (name, kind) {
             const measured = points.filter((point) => point[name] !== null);
             return draw("polyline", {class: "loss " + kind, points: measured.map((point) => x(point.step) + "," + y(point[name])).join(" ")},
                 draw("title", {}, measured.map((point) => "step " + NUMBERS.format(point.step) + ": " + lossOf(point[name])).join("\n")));
         };
-        byId("losses").replaceChildren(draw("svg",
+        const scale = marks.flatMap(({value, label}) => [
+            draw("line", {class: value ? "grid" : "axis", x1: left, x2: right, y1: y(value), y2: y(value)}),
+            draw("text", {class: "loss-mark", x: left - 6, y: y(value) + 4, "text-anchor": "end"}, label)]);
+        byId("losses").replaceChildren(lossLegend(points), draw("svg",
             {class: "histogram wide", viewBox: "0 0 " + width + " " + height, role: "img",
                 "aria-label": "Losses over " + count(last, "step") + ", at most " + lossOf(most)},
-            line("loss", "trained"), line("held_out_loss", "held-out"),
-            draw("line", {class: "axis", x1: left, x2: width - left, y1: bottom, y2: bottom}),
-            draw("text", {x: left, y: 18}, "at most " + lossOf(most) + "; thin: training, thick: held-out rows"),
-            draw("text", {x: left, y: bottom + 22}, "0"),
-            draw("text", {x: width - left, y: bottom + 22, "text-anchor": "end"}, "step " + NUMBERS.format(last))));
+            ...scale, line("loss", "trained"), line("held_out_loss", "held-out"),
+            draw("text", {x: left, y: bottom + 26}, "step 0"),
+            draw("text", {x: right, y: bottom + 26, "text-anchor": "end"}, "step " + NUMBERS.format(last))));
+    }
+
+    /* What each line is, with its last loss. */
+    function lossLegend(points) {
+        const entry = function (name, kind, told) {
+            const measured = points.filter((point) => point[name] !== null);
+            const now = measured.length ? ", last " + lossOf(measured[measured.length - 1][name]) : ", not measured yet";
+            const sample = draw("svg", {class: "histogram line-sample", viewBox: "0 0 24 8", "aria-hidden": "true"},
+                draw("line", {class: "loss " + kind, x1: 0, x2: 24, y1: 4, y2: 4}));
+            return make("li", {}, sample, told + now);
+        };
+        return make("ul", {class: "legend"}, entry("loss", "trained", "loss of the rows trained on"),
+            entry("held_out_loss", "held-out", "loss of the held-out rows"));
+    }
+
+    /* From 0 to a round number that is not below `most`, in two to four steps of 1, 2 or 5 times a power of ten. */
+    function marksUpTo(most) {
+        const about = (most || 1) / 4;
+        const power = Math.pow(10, Math.floor(Math.log10(about)));
+        const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= about);
+        const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+        const steps = Math.ceil((most || 1) / step - 1e-9);
+        return Array.from({length: steps + 1}, (_, number) => ({value: number * step, label: (number * step).toFixed(digits)}));
     }
 
     if (byId("run-page")) {
