@@ -6,18 +6,23 @@ Imports almost nothing, so that help appears at once.
 import json
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from fleet.errors import ShardsiftError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 USAGE = 2  # exit code for a user's mistake or an unreachable Redis
 # Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
 _OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
 _WIDE = 240  # characters per line if stdout is not a terminal
+_FEWEST_COLUMNS = 2  # of a narrow table: the id and the state
 
 
 def new_command_line(name: str, *, help: str) -> typer.Typer:
@@ -68,12 +73,34 @@ def print_json(value: object) -> None:
 
 
 def print_table(table: object) -> None:
+    _console().print(table)
+
+
+def print_with_whole_ids(table: "Table") -> None:
+    """Print a table whose first column can always be copied. The last columns are left out if there is no room for them."""
+    console = _console()
+    left_out = []
+    while (width := _natural_width(table, console)) > console.width and len(table.columns) > _FEWEST_COLUMNS:
+        left_out.append(str(table.columns.pop().header))
+    console.width = max(width, console.width)  # rather than cut an id, let the terminal wrap the line
+    console.print(table)
+    if left_out:
+        say(f"For {', '.join(reversed(left_out))}, use a wider terminal or --json.")
+
+
+def _natural_width(table: "Table", console: "Console") -> int:
+    from rich.measure import Measurement
+
+    return Measurement.get(console, console.options.update(width=_WIDE), table).maximum
+
+
+def _console() -> "Console":
     from rich.console import Console
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDE
-    console.print(table)
+    return console
 
 
 class _Group(TyperGroup):

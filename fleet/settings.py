@@ -166,8 +166,8 @@ class Settings(BaseSettings):
     max_errors: Annotated[int, Process.SEVERAL] = Field(
         8,
         gt=0,
-        description="Errors of a network, disk or service after which a shard is marked failed. Until then it is tried again "
-        "after 5, 20, 80, … s.",
+        description="Errors of a network, disk or service without a newer checkpoint between them, after which a shard or "
+        "training is marked failed. Until then it is tried again after 5, 20, 80, … s.",
     )
     checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,

@@ -37,6 +37,12 @@ _PERMANENT_ERRNO = {
     errno.ENAMETOOLONG,
 }
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+_LONGEST_WAIT_SECONDS = 3600.0  # that a server may ask for
+_NO_CREDENTIALS_SECONDS = 60.0  # in which a machine that has them may take the shard
+_EXPIRED = {"ExpiredToken", "RequestTimeTooSkewed"}  # codes of S3, for which s3fs raises PermissionError
+# Packages that read and write buckets and the web for fsspec, and raise errors of their own that are no OSErrors.
+_CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "adlfs", "azure"}
+_ABOUT_CREDENTIALS = re.compile("Credential|Token|Auth|SSO|Profile|Refresh")
 _HUB_ERRORS = tuple(  # several of them are neither OSError nor HTTPError
     kind for kind in vars(hub_errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
@@ -52,6 +58,10 @@ def translated(doing: str) -> Iterator[None]:
         raise
     except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, *_HUB_ERRORS) as error:
         raise as_ours(error, redacted(doing)) from error
+    except Exception as error:
+        if not _is_of_client(error):
+            raise
+        raise _from_client(error, redacted(doing)) from error
 
 
 def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
@@ -64,6 +74,8 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return TransientError(f"{doing}: no space left. Free some, or point SHARDSIFT_SCRATCH_DIR to a larger disk.")
     if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError, LocalEntryNotFoundError)):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
+    if isinstance(error, PermissionError) and _s3_code(error) in _EXPIRED:
+        return _lacks_credentials(error, doing)
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNO:
         return ShardError(f"{doing}: {error.strerror} ({error.filename or _line(error)}).")
     # fsspec and hf_xet raise the next two without an errno.
@@ -80,6 +92,40 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return ShardError(f"{doing}: {_line(error)}.")
     # The rest are I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network failures.
     return TransientError(f"{doing}: {_line(error)}.")
+
+
+def _is_of_client(error: Exception) -> bool:
+    return any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__)
+
+
+def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
+    """Most of these errors come before any answer: there is no network, or there are no credentials on this machine."""
+    name, status = type(error).__name__, _status_of(error)
+    if _ABOUT_CREDENTIALS.search(name):
+        return _lacks_credentials(error, doing)
+    if "Validation" in name or (400 <= status < 500 and status not in _TRANSIENT_STATUS):
+        return ShardError(f"{doing}: the storage refuses it ({_line(error)}).")
+    return TransientError(f"{doing}: the network failed ({_line(error)}).")
+
+
+def _status_of(error: Exception) -> int:
+    """0 if there was no answer. aiohttp, azure and gcsfs call it differently."""
+    given = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    return next((status for status in given if isinstance(status, int)), 0)
+
+
+def _lacks_credentials(error: Exception, doing: str) -> TransientError:
+    """Another machine may have them, so the shard is not at fault."""
+    return TransientError(
+        f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
+        "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",
+        retry_after_seconds=_NO_CREDENTIALS_SECONDS,
+    )
+
+
+def _s3_code(error: Exception) -> str | None:
+    response = getattr(error.__cause__, "response", None)
+    return response.get("Error", {}).get("Code") if isinstance(response, dict) else None
 
 
 def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
@@ -103,7 +149,12 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
 
 
 def _asked_to_wait(error: Exception) -> float | None:
-    """How long the server asks us to wait, from Retry-After (seconds or a date) or the Hub's RateLimit header."""
+    """How long the server asks us to wait, at most an hour: by Retry-After (seconds or a date) or the Hub's RateLimit header."""
+    asked = _asked_seconds(error)
+    return None if asked is None else min(asked, _LONGEST_WAIT_SECONDS)
+
+
+def _asked_seconds(error: Exception) -> float | None:
     if not isinstance(error, HfHubHTTPError) or error.response is None:
         return None
     headers = error.response.headers

@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fleet.command_line import print_json, print_table, say
+from fleet.command_line import print_json, print_table, print_with_whole_ids, say
 from producer.commands.arguments import AsJson, Verify
 from producer.commands.reports import report, report_training
 
@@ -101,9 +101,9 @@ def runs(as_json: AsJson = False) -> None:
         if as_json:
             print_json([*(status.as_json() for status in statuses), *(status.as_json() for status in trainings)])
         else:
-            print_table(status_table(statuses))
+            print_with_whole_ids(status_table(statuses))
             if trainings:
-                print_table(training_table(trainings))
+                print_with_whole_ids(training_table(trainings))
             say(present_line(present))
             for line in (*attention_lines(statuses), *training_attention(trainings)):
                 say(line)

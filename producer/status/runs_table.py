@@ -10,7 +10,7 @@ from producer.status.state import RunStatus
 
 def status_table(statuses: list[RunStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("run", overflow="fold")
+    table.add_column("run", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for name in ("queued", "running", "done", "failed", "rows in", "kept", "errored", "rows/s"):
         table.add_column(name, justify="right")

@@ -101,6 +101,7 @@ def _checkpoints(given: str | None, output_uri: str) -> str | None:
 
 def _output_of(target: str) -> str:
     """The output of a published run, which is named by its place or its id."""
+    refuse_secrets("--label-with", target)
     return _absolute(target if is_place(target) else published_output_of(target, read_settings())[0])
 
 

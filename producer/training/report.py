@@ -18,7 +18,7 @@ _OPTION = re.compile(r"(?<!\S)--[a-z]")
 
 def training_table(statuses: Sequence[TrainingStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("training", overflow="fold")
+    table.add_column("training", no_wrap=True)
     table.add_column("state", no_wrap=True)
     for name in ("step", "of", "loss", "held-out loss"):
         table.add_column(name, justify="right")

@@ -3,7 +3,7 @@
 Needs no model, because the score file has the score of every row.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.published import Published
 from producer.sources.inputs import list_input
-from producer.verify.report import Fault
+from producer.verify.report import Fault, SourceFault
 from producer.verify.rows import ScoredRows, same_values
 
 _BATCH_ROWS = 1024
@@ -42,6 +42,26 @@ def source_shards(uris: tuple[str, ...], published: Published) -> dict[str, Shar
             "bytes than the run has read. Name the --input of the run with --source."
         )
     return shards
+
+
+def refuse_foreign(
+    uris: tuple[str, ...],
+    shards: Mapping[str, Shard],
+    published: Published,
+    compared: Sequence[Receipt],
+    faults: Iterable[Fault],
+) -> None:
+    """Raises UsageError if no shard of these has the rows of the source, and the identity of none says that it should."""
+    different = {fault.path for fault in faults if isinstance(fault, SourceFault)}
+    has_any = any(
+        shards[one.shard].identity == one.source_identity or not different & {one.data.path, one.scores.path}
+        for one in compared
+    )
+    if compared and not has_any:
+        raise UsageError(
+            f"{', '.join(uris)} is not the input of the run at {published.uri}: of {counted(len(compared), 'shard')} with the "
+            "names of its files, none has its rows. Name the --input of the run with --source."
+        )
 
 
 def _as_named(shards: list[Shard]) -> str:
@@ -71,14 +91,14 @@ def source_faults(
     """Compare the data file of a shard with the input."""
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
-        return [Fault(path=receipt.data.path, problem=problem)]
+        return [SourceFault(path=receipt.data.path, problem=problem)]
     if receipt.rows_in != len(rows.added) or source.count_rows(most=receipt.rows_in) < receipt.rows_in:
-        return [Fault(path=receipt.scores.path, problem="has not the rows of the input")]
+        return [SourceFault(path=receipt.scores.path, problem="has not the rows of the input")]
     try:
         difference = _first_difference(_expected(source, rows, spec), data)
     except UsageError as error:
         difference = f"cannot be compared with {shard.uri}: {error}"
-    return [Fault(path=receipt.data.path, problem=difference)] if difference else []
+    return [SourceFault(path=receipt.data.path, problem=difference)] if difference else []
 
 
 def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:

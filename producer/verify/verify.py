@@ -13,7 +13,7 @@ from fleet.storage.published import Published
 from producer.verify.published import read_published
 from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
-from producer.verify.source import source_faults, source_shards, unlisted_shards
+from producer.verify.source import refuse_foreign, source_faults, source_shards, unlisted_shards
 
 _READERS = 4  # shards at once; decompressing and hashing release the GIL
 
@@ -41,6 +41,7 @@ def verify(
     broken = {fault.path for fault in faults}
     sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
     faults += _row_faults(published, sound, shards, on_shard)
+    refuse_foreign(source, shards, published, [receipt for receipt in sound if receipt.shard in shards], faults)
     return _verification(published, faults, compared_with_source=bool(source))
 
 

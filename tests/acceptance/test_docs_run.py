@@ -12,12 +12,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from hubserver import HubServer
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
+from support.nli import nli_classifier
 from support.pages import script_of
 from support.processes import BIN
 
@@ -134,3 +136,19 @@ def test_the_commands_of_the_tutorial_run(
     kept, fewer = (pq.read_table(shell.folder / folder / "data").num_rows for folder in ("kept", "kept-4"))
     assert kept > fewer > 0
     assert "data/000_00007.parquet" in hub.files("ada/demo-kept")
+
+
+@pytest.mark.slow  # it downloads a model from the local Hub, and starts a run with its workers
+def test_the_commands_without_the_hub_run(shell: Shell, hub: HubServer, tmp_path: Path) -> None:
+    model = nli_classifier(tmp_path / "nli", "BART")
+    (model / "pytorch_model.bin").write_bytes(b"the same weights")
+    hub.create_repo("facebook/bart-large-mnli", "model")
+    hub.add_folder("facebook/bart-large-mnli", model, repo_type="model", message="a model")
+    pq.write_table(pa.table({"selftext": ["Rain again.", "A new phone."]}), shell.folder / "posts.parquet")
+
+    shell.run(script_of("docs/without_the_hub.md", instead={}))
+
+    assert not (shell.folder / "bart-large-mnli/pytorch_model.bin").exists()
+    labelled = pq.read_table(shell.folder / "labelled/data")
+    assert set(labelled["label"].to_pylist()) <= {"climate change", "technology", "health"}
+    assert labelled.num_rows == 2

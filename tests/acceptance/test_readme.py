@@ -27,6 +27,7 @@ PAGES = (
     "docs/python.md",
     "docs/several_gpus.md",
     "docs/tutorial.md",
+    "docs/without_the_hub.md",
     "docs/security.md",
     "ops/runbook.md",
     "examples/fasttext_scorer/README.md",

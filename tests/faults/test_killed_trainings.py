@@ -220,6 +220,51 @@ def test_a_training_that_crashes_three_times_without_a_newer_checkpoint_is_faile
     assert (status.failure.crashes, faults.fired()) == (3, 3)
 
 
+def test_a_worker_that_freezes_before_it_begins_takes_no_checkpoint_from_the_one_that_goes_on(
+    trainings: FleetTrainings, undisturbed: TrainedModel, faults: InjectedFaults
+) -> None:
+    faults.at("worker.service.training_work:TrainingWork._published", "before", "freeze worker")
+    trainings.fleet.environment |= faults.environment | {"SHARDSIFT_SCORER": ""}
+    training_id = trainings.enqueue()
+    with trainings.worker() as late, trainings.fleet.finalizer():
+        wait_until(lambda: faults.fired() == 1, description="it is frozen", seconds=120)
+        processes = [child_of(late), psutil.Process(late.pid)]
+        with trainings.worker("w2"):
+            trainings.wait_for_checkpoint(least=8)
+            before = checkpoint_folders(trainings)
+            for process in processes:
+                process.resume()
+            wait_until(
+                lambda: "no longer held by this worker" in trainings.fleet.log("w1").read_text(),
+                description="the late worker notices",
+                seconds=60,
+            )
+            after = checkpoint_folders(trainings)
+            model = trainings.wait_until_done(training_id)
+
+    assert after in (before, [])  # or it is done
+    assert measured(model) == measured(undisturbed)
+
+
+def test_a_failed_gpu_gets_a_new_process_and_the_training_goes_on(
+    trainings: FleetTrainings, undisturbed: TrainedModel, faults: InjectedFaults
+) -> None:
+    faults.at("worker.training.watcher:Watched.on_step_end", "after", "CUDA error")
+    trainings.fleet.environment |= faults.environment | {"SHARDSIFT_SCORER": ""}
+    training_id = trainings.enqueue()
+    with trainings.worker() as worker:
+        wait_until(lambda: faults.fired() == 1, description="the GPU fails", seconds=120)
+        model = trainings.wait_until_done(training_id)
+        assert worker.poll() is None
+
+    assert "The device failed. A new process replaces this one." in trainings.fleet.log("w1").read_text()
+    assert measured(model) == measured(undisturbed)
+
+
+def checkpoint_folders(trainings: FleetTrainings) -> list[Path]:
+    return sorted(Path(f"{trainings.output}.checkpoints").glob("attempt-*"))
+
+
 def noted_checkpoint(trainings: FleetTrainings, training_id: str) -> int:
     """As the ledger has it, from all attempts."""
     key = Keys(training_id, "training").attempts(WHOLE)

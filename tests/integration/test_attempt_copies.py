@@ -1,5 +1,7 @@
 """Attempts at a training copy checkpoints to one place: each begins with the newest, and none harms those of a later one."""
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ import pytest
 
 from fleet.errors import ShardError, TransientError, UsageError
 from support.dying_storage import dies_after
-from worker.training.attempt_checkpoints import attempt_checkpoints, drop_local
+from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_checkpoints, drop_local
 from worker.training.attempt_copies import AttemptCopies
 from worker.training.attempt_name import AttemptName
 
@@ -248,3 +250,51 @@ def test_a_scratch_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -
 
     with pytest.raises(TransientError, match="others can write to it. Set SHARDSIFT_SCRATCH_DIR"):
         attempt_checkpoints(None, a_name(TRAINING, "2-bb"), tmp_path)
+
+
+def in_shared_folder(tmp_path: Path, token: str) -> AttemptCheckpoints:
+    return attempt_checkpoints(str(tmp_path / "shared"), a_name(TRAINING, token), None)
+
+
+def test_checkpoints_in_a_shared_folder_stay_until_another_attempt_has_taken_them(tmp_path: Path) -> None:
+    """Also for ever, if the lease is lost because the training has failed: `producer retry` goes on from them."""
+    late = in_shared_folder(tmp_path, "1-aa")
+    (late.take_over() / "checkpoint-4").mkdir(parents=True)
+
+    late.withdraw(is_done=False)
+
+    assert (in_shared_folder(tmp_path, "2-bb").take_over() / "checkpoint-4").is_dir()
+
+
+def test_what_an_attempt_has_written_after_another_took_over_is_removed(tmp_path: Path) -> None:
+    late, living = in_shared_folder(tmp_path, "1-aa"), in_shared_folder(tmp_path, "2-bb")
+    (late.take_over() / "checkpoint-4").mkdir(parents=True)
+    living.take_over()
+    (late.folder / "checkpoint-8").mkdir(parents=True)
+
+    late.withdraw(is_done=False)
+
+    assert not late.folder.exists()
+    assert (living.folder / "checkpoint-4").is_dir()
+
+
+def test_what_an_attempt_has_written_after_the_end_is_removed(tmp_path: Path) -> None:
+    late = in_shared_folder(tmp_path, "1-aa")
+    (late.take_over() / "checkpoint-8").mkdir(parents=True)
+
+    late.withdraw(is_done=True)
+
+    assert not late.folder.exists()
+
+
+def test_a_listing_writes_no_file_outside_of_its_checkpoint(tmp_path: Path) -> None:
+    bucket, disk = tmp_path / "bucket", tmp_path / "disk"
+    first = Attempt(f"file://{bucket}", disk, "1-aa")
+    first.begin()
+    first.copy(4)
+    (bucket / "mine.txt").write_bytes(b"theirs")
+    listing = {"../../mine.txt": hashlib.sha256(b"theirs").hexdigest()}
+    (bucket / str(first.name) / "checkpoint-4.json").write_text(json.dumps(listing))
+
+    assert Attempt(f"file://{bucket}", disk, "2-bb").begin() == []
+    assert not (disk / "mine.txt").exists()

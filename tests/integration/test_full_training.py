@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from transformers import TrainingArguments
 
 import shardsift
@@ -20,6 +23,7 @@ from fleet.training.spec import FullTraining, TrainSpec
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.waiting import wait_until
+from worker.training.checkpoints import last_checkpoint
 from worker.training.loading import loading_arguments
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
@@ -355,3 +359,47 @@ def test_of_two_processes_only_the_first_writes(spec: TrainSpec, tmp_path: Path)
     assert report["held_out"]["rows"] == 24
     assert report["seconds"] < time.monotonic() - began
     assert [file.name for file in Path(spec.output_uri).parent.iterdir()] == ["model"]
+
+
+def test_a_training_that_diverges_says_so_and_publishes_nothing(spec: TrainSpec) -> None:
+    wild = dataclasses.replace(spec, full=dataclasses.replace(FULL, learning_rate=1e38))
+
+    with pytest.raises(UsageError, match=r"The training has diverged.* Lower --learning-rate, which is 1e\+38"):
+        trained(wild)
+
+    assert not Path(spec.output_uri).exists()
+
+
+def test_a_checkpoint_whose_best_one_is_gone_is_not_gone_on_from(spec: TrainSpec, undisturbed: TrainReport) -> None:
+    """The Trainer would save the last weights as if they were the best."""
+    with pytest.raises(TrainingStopped):
+        trained(spec, tell=stop_at(9))
+    checkpoints = Path(f"{spec.output_uri}.checkpoints")
+    (newest,) = checkpoints.glob("checkpoint-10")
+    best = json.loads((newest / "trainer_state.json").read_text())["best_model_checkpoint"]
+    shutil.rmtree(best)
+
+    report = trained(spec)
+
+    assert report.steps is not None
+    assert report.steps.resumed_from is None
+    assert report.held_out == undisturbed.held_out
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+@pytest.mark.parametrize("kept_bytes", [0, 200])
+def test_a_checkpoint_that_a_power_failure_cut_is_not_used(name: str, kept_bytes: int, tmp_path: Path) -> None:
+    for step in (4, 8):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        save_file({"weight": torch.zeros(1000)}, checkpoint / "model.safetensors", metadata={"format": "pt"})
+        torch.save({"state": torch.zeros(1000)}, checkpoint / "optimizer.pt")
+        (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": step, "max_steps": 24}))
+    newest = last_checkpoint(tmp_path)
+    os.truncate(tmp_path / "checkpoint-8" / name, kept_bytes)
+
+    older = last_checkpoint(tmp_path)
+
+    assert newest is not None
+    assert older is not None
+    assert (newest.step, older.step) == (8, 4)

@@ -213,3 +213,13 @@ def test_gpus_that_cannot_be_dealt_out_are_refused(
         find_places(cores=EIGHT, gpus_per_worker=2, **options)
 
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a@b", "team/a", "../a", "", "two words"])
+def test_a_name_that_cannot_be_a_part_of_a_workers_name_or_a_files_is_refused(
+    name: str, machine: Callable[..., None]
+) -> None:
+    machine(gpus=1)
+
+    with pytest.raises(UsageError, match="a name has letters, digits, and any of"):
+        find_places(name=name)

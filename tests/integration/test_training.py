@@ -511,3 +511,22 @@ def run_worker(*arguments: str | Path, monkeypatch: pytest.MonkeyPatch) -> int:
     with pytest.raises(SystemExit) as end:
         main()
     return int(end.value.code or 0)
+
+
+def test_the_card_names_no_signature_of_the_address_that_was_read(tiny_base: str, tmp_path: Path) -> None:
+    write_topics(tmp_path / "topics.parquet", rows=60)
+    spec = spec_of(tmp_path / "topics.parquet", tmp_path / "model", base_model=tiny_base, label_column="topic")
+    report = train(spec, CPU)
+    assert report is not None
+    signed = "https://bucket.s3.amazonaws.com/topics.parquet?X-Amz-Credential=me&X-Amz-Signature=s3cret"
+
+    card = model_card(
+        dataclasses.replace(
+            report,
+            spec=dataclasses.replace(spec, data_uri=signed, validation_uri=signed),
+            source=dataclasses.replace(report.source, shown=signed),
+        )
+    )
+
+    assert "s3cret" not in card
+    assert "`topics.parquet?***`" in card

@@ -39,7 +39,7 @@ from producer.training.several import training_attention
 from producer.training.status import training_status
 from producer.training.steering import cancel_training, retry_training
 from support.labelled import write_topics
-from support.processes import call_command
+from support.processes import call_command, run_command
 from support.waiting import wait_until
 from worker.service.kept_checkpoints import drop_unneeded
 from worker.service.training_lease import TrainingLease
@@ -581,6 +581,7 @@ def test_a_training_without_workers_names_the_command(
         ({"checkpoints": "hf://me/kept"}, "Checkpoints go to a folder or a bucket, .* and not to hf://me/kept"),
         ({"checkpoints": "s4://bucket/kept"}, "Checkpoints go to a folder or a bucket, .* and not to s4://bucket/kept"),
         ({"checkpoints": "s3://me:secret@bucket/kept"}, "--checkpoints s3://.* carries a password"),
+        ({"data": None, "label_with": "https://me:secret@host/labelled"}, "--label-with https://.* carries a password"),
     ],
 )
 def test_a_wrong_option_is_one_clear_error_before_anything_is_enqueued(
@@ -732,3 +733,39 @@ def test_without_a_fleet_the_command_names_the_one_for_this_machine(options: Tra
 
     assert done.returncode == 2
     assert "train on this machine: worker train" in done.stderr
+
+
+def test_an_upload_that_takes_longer_than_a_hang_is_not_ended(redis_url: str, tmp_path: Path) -> None:
+    """The watchdog ends the whole process, so this has one of its own."""
+    script = """
+import sys, threading, redis
+from fleet.ledger import Ledger
+from support.ledger_trainings import HALF, claim_training, create_training
+from support.waiting import wait_until
+from worker.service.training_lease import TrainingLease
+from worker.service.watchdog import Watchdog
+
+ledger = Ledger(redis.Redis.from_url(sys.argv[1], decode_responses=True)).trainings
+watchdog = Watchdog(0.5, open(sys.argv[2], "w"))
+lease = TrainingLease(
+    ledger, claim_training(ledger, create_training(ledger, "slow")), device="cpu", stopping=threading.Event(),
+    report=lambda line: None, report_seconds=60, watchdog=watchdog,
+)
+with lease:
+    lease.on_progress(HALF, 384)
+    lease.confirm()  # before the upload
+    wait_until(lambda: watchdog.idle_seconds > 1.5, description="it is uploaded")
+    lease.confirm()
+print("uploaded")
+"""
+
+    done = run_command(
+        "python",
+        "-c",
+        script,
+        redis_url,
+        tmp_path / "traces",
+        environment={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+    assert (done.returncode, done.stdout.strip()) == (0, "uploaded"), done.stderr

@@ -277,7 +277,7 @@ class LedgerModel:
         return True
 
     def _advance(self, known: Attempts) -> None:
-        known.crashes = min(known.crashes, 1)
+        known.crashes, known.errors = min(known.crashes, 1), 0
 
     def saved_scores(self, claim: Claim) -> dict[int, bytes]:
         state = self.state.shards.get(claim.shard.name)

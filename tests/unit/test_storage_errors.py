@@ -211,3 +211,87 @@ def test_a_bug_of_ours_is_not_taken_for_trouble_of_storage(kind: type[Exception]
 
 def test_an_error_without_words_is_told_by_its_class() -> None:
     assert str(as_ours(ConnectionResetError(), "Reading a")) == "Reading a: the network failed (ConnectionResetError)."
+
+
+def of_package(name: str, package: str, **fields: object) -> Exception:
+    """An error as a client of buckets raises it. The packages are optional, and their errors are no OSErrors."""
+    kind = type(name, (Exception,), {"__module__": f"{package}.exceptions"})
+    error = kind(LONG)
+    vars(error).update(fields)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("NoCredentialsError", "botocore"),
+        ("PartialCredentialsError", "botocore"),
+        ("UnauthorizedSSOTokenError", "botocore"),
+        ("ProfileNotFound", "botocore"),
+        ("DefaultCredentialsError", "google.auth"),
+        ("RefreshError", "google.auth"),
+        ("ClientAuthenticationError", "azure.core"),
+    ],
+)
+def test_a_machine_without_credentials_leaves_the_shard_to_others_and_says_so(name: str, package: str) -> None:
+    ours = raised(of_package(name, package))
+
+    assert isinstance(ours, TransientError)
+    assert "this machine has no valid credentials for the storage (first line second line" in str(ours)
+    assert "Set them in the environment of the process, such as AWS_ACCESS_KEY_ID" in str(ours)
+    assert ours.retry_after_seconds == 60
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "RequestTimeTooSkewed"])
+def test_credentials_that_have_expired_are_those_of_the_machine(code: str) -> None:
+    error = PermissionError("The provided token has expired.")  # as s3fs raises it
+    error.__cause__ = of_package("ClientError", "botocore", response={"Error": {"Code": code}})
+
+    ours = as_ours(error, "Reading shard a")
+
+    assert isinstance(ours, TransientError)
+    assert "no valid credentials" in str(ours)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "status"),
+    [
+        ("EndpointConnectionError", "botocore", None),
+        ("ReadTimeoutError", "botocore", None),
+        ("ConnectionClosedError", "botocore", None),
+        ("ServerDisconnectedError", "aiohttp.client", None),
+        ("ClientResponseError", "aiohttp.client", 503),
+        ("ClientResponseError", "aiohttp.client", 429),
+        ("ServiceRequestError", "azure.core", None),
+    ],
+)
+def test_trouble_of_a_bucket_passes_as_that_of_the_hub(name: str, package: str, status: int | None) -> None:
+    ours = raised(of_package(name, package, status=status))
+
+    assert isinstance(ours, TransientError)
+    assert_readable(ours)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "fields"),
+    [
+        ("ParamValidationError", "botocore", {}),
+        ("ClientResponseError", "aiohttp.client", {"status": 403}),
+        ("HttpError", "gcsfs", {"code": 400}),
+        ("HttpResponseError", "azure.core", {"status_code": 403}),
+    ],
+)
+def test_a_refusal_of_a_bucket_stays(name: str, package: str, fields: dict[str, object]) -> None:
+    ours = raised(of_package(name, package, **fields))
+
+    assert isinstance(ours, ShardError)
+    assert_readable(ours)
+
+
+def test_no_server_lets_a_shard_wait_for_longer_than_an_hour() -> None:
+    response = httpx2.Response(429, request=REQUEST, headers={"Retry-After": "31536000"})
+
+    ours = raised(HfHubHTTPError("slow down", response=response))
+
+    assert isinstance(ours, TransientError)
+    assert ours.retry_after_seconds == 3600

@@ -1,6 +1,7 @@
 """Hold the lease of a training, and find out after each step whether to stop. See `worker/service/lease.py`.
 
-The watchdog guards the steps only: before them, the base model is loaded and the texts are tokenised, however long that takes.
+The watchdog guards the steps only. Before them, the base model is loaded and the texts are tokenised, and after them the model is
+uploaded, however long that takes.
 """
 
 import threading
@@ -55,8 +56,7 @@ class TrainingLease:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._renewal.__exit__()
-        if self._is_stepping:
-            self._watchdog.stop()
+        self._end_steps()
 
     def on_progress(self, progress: TrainProgress, rows: int) -> None:
         if not self._is_stepping:
@@ -105,8 +105,14 @@ class TrainingLease:
 
         A Redis that has lost the training does not keep its model back: the same `producer train` finds it.
         """
+        self._end_steps()
         with suppress(RunUnknown):
             wait_for_redis(self._renewal.renew, self._stopping)
+
+    def _end_steps(self) -> None:
+        if self._is_stepping:
+            self._is_stepping = False
+            self._watchdog.stop()
 
     def _tell(self, line: str) -> None:
         if time.monotonic() - self._reported >= self._report_seconds:

@@ -27,7 +27,9 @@ from fleet.training.model import TrainedModel
 from fleet.training.receipt import TrainReceipt
 from fleet.training.task import FleetTraining
 from fleet.training.trained import model_of
+from worker.scoring import DeviceFault
 from worker.scoring.device import choose_device, device_name
+from worker.scoring.errors import is_device_fault
 from worker.service.attempt import Done, show_progress
 from worker.service.child import Child
 from worker.service.kept_checkpoints import drop_unneeded
@@ -56,15 +58,16 @@ class TrainingWork:
 
     def do(self) -> Done:
         began = time.time()
-        drop_unneeded(self.ledger, self.child.settings.scratch_dir)
-        model = self._published() or self._trained()
-        receipt = TrainReceipt(
-            output_uri=self._output,
-            size_bytes=model_output(self._output).size_bytes(),
-            model=model,
-            provenance=self._provenance(model, began),
-        )
-        wait_for_redis(lambda: self.ledger.complete(self.claim, receipt), self.child.stopping)
+        with self._lease() as lease:  # also while the Hub is asked, which may take long
+            drop_unneeded(self.ledger, self.child.settings.scratch_dir)
+            model = self._published() or self._trained(lease)
+            receipt = TrainReceipt(
+                output_uri=self._output,
+                size_bytes=model_output(self._output).size_bytes(),
+                model=model,
+                provenance=self._provenance(model, began),
+            )
+            wait_for_redis(lambda: self.ledger.complete(self.claim, receipt), self.child.stopping)
         self._drop_checkpoints()
         figures = "; ".join(f"{name} {value}" for name, value in model.lines[:3])
         line = f"published at {self._output}: {figures}"
@@ -85,9 +88,9 @@ class TrainingWork:
         """The model, if an earlier attempt published it and ended before it could record that."""
         return model_of(self.claim.spec.spec)
 
-    def _trained(self) -> TrainedModel:
-        child, training = self.child, self.claim.spec
-        lease = TrainingLease(
+    def _lease(self) -> TrainingLease:
+        child = self.child
+        return TrainingLease(
             self.ledger,
             self.claim,
             device=device_name(choose_device(child.settings.device)),
@@ -96,21 +99,26 @@ class TrainingWork:
             report_seconds=child.settings.progress_seconds,
             watchdog=child.watchdog,
         )
-        with lease:
-            try:
-                report = train(training.spec, self._place(lease), tell=partial(self._tell, lease))
-            except TrainingStopped as stop:
-                lease.tell_stop()
-                raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
-            except Cancelled:
-                raise
-            except LeaseLost:
-                self._withdraw_checkpoints()
-                raise
-            except UsageError as error:
-                raise _as_of_fleet(error) from error
-            except OSError as error:
-                raise TransientError(f"{type(error).__name__}: {error}") from error
+
+    def _trained(self, lease: TrainingLease) -> TrainedModel:
+        try:
+            report = train(self.claim.spec.spec, self._place(lease), tell=partial(self._tell, lease))
+        except TrainingStopped as stop:
+            lease.tell_stop()
+            raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
+        except Cancelled:
+            raise
+        except LeaseLost:
+            self._withdraw_checkpoints()
+            raise
+        except UsageError as error:
+            raise _as_of_fleet(error) from error
+        except OSError as error:
+            raise TransientError(f"{type(error).__name__}: {error}") from error
+        except RuntimeError as error:
+            if is_device_fault(error):
+                raise DeviceFault(str(error)) from error
+            raise
         model = self._published()
         if model is None and report is None:
             raise ShardError(
@@ -122,6 +130,7 @@ class TrainingWork:
         return model
 
     def _place(self, lease: TrainingLease) -> TrainPlace:
+        lease.confirm()  # an attempt that was frozen since its claim must not take over the folder of a later one
         return TrainPlace(
             device=self.child.settings.device,
             checkpoints=self._checkpoints.take_over(),
@@ -169,6 +178,9 @@ class TrainingWork:
 
 def _as_of_fleet(error: UsageError) -> ShardError | TransientError:
     """A disk, a network or a service may come back, here or on another machine. Anything else stays wrong."""
-    if isinstance(error.__cause__, (TransientError, OSError)):
+    cause = error.__cause__
+    if isinstance(cause, TransientError):
+        return TransientError(str(error), retry_after_seconds=cause.retry_after_seconds)
+    if isinstance(cause, OSError):
         return TransientError(str(error))
     return ShardError(str(error))

@@ -1,6 +1,7 @@
 """The places of this machine at which a worker runs: each GPU, or the CPU, with its share of the cores."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from worker.supervisor.groups import check_groups
 ALL = "all"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 _DEVICE_FILES = ("nvidia[0-9]*", "kfd", "dxg", "nv*-gpu")  # of NVIDIA, AMD, Linux on Windows, and Jetson
+_NAME = re.compile(r"[\w-][\w.-]*")  # a part of file names and, before an @ and the host, of the worker's name
 _LIST_SECONDS = 30.0  # nvidia-smi takes seconds if the driver is not loaded
 
 
@@ -47,8 +49,8 @@ def find_places(
     `gpu0`, `gpu1`, … (`gpus0-1` for two GPUs) and `worker`. Raises UsageError if a GPU that is asked for is not there, in --gpus
     or as the device, and if the GPUs cannot be dealt out without a rest.
     """
-    if name is not None and "@" in name:
-        raise UsageError(f"--name {name}: a name cannot have an @, which comes before the host's name.")
+    if name is not None and not _NAME.fullmatch(name):
+        raise UsageError(f"--name {name}: a name has letters, digits, and any of . _ - between them.")
     if gpus not in (ALL, "0") and device not in ("auto", "cuda"):
         raise UsageError(f"--gpus {gpus} and --device {device} contradict each other. Leave one out.")
     if gpus == "0" and device.startswith("cuda"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from fleet.errors import TransientError
 from fleet.training.checkpoints import is_uri
 from worker.training.attempt_copies import AttemptCopies
-from worker.training.attempt_folder import drop_attempts, take_over
+from worker.training.attempt_folder import drop_attempts, is_taken_over, take_over
 from worker.training.attempt_name import AttemptName
 
 
@@ -39,8 +39,11 @@ class AttemptCheckpoints:
         return self.root / str(self.attempt)
 
     def withdraw(self, *, is_done: bool) -> None:
-        """The lease is lost: remove what no later attempt goes on from. Copies that cannot be removed stay."""
-        if self.is_shared:  # another attempt has taken over what was in this folder
+        """The lease is lost: remove what no later attempt goes on from. Copies that cannot be removed stay.
+
+        A later attempt may have to take over the folder yet, or there is none, because the training has failed.
+        """
+        if self.is_shared and (is_done or is_taken_over(self.root, self.attempt)):
             shutil.rmtree(self.folder, ignore_errors=True)
         if self.copies and is_done:
             self.copies.drop()

@@ -26,6 +26,11 @@ def take_over(root: Path, attempt: AttemptName) -> Path:
     return own
 
 
+def is_taken_over(root: Path, attempt: AttemptName) -> bool:
+    """Whether another attempt has taken over the checkpoints of this one. What its folder holds now, it has written since."""
+    return any(attempt.may_use(name) and name != attempt for name, _ in _attempts(root))
+
+
 def drop_attempts(root: Path, training: str) -> None:
     """Delete the folders of all attempts at this training, on any data. Other files stay."""
     for name, folder in _attempts(root):

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import ModelCardData
 
 from fleet.defaults import DEFAULT_TEXT_COLUMN
+from fleet.redact import redacted
 from fleet.training.spec import train_command
 from worker.training.demo_encoder import DEMO_ENCODER, HUB_NAME
 from worker.training.pictures import CALIBRATION, CONFUSION
@@ -123,8 +124,9 @@ def _without_paths(command: list[str]) -> list[str]:
 
 
 def _disclosed(uri: str) -> str:
-    """A Hub URI unchanged; of any other path the last part."""
-    return uri if uri.startswith("hf://") else _last(uri)
+    """A Hub URI unchanged; of any other path the last part. Without secrets: the URL of a file may be signed."""
+    shown = redacted(uri)
+    return shown if uri.startswith("hf://") else _last(shown)
 
 
 def _public(name: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fleet.errors import ShardError, TransientError, UsageError
+from fleet.shard import is_safe_name
 from fleet.storage.errors import translated
 from fleet.storage.files import Files
 from worker.training.checkpoints import DESCRIPTION, check_equal, checkpoints_in, is_checkpoint, step_of
@@ -122,13 +123,19 @@ class CheckpointCopies:
         self._write(f"{checkpoint.name}{_LISTING}", json.dumps(digests, indent=1))
 
     def _fetch(self, name: str, folder: Path) -> None:
-        """A copy that has not the files of its listing is removed, so that it is made again."""
+        """A copy that has not the files of its listing is removed, so that it is made again.
+
+        So is one whose listing names a file outside of the checkpoint.
+        """
         listing = self._files.content(f"{name}{_LISTING}")
         if listing is None or (folder / name).exists():
             return
         partial = folder / f".{name}{_PARTIAL}"
         shutil.rmtree(partial, ignore_errors=True)
-        if all([self._fetch_file(f"{name}/{path}", partial / path) == digest for path, digest in _listed(listing)]):
+        files = _listed(listing)
+        if all(is_safe_name(path) for path, _ in files) and all(
+            [self._fetch_file(f"{name}/{path}", partial / path) == digest for path, digest in files]
+        ):
             partial.replace(folder / name)
         else:
             shutil.rmtree(partial, ignore_errors=True)

@@ -1,11 +1,12 @@
 """The checkpoints of a training: a folder with `training.json`, which says whose they are, and the Trainer's checkpoints.
 
-A checkpoint is whole if its `trainer_state.json` is, since the Trainer writes that file last.
+A checkpoint is whole if its `trainer_state.json` is, since the Trainer writes that file last, and its tensors have their length.
 """
 
 import json
 import re
 import shutil
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,23 @@ def forget(folder: Path) -> None:
 
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint. Deletes one that was not written to its end."""
+    """The newest whole checkpoint. Deletes one that was not written to its end, or whose best one is gone.
+
+    Without its best one, the Trainer would end with the last weights instead of the best, and only warn.
+    """
     found = None
-    for checkpoint in checkpoints_in(folder):
+    for checkpoint in checkpoints_in(folder):  # a best one comes before those that refer to it
         try:
             state = json.loads((checkpoint / STATE).read_text())
-        except (OSError, ValueError):
+            _check_tensors(checkpoint)
+            whole = _moved(checkpoint, state)
+        except (FileNotFoundError, ValueError, KeyError):  # any other error of the disk may pass
             shutil.rmtree(checkpoint)
             continue
-        found = _moved(checkpoint, state)
+        if whole.best is None or whole.best.is_dir():
+            found = whole
+        else:
+            shutil.rmtree(checkpoint)
     return found
 
 
@@ -84,6 +93,29 @@ def _moved(checkpoint: Path, state: dict[str, Any]) -> Checkpoint:
         best=best,
         checks_without_progress=early.get("early_stopping_patience_counter", 0),
     )
+
+
+def _check_tensors(checkpoint: Path) -> None:
+    """Raises ValueError for a file that is shorter than it says. A machine that loses its power may leave such files."""
+    for file in checkpoint.iterdir():
+        is_whole = True
+        if file.suffix == ".safetensors":
+            is_whole = file.stat().st_size == _size_of_safetensors(file)
+        elif file.suffix in (".pt", ".pth"):
+            is_whole = zipfile.is_zipfile(file)  # it looks for the directory at the end
+        if not is_whole:
+            raise ValueError(f"{file} is not whole")
+
+
+def _size_of_safetensors(file: Path) -> int:
+    """By its header: 8 bytes with the length of the following JSON, which has the bounds of each tensor."""
+    with file.open("rb") as content:
+        header_bytes = int.from_bytes(content.read(8), "little")
+        if header_bytes > file.stat().st_size:
+            raise ValueError(f"{file} is not whole")
+        header = json.loads(content.read(header_bytes))
+    ends = (tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__")
+    return 8 + header_bytes + max(ends, default=0)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

@@ -104,9 +104,15 @@ def _train(run: _Run) -> Trained:
             "Run the same command again to go on."
         )
     assert isinstance(trainer.eval_dataset, TokenRows)
+    logits = np.asarray(trainer.predict(trainer.eval_dataset).predictions)
+    if not np.isfinite(logits).all():
+        raise UsageError(
+            f"The training has diverged: the model's outputs are not finite numbers. Lower --learning-rate, which is "
+            f"{run.full.learning_rate:g}, or choose another --dtype than {run.dtype}."
+        )
     return Trained(
         base=base,
-        held_out_logits=np.asarray(trainer.predict(trainer.eval_dataset).predictions),
+        held_out_logits=logits,
         rows_per_second=(trainer.state.global_step - first_step) * _rows_per_step(run.full) / seconds,
         work_seconds=seconds,
         peak_memory_bytes=peak_memory_bytes(),

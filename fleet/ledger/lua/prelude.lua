@@ -151,10 +151,11 @@ local function note_time(device)
   redis.call('HSET', attempts, 'noted_ms', now)
 end
 
--- Note that an attempt has stored more of its work than any before it: crashes are counted from here on, beginning with this
--- attempt. So work that advances between its crashes is done in the end, and work that does not is failed soon.
+-- Note that an attempt has stored more of its work than any before it: crashes and errors are counted from here on, and of
+-- crashes this attempt is the first. So work that advances between them is done in the end, and work that does not is failed soon.
 local function note_advance(key)
   if tonumber(redis.call('HGET', key, 'crashes') or 0) > 1 then redis.call('HSET', key, 'crashes', 1) end
+  redis.call('HDEL', key, 'errors')
 end
 
 -- Record an attempt that ended without reporting why.

@@ -316,3 +316,28 @@ class TestCrashesBetweenProgress:
         ledger.report_crash(run, A.name, "w1", "killed by signal 9")
 
         assert ledger.counts(run).failed == 0
+
+    def test_errors_between_which_a_shard_gets_further_do_not_fail_it(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        """A training of days meets more than eight errors of its network."""
+        for checkpoint in range(1, 13):
+            claim = claimed(ledger, run)
+            ledger.renew(claim, rows=0, report=a_report(checkpoint))
+            ledger.retry_later(claim, "the network failed", "")
+            end_back_off(client, run)
+
+        assert ledger.counts(run).failed == 0
+        (retry,) = ledger.retries(run, most=1)
+        assert (retry.attempts, retry.errors) == (12, 1)
+
+    def test_errors_without_progress_between_them_fail_it_as_before(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        for _ in range(8):
+            claim = claimed(ledger, run)
+            ledger.save_scores(claim, 0, b"scores")
+            ledger.retry_later(claim, "the network failed", "")
+            end_back_off(client, run)
+
+        assert ledger.counts(run).failed == 1

@@ -11,9 +11,10 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.storage.output import MANIFEST_PATH
+from producer.demo.shards import write_shards
 from producer.verify.verify import verify
 from support.processes import call_command
-from support.published_dataset import ROWS, Dataset, a_file
+from support.published_dataset import ROWS, SHARDS, Dataset, a_file
 
 
 class TestFiles:
@@ -173,6 +174,21 @@ class TestSource:
         file = min(dataset.source.glob("*.parquet"))
         pq.write_table(pq.read_table(file).slice(1), file)
         assert len(dataset.faults(with_source=True)) == 1
+
+    def test_a_source_of_another_kind_of_storage_with_the_same_names_and_other_rows_is_refused(
+        self, dataset: Dataset, tmp_path: Path
+    ) -> None:
+        """A footer and a sha256 cannot be compared, so the rows are."""
+        dataset.name_sources_as_the_hub_does()
+        write_shards(tmp_path / "other", shards=SHARDS, rows=ROWS, seed=2)
+
+        answer = call_command("producer", "verify", dataset.output, "--source", tmp_path / "other", environment={})
+
+        assert (answer.returncode, answer.stdout) == (2, ""), answer.stdout
+        assert answer.stderr == (
+            f"producer: {tmp_path}/other is not the input of the run at {dataset.output}: of 3 shards with the names of its "
+            "files, none has its rows. Name the --input of the run with --source.\n"
+        )
 
     def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
         shard = dataset.receipts[1].shard

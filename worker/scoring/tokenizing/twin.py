@@ -8,8 +8,6 @@ import copy
 from itertools import groupby
 from typing import Any
 
-from tokenizers import Tokenizer
-
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "encode_special_tokens")
 
 
@@ -19,8 +17,9 @@ def twin_of(tokenizer: Any) -> Any:
     return copy.deepcopy(tokenizer, None if backend is None else {id(backend): _twin(backend)})
 
 
-def _twin(backend: Tokenizer) -> Tokenizer:
-    twin = Tokenizer(backend.model)
+def _twin(backend: Any) -> Any:
+    """Of a tokenizers.Tokenizer."""
+    twin = type(backend)(backend.model)
     for part in _PARTS:
         setattr(twin, part, getattr(backend, part))
     added = sorted(backend.get_added_tokens_decoder().items())
