@@ -94,8 +94,8 @@ class Settings(BaseSettings):
     gpus_per_worker: Annotated[int, Process.WORKER] = Field(
         1,
         ge=1,
-        description="GPUs over which a worker divides its model, for models that are larger than one. Needs shardsift[sharded]. "
-        "With SHARDSIFT_DEVICE=cpu as many processes on the CPU, to try it.",
+        description="GPUs over which a worker divides its model, for models that are larger than one, and on which it trains. "
+        "Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu as many processes on the CPU, to try it.",
     )
     sharding: Annotated[WayToShard, Process.WORKER] = Field(
         "auto",

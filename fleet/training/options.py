@@ -125,9 +125,14 @@ class TrainOptions:
     weight_decay: Annotated[float, typer.Option(min=0.0, help="Of AdamW.", rich_help_panel=_FULL)] = (
         _DEFAULTS.weight_decay
     )
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, on each GPU.", rich_help_panel=_FULL)] = (
-        _DEFAULTS.batch_rows
-    )
+    batch_rows: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Rows of a batch: of each GPU under torchrun, of all GPUs of a worker of a fleet.",
+            rich_help_panel=_FULL,
+        ),
+    ] = _DEFAULTS.batch_rows
     accumulate: Annotated[
         int,
         typer.Option(

@@ -14,13 +14,16 @@ DEMO_ENCODER = "demo"  # the name of the demo's encoder as a base model
 
 @dataclass(frozen=True, kw_only=True)
 class FullTraining:
-    """How all weights of a model are trained. A step takes `batch_rows` × `accumulation_steps` rows of each device."""
+    """How all weights of a model are trained. A step takes `batch_rows` × `accumulation_steps` rows.
+
+    Several devices of a worker share them. Under `torchrun`, each process takes as many.
+    """
 
     __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     epochs: float = 3.0
     learning_rate: float = 5e-5
-    batch_rows: int = 32  # in memory at once, on each device
+    batch_rows: int = 32  # in memory at once, on each device at most
     accumulation_steps: int = 1  # batches of which the gradients are added before the weights change
     weight_decay: float = 0.01
     warmup_share: float = 0.1  # of all steps, in which the learning rate grows from 0

@@ -21,7 +21,7 @@ import shardsift
 from fleet.errors import UsageError
 from fleet.training.spec import FullTraining, TrainSpec
 from support.labelled import write_topics
-from support.models import tiny_classifier
+from support.models import tiny_classifier, without_dropout
 from support.waiting import wait_until
 from worker.training.checkpoints import last_checkpoint
 from worker.training.loading import loading_arguments
@@ -133,17 +133,6 @@ def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
 
     assert losses(four) == pytest.approx(losses(one), rel=1e-4)
     assert losses(four, "eval_loss") == pytest.approx(losses(one, "eval_loss"), rel=1e-4)
-
-
-def without_dropout(base: Path, folder: Path) -> Path:
-    """Dropout draws other random numbers for other batches."""
-    folder.mkdir()
-    for file in base.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    config = json.loads((base / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainSpec, undisturbed: TrainReport) -> None:

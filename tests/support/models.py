@@ -1,5 +1,6 @@
 """Real transformers that tests create: tiny random ones within seconds, or MiniLM with a random head."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -24,6 +25,17 @@ def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:
     _spread_scores(model, bias=8.0)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(verified_demo_encoder()).save_pretrained(folder)
+    return folder
+
+
+def without_dropout(model: Path, folder: Path) -> Path:
+    """A copy, because dropout draws other random numbers for other batches."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((model / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 

@@ -41,7 +41,8 @@ GpusPerWorker = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Divide the model over N GPUs, for a model that is larger than one. Needs shardsift[sharded]. "
+        help="Divide the model over N GPUs, for a model that is larger than one. Trainings with --full use all N. Needs "
+        "shardsift[sharded]. "
         "Default: SHARDSIFT_GPUS_PER_WORKER, else 1.",
     ),
 ]

@@ -21,16 +21,16 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     Raises the same errors as `load_model`.
     """
     if folder := os.environ.get(FOLDER):  # of a worker, which removes what its children leave there
-        scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=_end_process)
+        scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=end_without_rank)
     else:  # in a user's process
         scorer = load_model(settings)
     return with_tuned_budget(scorer, settings)
 
 
-def _end_process(reason: str) -> NoReturn:
-    """A group cannot go on without a rank. The parent queues the shard again, and Celery starts another child, with its ranks.
+def end_without_rank(reason: str) -> NoReturn:
+    """A group cannot go on without a rank. The parent queues its work again, and Celery starts another child, with its ranks.
 
-    Called in a thread: with NCCL, the thread that scores would wait for the lost rank.
+    Called in a thread: with NCCL, the thread that computes would wait for the lost rank.
     """
     logger.error("%s A new process replaces this one and its ranks.", reason)
     os._exit(EXIT_DEVICE_FAULT)

@@ -1,12 +1,15 @@
 """The work of an attempt at a training: train, publish the model folder, and record what was measured."""
 
 import logging
+import os
 import time
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
+from pathlib import Path
 
 import redis
+import torch
 from celery import Task
 
 from fleet.errors import (
@@ -32,12 +35,14 @@ from worker.scoring.device import choose_device, device_name
 from worker.scoring.errors import is_device_fault
 from worker.service.attempt import Done, show_progress
 from worker.service.child import Child
+from worker.service.ipc import FOLDER
 from worker.service.kept_checkpoints import drop_unneeded
+from worker.service.serving import end_without_rank
 from worker.service.training_lease import TrainingLease
 from worker.service.waiting import wait_for_redis
 from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_checkpoints
 from worker.training.attempt_name import AttemptName
-from worker.training.place import TrainPlace
+from worker.training.place import Devices, TrainPlace
 from worker.training.saving import drop_partial
 from worker.training.stopped import TrainingStopped
 from worker.training.train import train
@@ -133,6 +138,7 @@ class TrainingWork:
         lease.confirm()  # an attempt that was frozen since its claim must not take over the folder of a later one
         return TrainPlace(
             device=self.child.settings.device,
+            devices=_devices(self.child),
             checkpoints=self._checkpoints.take_over(),
             copies=self._checkpoints.copies,
             loader_processes=self.claim.spec.loader_processes,
@@ -174,6 +180,17 @@ class TrainingWork:
             started_at=began,
             finished_at=time.time(),
         )
+
+
+def _devices(child: Child) -> Devices:
+    """Those of this worker's seat. On a CPU, as many processes, as for a divided model."""
+    count = child.settings.gpus_per_worker
+    if child.device_type == "cuda":
+        count = min(count, torch.cuda.device_count())
+    elif child.device_type != "cpu":
+        count = 1
+    folder = os.environ.get(FOLDER)  # the worker removes what its children leave there
+    return Devices(count=count, scratch_dir=Path(folder) if folder else None, on_lost_rank=end_without_rank)
 
 
 def _as_of_fleet(error: UsageError) -> ShardError | TransientError:

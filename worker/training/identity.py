@@ -26,7 +26,7 @@ def described(spec: TrainSpec, split: Split) -> Description:
 
 
 def described_in_full(spec: TrainSpec, split: Split, base: "BaseModel", *, processes: int) -> Description:
-    """With the weights that it begins with instead of their name, and the processes that share a step."""
+    """With the weights that it begins with instead of their name, and by how many processes a step's rows are multiplied."""
     return {**described(spec, split), "base_model": _weights_of(base), "processes": processes}
 
 

@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Devices:
+    """The devices of this machine that a training of all weights may share, each with a process of its own."""
+
+    count: int = 1
+    scratch_dir: Path | None = None  # where the processes meet; None: the system's temporary folder
+    on_lost_rank: Callable[[str], None] | None = None  # called in a thread if one has died; the training cannot go on
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainPlace:
     device: str = "auto"
+    devices: Devices = Devices()
     checkpoints: Path | None = None  # folder; None: beside the output
     copies: Copies | None = None  # of each checkpoint, at a place that other machines reach
     resume: bool = True  # from the last checkpoint, if there is one
@@ -51,6 +61,12 @@ class TrainPlace:
                 self.copies.forget()
             except ShardsiftError as error:
                 tell(f"{error} They are not needed any more.")
+
+    def of_other_rank(self, watcher: "Watcher") -> "TrainPlace":
+        """That of a process which helps with a training here. It can be pickled."""
+        return TrainPlace(
+            device=self.device, checkpoints=self.folder, loader_processes=self.loader_processes, watcher=watcher
+        )
 
     def beside(self, output_uri: str, name: str) -> "TrainPlace":
         """With a folder for the checkpoints: beside the output, or here if that is elsewhere."""

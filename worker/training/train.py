@@ -19,6 +19,7 @@ from fleet.training.model import MARK
 from fleet.training.spec import TrainSpec
 from worker.training.card import model_card
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
+from worker.training.division import divided
 from worker.training.identity import described, digest_of
 from worker.training.metrics import measure
 from worker.training.pictures import draw_pictures
@@ -92,13 +93,23 @@ def _write_figures(report: TrainReport, folder: Path) -> None:
 
 
 def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> "Trained":
+    devices = place.devices.count
     if spec.full is None:
         from worker.training.frozen import train_frozen
 
+        if devices > 1:
+            tell(f"An encoder that is frozen runs on one of {devices} devices")
         return train_frozen(spec, split, device=place.device, tell=tell, go_on=_go_on(place))
     from worker.training.full import train_full
 
-    return train_full(spec, spec.full, split, place=place, tell=tell)
+    division = divided(spec.full, devices)
+    if devices > 1:
+        tell(division.told(devices))
+    if division.processes == 1:
+        return train_full(spec, spec.full, split, place=place, tell=tell)
+    from worker.training.group import train_in_group
+
+    return train_in_group(spec, spec.full, split, place=place, tell=tell, division=division)
 
 
 def _go_on(place: TrainPlace) -> Callable[..., bool]:

@@ -6,5 +6,7 @@ devices compute one after another.
 `torch.distributed`. Rank 0 is the process that loads the scorer; it starts the others, sends each the same batches, and ends
 with them. transformers must have a plan for the family: Llama, Qwen, Gemma, Mistral and others have one, BERT has none.
 
+`processes.py` starts, watches and ends ranks whatever they do, and a training uses it too.
+
 `load.py` loads either. Only one device computes at a time with `layers`, and on a CPU neither is faster than the plain model.
 """

@@ -21,6 +21,7 @@ from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded.backend import Sharded
 from worker.scoring.sharded.device_map import bytes_by_place, placing
+from worker.scoring.sharded.rank_place import RankPlace
 from worker.scoring.sharded.ranks import Ranks
 from worker.scoring.sharded.sharding import Sharding, Way, check_accelerate, chosen_way
 from worker.scoring.sharded.tensor_parallel import RankTask
@@ -136,16 +137,14 @@ def _by_layers(model: str, dtype: str, revision: str | None, options: ShardedOpt
 def _by_tensor(model: str, dtype: str, revision: str | None, options: ShardedOptions) -> tuple[SavedModel, Sharded]:
     sharding = options.sharding
     with tempfile.TemporaryDirectory(prefix="shardsift-ranks-", dir=sharding.scratch_dir) as folder:
-        task = RankTask(
+        place = RankPlace(
             rank=0,
             ranks=sharding.devices,
             meeting_file=str(Path(folder, "meeting")),
             device_type=options.device.type,
             threads=max(1, torch.get_num_threads() // sharding.devices),
-            model=model,
-            revision=revision,
-            dtype=dtype,
         )
+        task = RankTask(place=place, model=model, revision=revision, dtype=dtype)
         ranks = Ranks(task, on_lost=sharding.on_lost_rank)
     saved = ranks.part.saved
     backend = Sharded(

@@ -1,7 +1,8 @@
 """The program of a rank that is not rank 0: `python -m worker.scoring.sharded.rank FD PARENT`.
 
-It loads its part of the model, then computes each batch that rank 0 sends, until rank 0 closes the connection or dies. It has
-no other task, so it ignores SIGTERM and SIGINT, which a process group gets together: rank 0 may still need it for a batch.
+It does what the first message says (`RankWork`): compute a part of a model, or train with a part of the rows. It ends when rank 0
+closes the connection or dies. It ignores SIGTERM and SIGINT, which a process group gets together: rank 0 may still need it for a
+batch, or for a checkpoint.
 """
 
 import os
@@ -12,13 +13,16 @@ import threading
 import traceback
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fleet.parent_death import end_with_parent
 
+if TYPE_CHECKING:
+    from worker.scoring.sharded.processes import RankWork
+
 
 def main() -> NoReturn:
-    """`PARENT` is the pid of rank 0, or 0 if rank 0 was not started from a main thread; see `Ranks`."""
+    """`PARENT` is the pid of rank 0, or 0 if rank 0 was not started from a main thread; see `RankProcesses`."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     connection, parent = Connection(int(sys.argv[1])), int(sys.argv[2])
@@ -42,21 +46,11 @@ def _receive(connection: Connection, received: "SimpleQueue[Any]") -> NoReturn:
 
 
 def _serve(connection: Connection, received: "SimpleQueue[Any]") -> NoReturn:
-    from worker.scoring.quiet import quiet_transformers, quieten_imports
+    from worker.scoring.quiet import quieten_imports
 
     quieten_imports()
-    from worker.scoring.sharded.tensor_parallel import join_and_load
-
-    with quiet_transformers():
-        part = join_and_load(received.get())
-    connection.send(part.weight_bytes)
-    while True:
-        try:
-            part.run(received.get())
-        except ValueError as error:  # the same text fails in every rank, before or after they have met
-            connection.send(str(error))
-        else:
-            connection.send(None)
+    work: RankWork = received.get()
+    work.serve(connection, received)
 
 
 if __name__ == "__main__":

@@ -3,40 +3,43 @@
 All ranks must do the same in the same order, because each step waits for all.
 """
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, NoReturn
 
 import torch
 
 from worker.scoring.precision import keep_heads_in_float32
+from worker.scoring.quiet import quiet_transformers
 from worker.scoring.saved_model import SavedModel, saved_model
-
-# Longer than any load: ranks read files at different speeds. The watchdog of a worker ends a rank that hangs much earlier.
-_TIMEOUT = timedelta(hours=2)
+from worker.scoring.sharded.rank_place import RankPlace
 
 Inputs = Mapping[str, Any]  # tensors on the CPU and plain values, as the model's forward takes them
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankTask:
-    """What a rank is to load, and how it finds the others."""
+    """What a rank is to load, and where it is in its group."""
 
-    rank: int
-    ranks: int
-    meeting_file: str  # a file that does not exist yet, in a folder that only this user can read
-    device_type: str
-    threads: int  # of this rank, on a CPU
+    place: RankPlace
     model: str
     revision: str | None
     dtype: str
 
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cuda", self.rank) if self.device_type == "cuda" else torch.device(self.device_type)
+    def serve(self, connection: Connection, received: "SimpleQueue[Any]") -> NoReturn:
+        """Compute each batch that rank 0 sends."""
+        with quiet_transformers():
+            part = join_and_load(self)
+        connection.send(part.weight_bytes)
+        while True:
+            try:
+                part.run(received.get())
+            except ValueError as error:  # the same text fails in every rank, before or after they have met
+                connection.send(str(error))
+            else:
+                connection.send(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,32 +64,13 @@ def join_and_load(task: RankTask) -> Part:
     """Returns when all ranks have their part. Raises ModelError as `saved_model` does."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
-    _join(task)
+    task.place.join()
     dtype = getattr(torch, task.dtype)
     saved = saved_model(
-        task.model, task.revision, dtype=dtype, distributed_config=DistributedConfig(tp_size=task.ranks)
+        task.model, task.revision, dtype=dtype, distributed_config=DistributedConfig(tp_size=task.place.ranks)
     )
     keep_heads_in_float32(saved.model)
-    return Part(saved=saved, device=task.device)
-
-
-def _join(task: RankTask) -> None:
-    """Meet the other ranks. Gloo and NCCL connect the processes; gloo is kept from listening to other machines."""
-    is_cuda = task.device_type == "cuda"
-    if is_cuda:
-        torch.cuda.set_device(task.device)
-    else:
-        torch.set_num_threads(task.threads)
-        if sys.platform == "linux":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.distributed.init_process_group(
-        "nccl" if is_cuda else "gloo",
-        init_method=f"file://{task.meeting_file}",
-        rank=task.rank,
-        world_size=task.ranks,
-        device_id=task.device if is_cuda else None,
-        timeout=_TIMEOUT,
-    )
+    return Part(saved=saved, device=task.place.device)
 
 
 def _here(weights: Any) -> torch.Tensor:
