@@ -252,7 +252,7 @@ def test_a_failed_gpu_gets_a_new_process_and_the_training_goes_on(
     faults.at("worker.training.watcher:Watched.on_step_end", "after", "CUDA error")
     trainings.fleet.environment |= faults.environment | {"SHARDSIFT_SCORER": ""}
     training_id = trainings.enqueue()
-    with trainings.worker() as worker:
+    with trainings.worker() as worker, trainings.fleet.finalizer():
         wait_until(lambda: faults.fired() == 1, description="the GPU fails", seconds=120)
         model = trainings.wait_until_done(training_id)
         assert worker.poll() is None

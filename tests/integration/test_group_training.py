@@ -19,7 +19,7 @@ from support.models import without_dropout
 from support.waiting import wait_until
 from worker.training.place import Devices, TrainPlace
 from worker.training.report import TrainReport
-from worker.training.stop import TrainingStopped
+from worker.training.stopped import TrainingStopped
 from worker.training.train import train
 
 ONE = TrainPlace(device="cpu")

@@ -43,6 +43,7 @@ from worker.service.waiting import wait_for_redis
 from worker.training.attempt_checkpoints import AttemptCheckpoints, attempt_checkpoints
 from worker.training.attempt_name import AttemptName
 from worker.training.place import Devices, TrainPlace
+from worker.training.report import TrainReport
 from worker.training.saving import drop_partial
 from worker.training.stopped import TrainingStopped
 from worker.training.train import train
@@ -107,7 +108,7 @@ class TrainingWork:
 
     def _trained(self, lease: TrainingLease) -> TrainedModel:
         try:
-            report = train(self.claim.spec.spec, self._place(lease), tell=partial(self._tell, lease))
+            report = self._train(lease)
         except TrainingStopped as stop:
             lease.tell_stop()
             raise Stopped(f"{self.claim.what} was given back: {lease.why_stopped}.") from stop
@@ -120,10 +121,6 @@ class TrainingWork:
             raise _as_of_fleet(error) from error
         except OSError as error:
             raise TransientError(f"{type(error).__name__}: {error}") from error
-        except RuntimeError as error:
-            if is_device_fault(error):
-                raise DeviceFault(str(error)) from error
-            raise
         model = self._published()
         if model is None and report is None:
             raise ShardError(
@@ -133,6 +130,17 @@ class TrainingWork:
         if model is None:
             raise LeaseLost(f"{self.claim.what} was trained, but the model at {self._output} is not its own.")
         return model
+
+    def _train(self, lease: TrainingLease) -> TrainReport | None:
+        try:
+            return train(self.claim.spec.spec, self._place(lease), tell=partial(self._tell, lease))
+        except (TrainingStopped, ShardsiftError):
+            raise
+        except Exception as error:
+            if isinstance(error, RuntimeError) and is_device_fault(error):
+                raise DeviceFault(str(error)) from error
+            lease.confirm()  # a newer attempt takes the checkpoints away, and to write one then fails
+            raise
 
     def _place(self, lease: TrainingLease) -> TrainPlace:
         lease.confirm()  # an attempt that was frozen since its claim must not take over the folder of a later one
