@@ -104,6 +104,7 @@ def test_scores_that_differ_end_the_comparison(tmp_path: Path) -> None:
         compare(given, theirs, ours)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword:pandas.errors.Pandas4Warning")  # Dask's
 def test_the_python_of_the_page_runs(tmp_path: Path, tiny_model: Path) -> None:
     """Both sides of it: what users have, and what they type instead."""

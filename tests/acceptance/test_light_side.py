@@ -32,6 +32,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_is_enqueued_published_and_reported_without_torch(fleet: Fleet, shards: Path, model: Path) -> None:
     output = fleet.folder / "out"
     options = ("--input", shards, "--model", model, "--output", output)

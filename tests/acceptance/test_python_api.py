@@ -68,6 +68,7 @@ def run_into_kept(model: Path) -> shardsift.RunStatus:
     return shardsift.run(input="./shards/*.parquet", output="./kept", model=model, min_score=3, progress=False)
 
 
+@pytest.mark.slow
 def test_five_lines_of_a_notebook_in_a_fresh_process(notebook: Path, tiny_model: Path) -> None:
     lines = f"""
         import shardsift
@@ -342,6 +343,7 @@ def test_the_example_with_two_models(tiny_model: Path, tmp_path: Path, capsys: p
     assert f"{len(kept)} of 12 rows are in both.parquet" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("kept")
 def test_the_example_of_a_local_run(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It resumes the run of `kept`."""

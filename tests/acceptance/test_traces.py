@@ -147,7 +147,7 @@ def test_a_trace_holds_no_secrets(traces: Collector, monkeypatch: pytest.MonkeyP
     "answers",
     [
         pytest.param(False, id="no collector", marks=pytest.mark.faults),
-        pytest.param(True, id="a collector that accepts and never answers"),
+        pytest.param(True, id="a collector that accepts and never answers", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_does_not_wait_for_a_collector(

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from producer.demo.shards import write_shards
 
 
+@pytest.mark.slow
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     (here,) = write_shards(tmp_path / "here", shards=1, rows=20, seed=1)
     script = (

@@ -281,6 +281,7 @@ def test_float16_without_a_gpu_is_one_clear_error(spec: TrainSpec) -> None:
         trained(dataclasses.replace(spec, dtype="float16"))
 
 
+@pytest.mark.slow
 def test_other_processes_may_prepare_the_batches(
     spec: TrainSpec, undisturbed: TrainReport, capfd: pytest.CaptureFixture[str]
 ) -> None:

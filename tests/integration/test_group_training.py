@@ -96,6 +96,7 @@ def at_step(step: int, do: Callable[[], object]) -> Callable[[str], None]:
     return tell
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_steps_of_one(spec: TrainSpec, alone: TrainReport) -> None:
     told: list[str] = []
 

@@ -101,6 +101,7 @@ def test_it_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.slow
 def test_it_draws_the_curve_as_a_png(tuned: Tuned) -> None:
     content = (tuned.folder / "curve.png").read_bytes()
 

@@ -173,7 +173,7 @@ def test_a_training_is_told_with_its_losses_attempts_and_error_and_without_secre
     assert "OSError: 403 for" in told["retry"]["traceback"]
     assert [(one["run_id"], one["state"], one["loss"]) for one in found["trainings.json"]] == [
         (other, "running", 0.75),
-        (training, "queued", None),
+        (training, "queued", 0.75),
     ]
     of_newest = content_of(tmp_path / "newest.tar.gz")["training.json"]
     assert of_newest["training_id"] == other
