@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chaos.storm import Outcome
 
 Digests = dict[str, dict[str, str]]  # name of a variant → path of a published file → its sha256
-_CRASHES = 3  # until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs
+_CRASHES = 3  # without progress, until a poison shard is failed: SHARDSIFT_MAX_ATTEMPTS of fleets with such runs
 _RACE_SECONDS = 2.0  # from the time a finalizer looks at the output until it publishes
 _CALM_SECONDS = 30.0  # for the last messages to be consumed
 
@@ -188,12 +188,14 @@ def _of_attempts(run: Run, events: list[Event]) -> Iterator[Broken]:
 
 
 def _of_poison(run: Run, fleet: "ChaosFleet", events: list[Event]) -> Iterator[Broken]:
-    stopped = {event.token for event in events if event.what == "release"}
+    """Such a shard is failed by its third crash since it last got further, and every attempt that was not stopped counts."""
+    keys, stopped = Keys(run.run_id), {event.token for event in events if event.what == "release"}
     for failure in fleet.ledger.failures(run.run_id):
         began = {e.token for e in events if e.what == "claim" and e.shard == failure.shard} - stopped
-        if failure.attempts != _CRASHES or len(began) != _CRASHES:
+        crashes = int(fleet.ledger.redis.hget(keys.attempts(failure.shard), "crashes") or 0)
+        if crashes != _CRASHES or not failure.attempts == len(began) >= _CRASHES:
             yield Broken(
                 Promise.WRONGLY_FAILED,
-                f"poison {failure.shard} after {failure.attempts} attempts, of which {len(began)} began and were not "
-                f"stopped; it should be {_CRASHES}: {failure.error}",
+                f"poison {failure.shard} by {crashes} crashes, which should be {_CRASHES}, after {failure.attempts} attempts, "
+                f"of which {len(began)} began and were not stopped: {failure.error}",
             )

@@ -15,13 +15,11 @@ from fleet.processes import Child
 from fleet.training.model import TrainedModel
 from fleet.training.task import WHOLE
 from support.disturbed_runs import child_of
-from support.fleet import Fleet, new_fleet
-from support.fleet_trainings import TRAIN, FleetTrainings, measured
+from support.fleet import Fleet
+from support.fleet_trainings import TRAIN, FleetTrainings, measured, train_undisturbed, write_made
 from support.injected_faults import InjectedFaults
-from support.labelled import write_topics
 from support.leftovers import processes_with
 from support.metadata_services import serving
-from support.models import tiny_classifier
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]  # workers start slowly on a busy machine
@@ -32,18 +30,12 @@ SECONDS = 10  # in which a worker ends that is told to
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The data and the base model."""
-    folder = tmp_path_factory.mktemp("trained")
-    return write_topics(folder / "topics.parquet", rows=ROWS), tiny_classifier(folder / "base")
+    return write_made(tmp_path_factory.mktemp("trained"), rows=ROWS)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(made: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with new_fleet(folder) as fleet:
-        trainings = FleetTrainings(fleet, *made, folder / "model", epochs=EPOCHS)
-        training_id = trainings.enqueue()
-        with trainings.worker():
-            return trainings.wait_until_done(training_id)
+    return train_undisturbed(tmp_path_factory.mktemp("undisturbed"), made, epochs=EPOCHS)
 
 
 @pytest.fixture

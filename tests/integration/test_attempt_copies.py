@@ -257,7 +257,7 @@ def in_shared_folder(tmp_path: Path, token: str) -> AttemptCheckpoints:
 
 
 def test_checkpoints_in_a_shared_folder_stay_until_another_attempt_has_taken_them(tmp_path: Path) -> None:
-    """Also for ever, if the lease is lost because the training has failed: `producer retry` goes on from them."""
+    """They also stay if the lease is lost because the training has failed: `producer retry` goes on from them."""
     late = in_shared_folder(tmp_path, "1-aa")
     (late.take_over() / "checkpoint-4").mkdir(parents=True)
 

@@ -107,10 +107,10 @@ def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environ
 
 def test_without_a_network_a_model_that_is_not_here_is_told_soon(environment: dict[str, str], tmp_path: Path) -> None:
     """The Hub's client tries again for at least 23 s."""
-    nobody = f"http://127.0.0.1:{unused_port()}"
+    unused = f"http://127.0.0.1:{unused_port()}"
     home = {"HF_HOME": str(tmp_path / "empty")}
 
-    (refused, seconds) = ask_process(TIMED, ["org/other"], environment | home | {"HF_ENDPOINT": nobody})
+    (refused, seconds) = ask_process(TIMED, ["org/other"], environment | home | {"HF_ENDPOINT": unused})
     (offline, _) = ask_process(TIMED, ["org/other"], environment | home | {"HF_HUB_OFFLINE": "1"})
 
     assert refused.startswith("Looking for the model org/other: the network failed (")

@@ -14,7 +14,9 @@ from fleet.training.task import FleetTraining
 from fleet.training.trained import trained_model_at
 from hubserver import HubServer
 from producer.training.status import TrainingStatus, training_status
-from support.fleet import Fleet
+from support.fleet import Fleet, new_fleet
+from support.labelled import write_topics
+from support.models import tiny_classifier
 from support.waiting import wait_until
 
 TRAIN = {
@@ -24,6 +26,20 @@ TRAIN = {
     "SHARDSIFT_LEASE_SECONDS": "3",
 }
 CHECKPOINT_STEPS = 4
+
+
+def write_made(folder: Path, *, rows: int) -> tuple[Path, Path]:
+    """The data and the base model of a training."""
+    return write_topics(folder / "topics.parquet", rows=rows), tiny_classifier(folder / "base")
+
+
+def train_undisturbed(folder: Path, made: tuple[Path, Path], *, epochs: int, **environment: str) -> TrainedModel:
+    """What a fleet of its own trains, with one worker and without faults."""
+    with new_fleet(folder) as fleet:
+        trainings = FleetTrainings(fleet, *made, folder / "model", epochs=epochs)
+        training_id = trainings.enqueue()
+        with trainings.worker(**environment):
+            return trainings.wait_until_done(training_id)
 
 
 @dataclass

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from fleet.errors import UsageError
 from worker.training.identity import Description
 
@@ -67,7 +69,7 @@ def last_checkpoint(folder: Path) -> Checkpoint | None:
             state = json.loads((checkpoint / STATE).read_text())
             _check_tensors(checkpoint)
             whole = _moved(checkpoint, state)
-        except (FileNotFoundError, ValueError, KeyError):  # any other error of the disk may pass
+        except (FileNotFoundError, SafetensorError, ValueError, KeyError):  # any other error of the disk may pass
             shutil.rmtree(checkpoint)
             continue
         if whole.best is None or whole.best.is_dir():
@@ -96,26 +98,13 @@ def _moved(checkpoint: Path, state: dict[str, Any]) -> Checkpoint:
 
 
 def _check_tensors(checkpoint: Path) -> None:
-    """Raises ValueError for a file that is shorter than it says. A machine that loses its power may leave such files."""
+    """Raises SafetensorError or ValueError for a file that is cut. A machine that loses its power may leave such files."""
     for file in checkpoint.iterdir():
-        is_whole = True
         if file.suffix == ".safetensors":
-            is_whole = file.stat().st_size == _size_of_safetensors(file)
-        elif file.suffix in (".pt", ".pth"):
-            is_whole = zipfile.is_zipfile(file)  # it looks for the directory at the end
-        if not is_whole:
+            with safe_open(file, "numpy"):
+                pass
+        elif file.suffix in (".pt", ".pth") and not zipfile.is_zipfile(file):  # it looks for the directory at the end
             raise ValueError(f"{file} is not whole")
-
-
-def _size_of_safetensors(file: Path) -> int:
-    """By its header: 8 bytes with the length of the following JSON, which has the bounds of each tensor."""
-    with file.open("rb") as content:
-        header_bytes = int.from_bytes(content.read(8), "little")
-        if header_bytes > file.stat().st_size:
-            raise ValueError(f"{file} is not whole")
-        header = json.loads(content.read(header_bytes))
-    ends = (tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__")
-    return 8 + header_bytes + max(ends, default=0)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

@@ -729,7 +729,7 @@
         });
     }
 
-    /* Of an error that nobody expected. One of ours says all in its message. */
+    /* Of an unexpected error. One of ours says all in its message. */
     function newFailure() {
         const opened = new Set();
         return (text) => byId("traceback").replaceChildren(...(text ? [traceback(text, "training", opened)] : []));
