@@ -24,7 +24,7 @@ HANG_SECONDS = 1800.0  # without a step or a batch of texts. Loading a large mod
 class TrainingStatus:
     """The current state of a training. As text it is what `producer status` prints.
 
-    `model` is what was recorded of it, and `is_there` whether the output still has it, which is taken as true if it was not looked at.
+    `model` is what was recorded of it, and `is_there` whether the output still has it: true also if that was not checked.
     """
 
     training_id: str
