@@ -27,15 +27,26 @@ class UsageError(ShardsiftError):
 
 
 class ShardError(ShardsiftError):
-    """No further attempt can score this shard: it is missing, corrupt or has the wrong schema."""
+    """No further attempt can score this shard: it is missing, corrupt or has the wrong schema.
+
+    `of_machine`: no attempt of this machine can, because its token, its permissions or its mounts do not suffice.
+    """
+
+    def __init__(self, message: str, *, of_machine: bool = False) -> None:
+        super().__init__(message)
+        self.of_machine = of_machine
 
 
 class TransientError(ShardsiftError):
-    """A failure of the network, a disk or a service that may go away. `retry_after_seconds` is what the service asks for."""
+    """A failure of the network, a disk or a service that may go away. `retry_after_seconds` is what the service asks for.
 
-    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+    `of_machine`: it comes from the machine, such as credentials that have expired.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None, of_machine: bool = False) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.of_machine = of_machine
 
 
 class LeaseLost(ShardsiftError):

@@ -4,16 +4,20 @@ A process that cannot reach Redis tries again every second or so, in several thr
 pass `extra=ABOUT_REDIS`, and the filter lets one of them through, and another one if the reason changes.
 """
 
+import fcntl
 import logging
 import os
 import time
 import zlib
 from pathlib import Path
 
+import redis
+
 ABOUT_REDIS = {"is_about_redis": True}
 TOLD_FILE = "SHARDSIFT_REDIS_AWAY_FILE"  # variable with a path that processes share which log to the same place
 _SILENT_SECONDS = 60.0
-_REASON_WORDS = 3  # such as "Error 111 connecting" or "OOM command not"
+_NO_CONNECTION = (redis.ConnectionError, redis.TimeoutError)  # and not their kinds, such as a wrong password
+_REASON_WORDS = 3  # such as "OOM command not"
 _CELERYS_LOGGER, _CELERYS_ATTEMPT = "celery.worker.consumer.consumer", "consumer: Cannot connect to"
 _NOISE = "Skipping prefetch count reduction"
 
@@ -30,26 +34,32 @@ class OnceAMinute(logging.Filter):
             return False
         if not _is_about_redis(record):
             return True
-        reason = _reason(record)
-        if 0 <= time.time() - self._last_told(reason) < _SILENT_SECONDS:
-            return False
-        self._note_told(reason)
-        return True
+        return self._takes_turn(_reason(record))
 
-    def _last_told(self, reason: str) -> float:
-        file = _file(reason)
-        try:
-            return file.stat().st_mtime if file else self._told_at.get(reason, 0.0)
-        except OSError:  # not told yet
-            return 0.0
-
-    def _note_told(self, reason: str) -> None:
-        self._told_at[reason] = time.time()
-        if file := _file(reason):
+    def _takes_turn(self, reason: str) -> bool:
+        """True if it was not told in the last minute; from now on it counts as told."""
+        file, now = _file(reason), time.time()
+        if file:
             try:
-                file.touch()
+                return _takes_turn_in(file, now)
             except OSError:  # the folder of a worker that ends
-                return
+                pass
+        is_due = not 0 <= now - self._told_at.get(reason, 0.0) < _SILENT_SECONDS
+        if is_due:
+            self._told_at[reason] = now
+        return is_due
+
+
+def _takes_turn_in(file: Path, now: float) -> bool:
+    """The same by the time in a file. It is locked, because all processes of a worker lose their connection at once."""
+    with file.open("a+") as told:
+        fcntl.flock(told, fcntl.LOCK_EX)
+        told.seek(0)
+        is_due = not 0 <= now - float(told.read() or 0) < _SILENT_SECONDS
+        if is_due:
+            told.truncate(0)
+            told.write(str(now))
+        return is_due
 
 
 def _file(reason: str) -> Path | None:
@@ -64,7 +74,9 @@ def _is_about_redis(record: logging.LogRecord) -> bool:
 
 
 def _reason(record: logging.LogRecord) -> str:
-    """The first words of the error among the arguments."""
+    """The same for all that a lost connection raises. Of other errors among the arguments, their first words."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     error = next((argument for argument in arguments if isinstance(argument, Exception)), "")
+    if type(error) in _NO_CONNECTION or isinstance(error, OSError):
+        return "no connection"
     return " ".join(str(error).split()[:_REASON_WORDS])

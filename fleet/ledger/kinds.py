@@ -40,3 +40,8 @@ class Kind(Generic[S]):
 
 RUN = Kind(noun="run", from_json=RunSpec.from_json, enqueued_by="producer enqueue")
 TRAINING = Kind(noun="training", from_json=FleetTraining.from_json, enqueued_by="producer train")
+
+
+def shown_work(noun: str, run_id: str, shard: str) -> str:
+    """What a person reads of a shard, or of a training, whose one shard has no name of its own."""
+    return f"Shard {shard} of {run_id}" if noun == RUN.noun else f"Training {run_id}"

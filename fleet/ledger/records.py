@@ -7,7 +7,7 @@ from typing import Generic
 
 from fleet.attempt_report import AttemptReport
 from fleet.counted import counted
-from fleet.ledger.kinds import S
+from fleet.ledger.kinds import S, shown_work
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 
@@ -57,7 +57,7 @@ class Claim(Generic[S]):
 
     @property
     def what_in_full(self) -> str:
-        return f"{self.what} of {self.run_id}" if self.noun == "run" else self.what
+        return shown_work(self.noun, self.run_id, self.shard.name)
 
     @property
     def log_fields(self) -> dict[str, object]:

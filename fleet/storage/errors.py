@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 
 import httpx2
 import pyarrow as pa
@@ -26,6 +27,7 @@ from fleet.errors import ShardError, ShardsiftError, TransientError
 from fleet.redact import redacted
 
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
+_NOT_ALLOWED = (401, 403)
 _TOO_MANY_REQUESTS = 429
 _PERMANENT_ERRNO = {
     errno.ENOENT,
@@ -36,9 +38,9 @@ _PERMANENT_ERRNO = {
     errno.EROFS,
     errno.ENAMETOOLONG,
 }
+_PERMISSION_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS}
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 _LONGEST_WAIT_SECONDS = 3600.0  # that a server may ask for
-_NO_CREDENTIALS_SECONDS = 60.0  # in which a machine that has them may take the shard
 _EXPIRED = {"ExpiredToken", "RequestTimeTooSkewed"}  # codes of S3, for which s3fs raises PermissionError
 # Packages that read and write buckets and the web for fsspec, and raise errors of their own that are no OSErrors.
 _CLIENTS = {"botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "adlfs", "azure"}
@@ -77,12 +79,14 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
     if isinstance(error, PermissionError) and _s3_code(error) in _EXPIRED:
         return _lacks_credentials(error, doing)
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRNO:
-        return ShardError(f"{doing}: {error.strerror} ({error.filename or _line(error)}).")
+        return _from_path(error, doing)
     # fsspec and hf_xet raise the next two without an errno.
     if isinstance(error, (FileNotFoundError, EntryNotFoundError)):
         return ShardError(f"{doing}: the file does not exist ({_line(error)}).")
     if isinstance(error, (PermissionError, LocalTokenNotFoundError)):
-        return ShardError(f"{doing}: permission denied ({_line(error)}). Check the token or the file permissions.")
+        return ShardError(
+            f"{doing}: permission denied ({_line(error)}). Check the token or the file permissions.", of_machine=True
+        )
     if isinstance(error, MemoryError):
         return TransientError(f"{doing}: out of memory ({_line(error)}).")
     if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
@@ -92,6 +96,17 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return ShardError(f"{doing}: {_line(error)}.")
     # The rest are I/O errors of a disk or mount, and hf_xet's RuntimeErrors, which wrap network failures.
     return TransientError(f"{doing}: {_line(error)}.")
+
+
+def _from_path(error: OSError, doing: str) -> ShardError:
+    """A file that is missing together with its folder is on a disk that this machine does not mount."""
+    folder = Path(error.filename).parent if error.filename else None
+    lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
+    hint = f" This machine has no folder {folder}: mount its disk." if lacks_folder else ""
+    return ShardError(
+        f"{doing}: {error.strerror} ({error.filename or _line(error)}).{hint}",
+        of_machine=lacks_folder or error.errno in _PERMISSION_ERRNO,
+    )
 
 
 def _is_of_client(error: Exception) -> bool:
@@ -104,7 +119,7 @@ def _from_client(error: Exception, doing: str) -> ShardError | TransientError:
     if _ABOUT_CREDENTIALS.search(name):
         return _lacks_credentials(error, doing)
     if "Validation" in name or (400 <= status < 500 and status not in _TRANSIENT_STATUS):
-        return ShardError(f"{doing}: the storage refuses it ({_line(error)}).")
+        return ShardError(f"{doing}: the storage refuses it ({_line(error)}).", of_machine=status in _NOT_ALLOWED)
     return TransientError(f"{doing}: the network failed ({_line(error)}).")
 
 
@@ -119,7 +134,7 @@ def _lacks_credentials(error: Exception, doing: str) -> TransientError:
     return TransientError(
         f"{doing}: this machine has no valid credentials for the storage ({_line(error)}). Set them in the environment of "
         "the process, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or let it have a role.",
-        retry_after_seconds=_NO_CREDENTIALS_SECONDS,
+        of_machine=True,
     )
 
 
@@ -130,7 +145,9 @@ def _s3_code(error: Exception) -> str | None:
 
 def _from_hub(error: HfHubHTTPError, doing: str) -> ShardError | TransientError:
     if isinstance(error, (GatedRepoError, RepositoryNotFoundError)):
-        return ShardError(f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.")
+        return ShardError(
+            f"{doing}: the Hub shows no such repository to this token. Check the name and HF_TOKEN.", of_machine=True
+        )
     if isinstance(error, (RevisionNotFoundError, EntryNotFoundError)):
         return ShardError(f"{doing}: no longer on the Hub ({_line(error)}).")
     return _from_status(error.response.status_code if error.response is not None else 0, error, doing)
@@ -141,9 +158,10 @@ def _from_status(status: int, error: Exception, doing: str) -> ShardError | Tran
         return TransientError(
             f"{doing}: the Hub answered {status} ({_line(error)}).", retry_after_seconds=_asked_to_wait(error)
         )
-    if status in (401, 403):
+    if status in _NOT_ALLOWED:
         return ShardError(
-            f"{doing}: the Hub refuses this token ({status}). Give HF_TOKEN the rights for this repository."
+            f"{doing}: the Hub refuses this token ({status}). Give HF_TOKEN the rights for this repository.",
+            of_machine=True,
         )
     return ShardError(f"{doing}: the Hub answered {status} ({_line(error)}).")
 

@@ -4,26 +4,18 @@ Nothing is kept between two scrapes, so any number of finalizers may serve the s
 however many machines come and go.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
-from statistics import fmean
 
 import redis
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fleet.attempt_report import AttemptReport
 from fleet.demand import open_demands
-from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
-from producer.cost import LISTED, seconds_by_device
-from producer.metrics.labels import device_label
+from producer.metrics.runs import run_metrics
 from producer.metrics.trainings import training_metrics
-from producer.status import Present, RunStatus, run_status
-
-_FINISHED_RUNS = 20  # the newest; all others that are over are left out
-_STATES = ("queued", "running", "done", "failed")
-_FATES = ("kept", "dropped", "errored")
+from producer.status import Present
 
 
 class FleetCollector(Collector):
@@ -46,159 +38,11 @@ class FleetCollector(Collector):
 
     def _collected(self) -> Iterator[Metric]:
         present = Present.read(self._ledger.redis)
-        statuses = self._statuses(present)
-        yield from _of_runs(statuses)
-        yield from _of_costs(statuses)
-        yield from _of_devices(statuses)
+        yield from run_metrics(self._ledger, present)
         yield from training_metrics(self._trainings, present)
         yield from _of_queues(self._ledger)
         yield from _of_fleet(present)
         yield from _of_server(self._ledger)
-
-    def _statuses(self, present: Present) -> list[RunStatus]:
-        found, finished = [], 0
-        for run_id in self._ledger.run_ids():  # newest first
-            try:
-                status = run_status(self._ledger, run_id, present=present, most_failures=1)
-            except NewerVersion:
-                continue
-            finished += status.is_over
-            if not status.is_over or finished <= _FINISHED_RUNS:
-                found.append(status)
-        return found
-
-
-def _of_runs(statuses: list[RunStatus]) -> Iterator[Metric]:
-    shards = GaugeMetricFamily("shardsift_shards", "Shards of a run by state.", labels=["run", "state"])
-    rows = CounterMetricFamily(
-        "shardsift_rows", "Rows of shards that are done, by what became of them.", labels=["run", "fate"]
-    )
-    scored = CounterMetricFamily("shardsift_rows_scored", "Rows scored, each counted once.", labels=["run"])
-    worked = CounterMetricFamily(
-        "shardsift_worker_seconds",
-        "Time in which workers have held shards of a run, summed over workers.",
-        labels=["run"],
-    )
-    spent = CounterMetricFamily(
-        "shardsift_phase_seconds",
-        "Where the time of the attempts went that have finished a shard.",
-        labels=["run", "phase"],
-    )
-    tokens = CounterMetricFamily("shardsift_tokens", "Tokens of the shards that are done.", labels=["run"])
-    idle = GaugeMetricFamily(
-        "shardsift_run_idle_seconds", "Time since a row of the run was last scored.", labels=["run"]
-    )
-    left = GaugeMetricFamily(
-        "shardsift_run_remaining_seconds", "Estimated time until the last open shard is done.", labels=["run"]
-    )
-    published = GaugeMetricFamily(
-        "shardsift_run_published", "1 if the run is published with all shards that are done.", labels=["run"]
-    )
-    unpublished = GaugeMetricFamily(
-        "shardsift_run_publish_error", "1 if the last attempt to publish the run failed.", labels=["run"]
-    )
-    paused = GaugeMetricFamily(
-        "shardsift_run_paused", "1 if the run is paused: its open shards wait for `producer resume`.", labels=["run"]
-    )
-    served = GaugeMetricFamily(
-        "shardsift_run_workers", "Workers that have the models of the run loaded, or load them.", labels=["run"]
-    )
-    stalled = GaugeMetricFamily(
-        "shardsift_run_stalled_workers",
-        "Workers that hold a shard of the run, and have made no progress for five minutes.",
-        labels=["run"],
-    )
-    for status in statuses:
-        run, counts = [status.run_id], status.counts
-        for state in _STATES:
-            shards.add_metric([*run, state], getattr(counts, state))
-        for fate in _FATES:
-            rows.add_metric([*run, fate], getattr(counts, f"rows_{fate}"))
-        scored.add_metric(run, status.pace.rows)
-        worked.add_metric(run, counts.worker_seconds)
-        tokens.add_metric(run, counts.tokens)
-        for phase, seconds in counts.phase_seconds.items():
-            spent.add_metric([*run, phase], seconds)
-        published.add_metric(run, status.is_published)
-        unpublished.add_metric(run, status.publish_error is not None and not status.is_published)
-        paused.add_metric(run, status.is_paused)
-        served.add_metric(run, len(status.workers))
-        stalled.add_metric(run, len(status.stalled))
-        if status.pace.idle_seconds is not None and not status.is_over and not status.is_paused:
-            idle.add_metric(run, status.pace.idle_seconds)
-        if status.remaining:
-            left.add_metric(run, (status.remaining.low + status.remaining.high) / 2)
-    yield from (
-        shards,
-        rows,
-        scored,
-        worked,
-        spent,
-        tokens,
-        idle,
-        left,
-        published,
-        unpublished,
-        paused,
-        served,
-        stalled,
-    )
-
-
-def _of_costs(statuses: list[RunStatus]) -> Iterator[Metric]:
-    """The cost is a gauge, because a new price is that of the time before it too."""
-    labels = ["run", "device"]
-    seconds = CounterMetricFamily(
-        "shardsift_device_seconds",
-        "The worker seconds of a run by device; those that no device was reported for are of `unknown`.",
-        labels=labels,
-    )
-    cost = GaugeMetricFamily(
-        "shardsift_cost",
-        "What these seconds cost: by the price that was given for a GPU-hour, or by the list price of the device in US dollars.",
-        labels=[*labels, "price"],
-    )
-    for status in statuses:
-        for device, spent in seconds_by_device(status.counts).items():
-            seconds.add_metric([status.run_id, device_label(device)], spent)
-        if status.cost:
-            price = "list" if status.cost.price_from == LISTED else "given"
-            for one in status.cost.devices:
-                if one.device_cost is not None:
-                    cost.add_metric([status.run_id, device_label(one.device), price], one.device_cost)
-    yield from (seconds, cost)
-
-
-def _of_devices(statuses: list[RunStatus]) -> Iterator[Metric]:
-    """Means over workers, because a series for each worker would leave many behind where machines come and go."""
-    labels = ["run", "device"]
-    of_peak = GaugeMetricFamily(
-        "shardsift_peak_share", "Share of the device's matmul peak that workers with a shard reach.", labels=labels
-    )
-    of_memory = GaugeMetricFamily(
-        "shardsift_device_memory_share", "Share of the device's memory that is taken.", labels=labels
-    )
-    busy = GaugeMetricFamily(
-        "shardsift_device_busy_share", "Share of the last second in which the device computed anything.", labels=labels
-    )
-    for status in statuses:
-        for device, reports in _by_device(status).items():
-            for family, shares in (
-                (of_peak, [report.peak_share for report in reports]),
-                (of_memory, [report.memory_share for report in reports]),
-                (busy, [report.busy_share for report in reports]),
-            ):
-                if known := [share for share in shares if share is not None]:
-                    family.add_metric([status.run_id, device], fmean(known))
-    yield from (of_peak, of_memory, busy)
-
-
-def _by_device(status: RunStatus) -> dict[str, list[AttemptReport]]:
-    found: dict[str, list[AttemptReport]] = defaultdict(list)
-    for shard in status.running:
-        if shard.report:
-            found[shard.report.device].append(shard.report)
-    return found
 
 
 def _of_queues(ledger: Ledger) -> Iterator[Metric]:

@@ -3,6 +3,7 @@
 Only the run with xet loads the model; the others use the stand-in scorer.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,30 @@ def test_workers_upload_the_data_and_the_finalizer_commits_it_once(
     assert (verified.returncode, verified.stdout.splitlines()[-1]) == (0, "sound"), verified.stdout + verified.stderr
     read = run_command("python", "-c", READ_BACK, environment={**producer, "HF_HOME": str(tmp_path / "reader-home")})
     assert "read back" in read.stdout, read.stderr
+
+
+@pytest.mark.slow  # the shard that was refused waits for a minute
+@pytest.mark.parametrize("hub", ["lfs"], indirect=True)
+def test_a_worker_whose_token_may_not_write_leaves_the_run_to_others(
+    hub: HubServer, quick_fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet = quick_fleet
+    fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
+    run_id = fleet.producer("enqueue", *options(fleet)).stdout.strip()
+    reader = hub.client_env(tmp_path / "reader-home", hub.token("reader", write=False))
+
+    with fleet.finalizer(), fleet.worker(MODEL, name="reader", environment=reader):
+        wait_until(lambda: fleet.ledger.retries(run_id), description="the Hub refuses the first shard", seconds=120)
+        time.sleep(10)  # in which it would take the other seven
+        assert len(fleet.ledger.retries(run_id)) == 1
+        status = fleet.producer("status", run_id)
+        with fleet.worker(MODEL, name="writer"):
+            wait_until(lambda: fleet.ledger.publication(run_id), description="the run is published", seconds=180)
+
+    assert "1 shard waits for another attempt" in status.stdout
+    assert "the Hub refuses this token (403). Give HF_TOKEN the rights for this repository." in status.stdout
+    assert fleet.ledger.failures(run_id) == []
+    assert fleet.log("reader").read_text().count("is left to other machines, as is its run for ten minutes") == 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from fleet.processes import Child
 from fleet.training.model import TrainedModel
 from support.disturbed_runs import child_of
 from support.fleet import Fleet
-from support.fleet_trainings import FleetTrainings, measured, train_undisturbed, write_made
+from support.fleet_trainings import FleetTrainings, check_went_on, train_undisturbed, write_made
 from support.injected_faults import InjectedFaults
 from support.leftovers import processes_with
 from support.waiting import wait_until
@@ -81,9 +81,7 @@ def test_a_lost_rank_or_child_ends_the_attempt_and_the_next_goes_on_after_the_la
         wait_until(lambda: are_gone(group), description="the group has ended", seconds=60)
         model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
 
 
 def test_a_killed_worker_leaves_no_rank_and_another_goes_on(
@@ -99,9 +97,7 @@ def test_a_killed_worker_leaves_no_rank_and_another_goes_on(
         with trainings.worker("w2"):
             model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
 
 
 def test_a_stop_ends_all_ranks_in_ten_seconds_with_a_checkpoint_that_one_device_goes_on_from(

@@ -15,7 +15,7 @@ from fleet.training.model import TrainedModel
 from hubserver import HubServer
 from support.disturbed_runs import child_of
 from support.fleet import Fleet
-from support.fleet_trainings import ScatteredTrainings, measured, train_undisturbed, write_made
+from support.fleet_trainings import ScatteredTrainings, check_went_on, measured, train_undisturbed, write_made
 from support.injected_faults import InjectedFaults
 from support.labelled import write_topics
 from support.leftovers import processes_with
@@ -77,9 +77,7 @@ def test_another_machine_goes_on_from_the_copies_when_one_vanishes(
         with trainings.machine_worker("m2"):
             model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
     assert trainings.commits() == 1
     assert list(files_in(trainings.copies)) == []
     assert kept_on(trainings.disk("m2")) == []
@@ -151,9 +149,7 @@ def test_a_frozen_worker_that_wakes_up_harms_no_copy_and_adds_no_commit(
         with trainings.machine_worker("m3"):
             model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
     assert trainings.commits() == 1
     assert list(files_in(trainings.copies)) == []
 
@@ -197,9 +193,7 @@ def test_without_copies_the_same_machine_goes_on_and_the_user_is_told(
         model = trainings.wait_until_done(told.stdout.strip())
 
     assert "Checkpoints stay on the machine that trains. If it is lost, another one begins again." in told.stderr
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
     assert kept_on(trainings.disk("m1")) == []
 
 

@@ -16,7 +16,7 @@ from fleet.training.model import TrainedModel
 from fleet.training.task import WHOLE
 from support.disturbed_runs import child_of
 from support.fleet import Fleet
-from support.fleet_trainings import TRAIN, FleetTrainings, measured, train_undisturbed, write_made
+from support.fleet_trainings import TRAIN, FleetTrainings, check_went_on, measured, train_undisturbed, write_made
 from support.injected_faults import InjectedFaults
 from support.leftovers import processes_with
 from support.metadata_services import serving
@@ -58,9 +58,7 @@ def test_a_killed_child_is_replaced_and_loses_at_most_an_interval(
         child_of(worker).kill()
         model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
 
 
 def test_a_killed_parent_leaves_no_child_and_another_worker_goes_on(
@@ -75,9 +73,7 @@ def test_a_killed_parent_leaves_no_child_and_another_worker_goes_on(
         with trainings.worker("w2"):
             model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
 
 
 def test_a_stopped_worker_saves_a_checkpoint_and_gives_the_training_back_in_time(
@@ -131,9 +127,7 @@ def test_a_killed_supervisor_leaves_no_process_and_the_training_goes_on(
     with trainings.worker("w2"):
         model = trainings.wait_until_done(training_id)
 
-    assert model.progress.resumed_from is not None
-    assert model.progress.resumed_from >= reached
-    assert measured(model) == measured(undisturbed)
+    check_went_on(model, undisturbed, reached=reached)
 
 
 @pytest.mark.parametrize(("end", "again"), [("pause", "resume"), ("cancel", "retry")])

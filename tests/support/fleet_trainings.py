@@ -148,6 +148,13 @@ class ScatteredTrainings(FleetTrainings):
         return sorted(int(name.removeprefix("checkpoint-")) for name in names)
 
 
+def check_went_on(model: TrainedModel, undisturbed: TrainedModel, *, reached: int) -> None:
+    """It was resumed at the checkpoint of step `reached` or a later one, and ended with the figures of an undisturbed one."""
+    assert model.progress.resumed_from is not None
+    assert model.progress.resumed_from >= reached
+    assert measured(model) == measured(undisturbed)
+
+
 def measured(model: TrainedModel) -> dict[str, Any]:
     """What does not depend on the time: the figures of the held-out rows, and all losses."""
     progress = json.loads(model.to_json())["progress"]

@@ -4,6 +4,7 @@ import errno
 import inspect
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pyarrow as pa
@@ -154,13 +155,13 @@ def test_what_a_later_attempt_may_not_meet_is_transient(kind: type[Exception]) -
 
 
 @pytest.mark.parametrize("code", ["ENOENT", "EACCES", "EPERM", "EISDIR", "ENOTDIR", "EROFS", "ENAMETOOLONG"])
-def test_a_path_that_cannot_be_stays_so(code: str) -> None:
-    number = getattr(errno, code)
+def test_a_path_that_cannot_be_stays_so(code: str, tmp_path: Path) -> None:
+    number, file = getattr(errno, code), tmp_path / "a.parquet"
 
-    ours = raised(OSError(number, os.strerror(number), "/data/a.parquet"))
+    ours = raised(OSError(number, os.strerror(number), str(file)))
 
     assert isinstance(ours, ShardError)
-    assert str(ours) == f"Reading shard a: {os.strerror(number)} (/data/a.parquet)."
+    assert str(ours) == f"Reading shard a: {os.strerror(number)} ({file})."
 
 
 @pytest.mark.parametrize("code", ["EIO", "ESTALE", "EBUSY", "EMFILE", "ETIMEDOUT", "ECONNRESET", "EPIPE", "EINTR"])
@@ -239,7 +240,7 @@ def test_a_machine_without_credentials_leaves_the_shard_to_others_and_says_so(na
     assert isinstance(ours, TransientError)
     assert "this machine has no valid credentials for the storage (first line second line" in str(ours)
     assert "Set them in the environment of the process, such as AWS_ACCESS_KEY_ID" in str(ours)
-    assert ours.retry_after_seconds == 60
+    assert ours.of_machine
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "RequestTimeTooSkewed"])
@@ -251,6 +252,55 @@ def test_credentials_that_have_expired_are_those_of_the_machine(code: str) -> No
 
     assert isinstance(ours, TransientError)
     assert "no valid credentials" in str(ours)
+    assert ours.of_machine
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        made(HfHubHTTPError, 401),
+        made(HfHubHTTPError, 403),
+        made(hub_errors.RepositoryNotFoundError, 404),  # what the Hub answers for a private one
+        made(hub_errors.GatedRepoError, 403),
+        RuntimeError("Network error: Request error: HTTP status client error (403 Forbidden), domain: http://hub"),
+        PermissionError("Access Denied"),  # s3fs's, without an errno
+        OSError(errno.EACCES, "Permission denied", "/data/a.parquet"),
+        OSError(errno.EROFS, "Read-only file system", "/data/a.parquet"),
+    ],
+)
+def test_what_another_machine_may_do_is_of_the_machine(error: Exception) -> None:
+    ours = as_ours(error, "Reading shard a")
+
+    assert isinstance(ours, ShardError)
+    assert ours.of_machine
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        made(HfHubHTTPError, 404),
+        made(hub_errors.RevisionNotFoundError, 404),
+        pa.ArrowInvalid("not Parquet"),
+        FileNotFoundError("gone"),
+        OSError(errno.EISDIR, "Is a directory", "/data"),
+        ConnectionResetError("reset"),
+    ],
+)
+def test_what_no_other_machine_can_do_either_is_not(error: Exception) -> None:
+    ours = as_ours(error, "Reading shard a")
+
+    assert not ours.of_machine
+
+
+def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path: Path) -> None:
+    def missing(file: Path) -> ShardError | TransientError:
+        return as_ours(FileNotFoundError(errno.ENOENT, "No such file or directory", str(file)), "Looking at a")
+
+    unmounted, gone = missing(tmp_path / "disk" / "a.parquet"), missing(tmp_path / "a.parquet")
+
+    assert (unmounted.of_machine, gone.of_machine) == (True, False)
+    assert str(unmounted).endswith(f"This machine has no folder {tmp_path / 'disk'}: mount its disk.")
+    assert str(gone) == f"Looking at a: No such file or directory ({tmp_path / 'a.parquet'})."
 
 
 @pytest.mark.parametrize(

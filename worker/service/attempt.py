@@ -23,6 +23,7 @@ from worker.service.child import Child
 from worker.service.ipc import EXIT_DEVICE_FAULT
 from worker.service.waiting import wait_for_redis
 
+_ELSEWHERE_SECONDS = 60.0  # in which another machine may take a shard that this one cannot work on
 logger = logging.getLogger(__name__)
 
 
@@ -102,11 +103,17 @@ class Attempt(Generic[S]):
         return done.line
 
     def _record_failure(self, error: Exception) -> None:
-        """Transient errors are retried with a growing delay. Unexpected errors count as crashes."""
+        """Transient errors are retried with a growing delay, those of the machine elsewhere. Unexpected ones count as crashes."""
         claim, trace = self.claim, traceback.format_exc()
         ours, what, fields = _as_ours(error), claim.what_in_full, claim.log_fields
         with redis_may_be_away():
-            if isinstance(ours, ShardError):
+            if isinstance(ours, (ShardError, TransientError)) and ours.of_machine:
+                logger.error(
+                    "%s is left to other machines, as is its run for ten minutes: %s", what, ours, extra=fields
+                )
+                self.child.avoided.add(claim.run_id)
+                self.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
+            elif isinstance(ours, ShardError):
                 logger.error("%s failed: %s", what, ours, extra=fields)
                 self.ledger.fail(claim, str(ours), trace)
             elif isinstance(ours, TransientError):

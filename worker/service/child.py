@@ -21,6 +21,7 @@ from fleet.settings import Settings, read_settings
 from fleet.spec import RunSpec
 from worker.models_together import loaded_beside
 from worker.scoring import Scorer
+from worker.service.avoided import AvoidedRuns
 from worker.service.device_meter import metered
 from worker.service.ipc import (
     EXIT_NO_MODEL,
@@ -61,6 +62,7 @@ class Child:
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
+        self.avoided = AvoidedRuns()
         self.ledger = ledger
         self.traces = traces
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)

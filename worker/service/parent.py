@@ -23,6 +23,7 @@ from fleet.broker import about_redis
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
+from fleet.ledger.kinds import shown_work
 from fleet.log_format import write_last_line
 from fleet.message import NOT_OURS, ScoreShard
 from fleet.model import Model, worker_queue
@@ -241,12 +242,13 @@ class Parent:
         """Queue the shard of a dead child again at once. If this fails, the expiry of its lease has the same effect."""
         if not isinstance(exception, WorkerLostError):
             return
-        error = f"The process that scored it died: {exception}"
+        error = f"The process that worked on it died: {exception}"
         trace = take_crash_reports(self._folder)
         try:
             message = ScoreShard.understood(kwargs or {})
             fields = {"run_id": message.run_id, "shard": message.shard}
-            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
+            what = shown_work(self._ledger.kind.noun, message.run_id, message.shard)
+            logger.error("%s: %s\n%s", what, error, trace, extra=fields)
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:

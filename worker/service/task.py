@@ -24,7 +24,7 @@ from worker.service.scoring_work import ScoringWork
 from worker.service.steps import Steps
 from worker.service.waiting import wait_for_redis
 
-_NEWER_PAUSE_SECONDS = 2.0  # before a message that this worker cannot read goes back to the queue
+_LEAVE_SECONDS = 2.0  # before a message for other workers goes back to the queue
 logger = logging.getLogger(__name__)
 
 
@@ -78,11 +78,13 @@ def _attempt(
     try:
         message = ScoreShard.understood(fields)
     except NewerVersion as newer:
-        return _leave_to_others(task, fields, newer)
+        return _leave_newer(task, fields, newer)
     except ValidationError as error:
         logger.warning("Refused a message that is not one of ours: %s", error)
         _count_refused(child, NOT_OURS)
         raise
+    if message.run_id in child.avoided:
+        return _leave_to_others(task, fields, f"This worker avoids {message.run_id}: its log says why.")
     worker = owner_name(task.request.hostname, os.getppid())
     try:
         if child.stopping.is_set():
@@ -94,7 +96,7 @@ def _attempt(
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
     except NewerVersion as newer:
-        return _leave_to_others(task, fields, newer)
+        return _leave_newer(task, fields, newer)
     if isinstance(claim, Refusal):
         if claim is Refusal.RUNNING:
             told = {"run_id": message.run_id, "shard": message.shard}
@@ -108,16 +110,20 @@ def _named(positional: tuple[object, ...]) -> dict[str, object]:
     return {str(place): value for place, value in enumerate(positional)}
 
 
-def _leave_to_others(task: ShardTask, fields: dict[str, object], newer: NewerVersion) -> str:
-    """Send the message again, as for a new shard. At its old place, this worker would take it again before all others."""
+def _leave_newer(task: ShardTask, fields: dict[str, object], newer: NewerVersion) -> str:
     logger.warning("Left to other workers: %s", newer)
     _count_refused(task.child, NEWER)
-    task.child.stopping.wait(_NEWER_PAUSE_SECONDS)
+    return _leave_to_others(task, fields, str(newer))
+
+
+def _leave_to_others(task: ShardTask, fields: dict[str, object], why: str) -> str:
+    """Send the message again, as for a new shard. At its old place, this worker would take it again before all others."""
+    task.child.stopping.wait(_LEAVE_SECONDS)
     queue = task.request.delivery_info["routing_key"]
     _, later = message_priorities(0)
     with redis_may_be_away():
         app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=later)
-    return str(newer)
+    return why
 
 
 def _count_refused(child: Child, what: str) -> None:

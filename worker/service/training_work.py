@@ -205,7 +205,7 @@ def _as_of_fleet(error: UsageError) -> ShardError | TransientError:
     """A disk, a network or a service may come back, here or on another machine. Anything else stays wrong."""
     cause = error.__cause__
     if isinstance(cause, TransientError):
-        return TransientError(str(error), retry_after_seconds=cause.retry_after_seconds)
+        return TransientError(str(error), retry_after_seconds=cause.retry_after_seconds, of_machine=cause.of_machine)
     if isinstance(cause, OSError):
         return TransientError(str(error))
-    return ShardError(str(error))
+    return ShardError(str(error), of_machine=isinstance(cause, ShardError) and cause.of_machine)
