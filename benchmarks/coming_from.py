@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
-from transformers import DistilBertConfig, ModernBertConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer, save_random
@@ -126,14 +126,17 @@ def _save_bart(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> 
 
 
 def _save_distilbert(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> None:
-    config = DistilBertConfig(vocab_size=len(tokenizer), num_labels=2, **({"n_layers": 1} if tiny else {}))
+    config = AutoConfig.for_model(
+        "distilbert", vocab_size=len(tokenizer), num_labels=2, **({"n_layers": 1} if tiny else {})
+    )
     save_random(config, folder, tokenizer=tokenizer)
 
 
 def _save_modernbert(folder: Path, tokenizer: PreTrainedTokenizerBase, tiny: bool) -> None:
     special = {f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in ("pad", "cls", "sep")}
     size = {"num_hidden_layers": 1, "hidden_size": 48, "intermediate_size": 64} if tiny else {}
-    config = ModernBertConfig(
+    config = AutoConfig.for_model(
+        "modernbert",
         vocab_size=len(tokenizer),
         num_labels=1,
         classifier_pooling="mean",

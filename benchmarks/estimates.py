@@ -60,7 +60,7 @@ def estimates(
         stack.enter_context(_serving(folder, url, "producer", "finalizer"))
         stack.enter_context(_serving(folder, url, "worker", "start", "--workers", str(workers)))
         looks, last = _watched(ledger, run_id)
-        report = {
+        report: dict[str, object] = {
             "shards": shards,
             "rows_of_a_shard": rows,
             "workers": workers,

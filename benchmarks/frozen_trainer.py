@@ -99,7 +99,7 @@ def train_head(
     """Ends when the head is as good, when it has not improved for some epochs, or after `most_epochs`."""
     began, base = spent(), _base(spec, split)
     tokenizer = tokenizer_of(base, spec.max_tokens)
-    watch = _Watch(goal=goal, targets=split.held_out.targets)
+    watch = _Watch(goal=goal, targets=np.asarray(split.held_out.targets, dtype=np.float64))
     trainer = Trainer(
         model=base.model,
         args=_arguments(rate, most_epochs, device, folder),
@@ -144,10 +144,10 @@ class _Watch(TrainerCallback):
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._began = spent()
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **_: Any) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         self.evaluations += spent() - self._began
         epoch = round(state.epoch)
-        if metrics["eval_mae"] == self.best:
+        if given["metrics"]["eval_mae"] == self.best:
             self.epochs = epoch
         control.should_training_stop = self.reached or epoch - self.epochs >= _PATIENCE
 

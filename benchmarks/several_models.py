@@ -13,7 +13,7 @@ from typing import Annotated
 import pyarrow as pa
 import torch
 import typer
-from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.case import Model as Shape
@@ -84,7 +84,7 @@ def _with_other_weights(model: Path, folder: Path, tokenizer: PreTrainedTokenize
     return _saved(made, folder, tokenizer)
 
 
-def _saved(made: torch.nn.Module, folder: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
+def _saved(made: PreTrainedModel, folder: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
     made.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

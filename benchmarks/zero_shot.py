@@ -182,7 +182,8 @@ def operations_needed(size: Size, lengths: Counts) -> dict[str, float]:
 
 def _lengths(model: str, labels: Sequence[str], texts: list[str]) -> Counts:
     pairs = _scorer(model, labels, "float32").encode(texts).sequences
-    return pairs.take(np.arange(len(pairs))).lengths
+    lengths: Counts = pairs.take(np.arange(len(pairs))).lengths
+    return lengths
 
 
 def _row_by_row(reference: Any, labels: Sequence[str]) -> Callable[[list[str]], np.ndarray[Any, Any]]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,11 +109,11 @@ class ChaosFleet:
             yield fleet
 
     def see(self, event: Event) -> None:
-        for victim in (*self._data_side, *self.finalizers, self.redis):
+        for victim in self._victims:
             victim.see(event)
 
     def tick(self, now: float) -> Iterator[Fault]:
-        for victim in (self.redis, *self.finalizers, *self._data_side):
+        for victim in self._victims:
             yield from victim.tick(now)
 
     def run_ends(self, now: float) -> None:
@@ -121,7 +121,7 @@ class ChaosFleet:
             finalizer.victim.run_ends(now)
 
     def calm_down(self) -> None:
-        for victim in (*self._data_side, *self.finalizers, self.redis):
+        for victim in self._victims:
             victim.victim.calm_down()
 
     @property
@@ -131,7 +131,11 @@ class ChaosFleet:
     @property
     def unasked_ends(self) -> Counter[str]:
         """Counts of unexpected process exits, by command and exit code."""
-        victims = {"worker": self.workers, "machine": self.machines, "finalizer": self.finalizers}
+        victims: dict[str, Sequence[Worker | Finalizer]] = {
+            "worker": self.workers,
+            "machine": self.machines,
+            "finalizer": self.finalizers,
+        }
         return Counter(
             f"{command} with {code}"
             for command, ones in victims.items()
@@ -145,6 +149,10 @@ class ChaosFleet:
         for worker in self._data_side:
             worker.problems.clear()
         return found
+
+    @property
+    def _victims(self) -> list[Worker | Finalizer | RedisVictim]:
+        return [self.redis, *self.finalizers, *self._data_side]
 
     @property
     def _data_side(self) -> list[Worker]:
@@ -203,7 +211,7 @@ class ChaosFleet:
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
-            return process.environ().get(_MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE
+            return bool(process.environ().get(_MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE)
         except psutil.Error:
             return False
 

@@ -118,9 +118,9 @@ def _of_ledger(run: Run, fleet: "ChaosFleet") -> Iterator[Broken]:
     left = {*redis.scan_iter(f"{keys.attempts('')}*"), *redis.scan_iter(f"{keys.scores('')}*")} - kept
     if left:
         yield Broken(Promise.LEFT_BEHIND, f"attempts or checkpoints of done shards: {sorted(left)}")
-    if not poison and int(redis.hget(keys.run, "checkpoint_bytes") or 0):
-        what = f"{redis.hget(keys.run, 'checkpoint_bytes')} bytes of checkpoints are counted, and none is there"
-        yield Broken(Promise.LEFT_BEHIND, what)
+    counted = int(redis.hget(keys.run, "checkpoint_bytes") or 0)
+    if counted and not poison:
+        yield Broken(Promise.LEFT_BEHIND, f"{counted} bytes of checkpoints are counted, and none is there")
 
 
 def _of_output(run: Run, hub: HubServer, undisturbed: dict[str, str]) -> Iterator[Broken]:

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,7 +100,7 @@ class SimulatedFleet:
             while not self._stopping.is_set():
                 if message := messages.get(accept=["json"]):
                     fields = message.decode()[1]
-                    self._survive(lambda fields=fields: act(fields))
+                    self._survive(partial(act, fields))
                     message.ack()
                 else:
                     self._stopping.wait(_PAUSE_SECONDS)

@@ -320,7 +320,7 @@ def _with_descendants(pid: int) -> list[psutil.Process]:
 def _is_alive(process: psutil.Process) -> bool:
     """A zombie is dead."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +68,11 @@ def _contender(name: Name, model: Path, settings: OurSettings, lineup: Lineup) -
         case Name.CROSS_ENCODER:
             return CrossEncoderPredict(model)
     lineup.scorer = lineup.scorer or load_ours(model, settings)
-    ways = {Name.OURS: Ours, Name.OURS_SHARD: OursShard, Name.OURS_FORWARD: OursForward}
+    ways: dict[Name, Callable[[SequenceClassifier], Contender]] = {
+        Name.OURS: Ours,
+        Name.OURS_SHARD: OursShard,
+        Name.OURS_FORWARD: OursForward,
+    }
     return ways[name](lineup.scorer)
 
 

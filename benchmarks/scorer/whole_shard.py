@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,9 @@ import pyarrow.parquet as pq
 from benchmarks.scorer.contender import UnavailableError, Values
 from benchmarks.scorer.ours import encoded_windows, tokens_sent
 from worker.scoring import SequenceClassifier
+
+if TYPE_CHECKING:
+    from fleet.choices import Dtype
 
 _MIN_SCORE = 3.0
 _ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
@@ -61,7 +65,7 @@ def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
         scorings=(
             Scoring(
                 model=Model(name="benchmark", revision="", labels=("score",)),
-                dtype=scorer.dtype,
+                dtype=cast("Dtype", scorer.dtype),
                 text_columns=("text",),
                 score_column="score",
             ),

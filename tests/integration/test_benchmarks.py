@@ -379,6 +379,10 @@ def test_the_zero_shot_benchmark_writes_what_it_measured(tmp_path: Path) -> None
     assert all(len(one["seconds"]) == 2 for one in found["contenders"])
     assert found["contenders"][2]["max_error"] <= 1e-4
     assert found["times_the_pipeline"][names[1]] == 1.0
+    peaks = found["matmul_peaks_ops_per_second"]
+    assert {dtype: len(measured) for dtype, measured in peaks.items()} == {"torch.float32": 2, "torch.bfloat16": 2}
+    ratio = max(peaks["torch.bfloat16"]) / max(peaks["torch.float32"])
+    assert found["matmul_peak_16_bit_to_float32"] == round(ratio, 2)
 
 
 @pytest.mark.slow
