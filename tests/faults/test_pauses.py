@@ -47,7 +47,7 @@ def test_a_paused_run_goes_on_where_it_stopped(runs: DisturbedRuns, undisturbed:
 
     with runs.served(workers=2):
         runs.wait_for_rows(run_id, 12)
-        assert runs.fleet.producer("pause", run_id).returncode == 0
+        assert runs.fleet.call_producer("pause", run_id).returncode == 0
         wait_until_given_back(runs, run_id)
         rows = runs.faults.rows_scored()
         wait_for_sweeps(runs, run_id)
@@ -137,7 +137,7 @@ def test_a_run_that_is_being_published_cannot_be_paused_and_is_published(
     with runs.worker():
         with runs.finalizer() as killed:
             killed.wait(timeout=60)
-        refused = runs.fleet.producer("pause", run_id)
+        refused = runs.fleet.call_producer("pause", run_id)
         with runs.finalizer():
             runs.wait_until_published(run_id)
 
