@@ -51,14 +51,15 @@ def run_status(
     To ask for the status of many runs, read who is `present` once.
     """
     spec = ledger.spec(run_id)
-    load, running = Load.of(spec), tuple(ledger.running_shards(run_id))
+    load, counts, histograms = Load.of(spec), ledger.counts(run_id), ledger.histograms(run_id)
+    running = tuple(ledger.running_shards(run_id))  # after the counts: an ended run must not show a shard as running
     steering = ledger.steering(run_id)
     present = present or Present.read(ledger.redis)
     return RunStatus(
         run_id=run_id,
         output_uri=spec.output_uri,
         queue=spec.queue,
-        counts=ledger.counts(run_id),
+        counts=counts,
         pace=ledger.pace(run_id),
         complete=ledger.is_enqueued(run_id),
         cancelled=ledger.is_cancelled(run_id),
@@ -75,7 +76,7 @@ def run_status(
         workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),
         running=running,
         where=spec.where,
-        histograms=_so_far(ledger.histograms(run_id), running),
+        histograms=_so_far(histograms, running),
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),

@@ -118,3 +118,8 @@ def test_a_limit_that_the_model_cannot_have_is_refused(classifier: SequenceClass
             ModelError, match=rf"^The model takes \d+ to \d+ tokens, not {max_tokens}\. Choose another --max"
         ):
             classifier.reading(Reading(max_tokens=max_tokens))
+
+
+def test_a_stride_that_would_leave_out_tokens_is_refused(classifier: SequenceClassifier) -> None:
+    with pytest.raises(ModelError, match=r"stride:25 would leave out tokens: beside the special tokens, \d+ fit"):
+        classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="stride:25"))

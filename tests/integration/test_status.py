@@ -10,7 +10,7 @@ from fleet.attempt_report import AttemptReport
 from fleet.demand import Wanted
 from fleet.finalizers import FinalizerState, announce_finalizer, withdraw_finalizer
 from fleet.histogram import Histogram
-from fleet.ledger import Claim, Ledger, Publication
+from fleet.ledger import Claim, Counts, Ledger, Publication
 from fleet.ledger.keys import Keys
 from fleet.ledger.records import Steering
 from fleet.machines import MachineState, announce_machine
@@ -84,6 +84,24 @@ def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
     for field in ("started_ms", "advanced_ms", "finished_ms"):
         if ledger.redis.hexists(key, field):
             ledger.redis.hincrby(key, field, -seconds * 1000)
+
+
+class EndingLedger(Ledger):
+    """A ledger of a run whose last shard is completed while its status is read."""
+
+    def counts(self, run_id: str) -> Counts:
+        for shard in self.running_shards(run_id):
+            self.complete(claimed(self, run_id, shard.name), a_receipt(run_id, A))
+        return super().counts(run_id)
+
+
+def test_a_run_that_ends_while_its_status_is_read_shows_no_shard_as_running(ledger: Ledger, run: str) -> None:
+    claimed(ledger, run, A.name)
+    finish(ledger, run, B.name)
+
+    status = run_status(EndingLedger(ledger.redis), run)
+
+    assert (status.counts.done, status.counts.running, status.running) == (2, 0, ())
 
 
 class TestWorkers:

@@ -58,7 +58,7 @@ class PassagePairEncoder:
             raise ValueError("its tokenizer does not only add special tokens around the texts of a pair")
         self._head, self._tails = _heads_and_tails(frames)
         self._room = max_tokens - len(self._head) - int(self._tails.lengths.max())
-        check_stride(passages, room=self._room)
+        check_stride(passages, room=self._room, beside="the longest hypothesis")
         self._passages = passages
         self._contents = ContentEncoder(ours.backend_tokenizer, room=WHOLE)
 

@@ -43,7 +43,8 @@ class PassageTokens:
 class PassageEncoder:
     """Encodes each text as one or more passages of at most `max_tokens` tokens.
 
-    Raises ValueError for a tokenizer that does more than add special tokens at both ends of a text.
+    Raises ValueError for a tokenizer that does more than add special tokens at both ends of a text, and for a stride that would
+    leave out tokens.
     """
 
     def __init__(self, tokenizer: Any, passages: str, *, max_tokens: int) -> None:
@@ -53,6 +54,7 @@ class PassageEncoder:
             raise ValueError("its tokenizer does not only add special tokens at the ends of a text")
         self._frame = frame
         self._room = max_tokens - len(frame)
+        check_stride(passages, room=self._room, beside="the special tokens")
         self._passages = passages
         self._contents = ContentEncoder(ours.backend_tokenizer, room=WHOLE)
 
@@ -70,11 +72,11 @@ def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Counts, 
     return contents.offsets[text_of] + places, lengths, offsets_of(counts)
 
 
-def check_stride(passages: str, *, room: int) -> None:
+def check_stride(passages: str, *, room: int, beside: str) -> None:
     """Raises ValueError for a stride that would leave out tokens between passages."""
     stride = int(passages.partition(":")[2] or 0)
     if stride > room:
-        raise ValueError(f"{passages} would leave out tokens: beside the longest hypothesis, {room} fit")
+        raise ValueError(f"{passages} would leave out tokens: beside {beside}, {room} fit")
 
 
 def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Counts, Counts]:
