@@ -38,23 +38,24 @@ class OnceAMinute(logging.Filter):
 
     def _takes_turn(self, reason: str) -> bool:
         """True if it was not told in the last minute; from now on it counts as told."""
-        file, now = _file(reason), time.time()
-        if file:
+        if file := _file(reason):
             try:
-                return _takes_turn_in(file, now)
+                return _takes_turn_in(file)
             except OSError:  # the folder of a worker that ends
                 pass
+        now = time.time()
         is_due = not 0 <= now - self._told_at.get(reason, 0.0) < _SILENT_SECONDS
         if is_due:
             self._told_at[reason] = now
         return is_due
 
 
-def _takes_turn_in(file: Path, now: float) -> bool:
+def _takes_turn_in(file: Path) -> bool:
     """The same by the time in a file. It is locked, because all processes of a worker lose their connection at once."""
     with file.open("a+") as told:
         fcntl.flock(told, fcntl.LOCK_EX)
         told.seek(0)
+        now = time.time()  # not before the file was locked: another process may have told of it meanwhile
         is_due = not 0 <= now - float(told.read() or 0) < _SILENT_SECONDS
         if is_due:
             told.truncate(0)
