@@ -24,8 +24,9 @@ def _lines(file: Path) -> list[str]:
     try:
         labels = file.expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"--labels-file {file} cannot be read: {error}. It holds one label a line, in UTF-8."
+            f"--labels-file {file} cannot be read: {reason}. It holds one label a line, in UTF-8."
         ) from error
     if not any(map(str.strip, labels)):
         raise UsageError(f"There are no labels in --labels-file {file}. Write one label a line.")

@@ -198,8 +198,12 @@ def score(
 
 def _checked_names(model: Any, revision: str | None) -> Mapping[str, ModelName]:
     """The models by their names. Raises UsageError for names that cannot be used; a single model needs none."""
-    if not isinstance(model, Mapping):
+    if isinstance(model, (str, PathLike)):
         return {"": model}
+    if not isinstance(model, Mapping):
+        raise UsageError(
+            "model is a name or a folder, or a dict that names several, as in {'edu': MODEL, 'tox': MODEL}."
+        )
     if not model:
         raise UsageError("model is empty. Name at least one, as in {'edu': MODEL}.")
     for name in model:

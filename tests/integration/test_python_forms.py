@@ -243,6 +243,10 @@ class TestSeveralModels:
         assert repr(several).startswith(f"<Scorers edu: {several.by_name['edu'].model.name}@")
         assert repr(several).endswith("float32 on cpu, 2 outputs>")
 
+    def test_without_names_are_refused(self) -> None:
+        with pytest.raises(shardsift.UsageError, match="^model is a name or a folder, or a dict that names several"):
+            shardsift.load_scorer(["one", "other"])  # type: ignore[call-overload]
+
     @pytest.mark.parametrize(
         ("names", "options", "says"),
         [
