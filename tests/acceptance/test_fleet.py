@@ -296,6 +296,7 @@ def test_a_worker_without_a_model_leaves_with_the_reason(fleet: Fleet, tmp_path:
     assert "There is no model" in fleet.log("w1").read_text()
 
 
+@pytest.mark.slow
 def test_a_worker_that_would_not_give_the_models_own_scores_leaves_with_the_figures_and_eats_no_shard(
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def trainings(fleet: Fleet, tmp_path: Path) -> FleetTrainings:
     return FleetTrainings(fleet, tmp_path / "topics", tiny_classifier(tmp_path / "base"), tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_a_worker_trains_what_worker_train_does_with_the_same_options(
     trainings: FleetTrainings, fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ class TestACrawlWithoutAnOutput:
         assert json.loads(again.stdout) == {**json.loads(again.stdout), "run_id": sent.stdout.strip(), "added": 0}
         assert [request.path for request in hub.requests].count("/api/whoami-v2") == 2  # once per command
 
+    @pytest.mark.slow
     def test_it_is_public_if_asked_for_and_the_same_run(self, hub: HubServer, fleet: Fleet) -> None:
         fleet.environment["HF_TOKEN"] = hub.token("bob")
 

@@ -140,6 +140,7 @@ class TestTheRepository:
 
         assert titles(hub, repo) == ["Train a classifier: abc", "initial commit"]
 
+    @pytest.mark.slow
     def test_that_cannot_be_written_is_refused_before_the_training(
         self, hub: HubServer, worker: Client, repo: str
     ) -> None:

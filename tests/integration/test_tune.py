@@ -324,6 +324,7 @@ def test_a_result_for_another_scorer_or_against_the_users_setting_is_not_used(
         assert with_tuned_budget(loaded, settings) is loaded
 
 
+@pytest.mark.slow
 def test_a_second_run_replaces_the_first(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
