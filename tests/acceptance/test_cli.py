@@ -97,6 +97,7 @@ def cpu_seconds_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+@pytest.mark.slow
 def test_the_producer_commands_work_without_torch(
     light_python: Path, fleet: Fleet, shards: Path, tiny_model: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
     assert fleet.ledger.redis.hlen("unacked") == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_not_shown_as_ready(quick_fleet: Fleet, tiny_model: Path) -> None:
     client = quick_fleet.ledger.redis
 
@@ -226,6 +227,7 @@ def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
     assert logs.count("nothing to do: full") == 0, "no message is sent that would be refused"
 
 
+@pytest.mark.slow
 def test_failed_shards_are_retried_when_asked(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

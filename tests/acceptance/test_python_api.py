@@ -272,6 +272,7 @@ def test_the_status_of_a_training_is_found_by_its_id_and_waited_for(
 
 
 @pytest.mark.usefixtures("notebook", "kept", "one_thread")
+@pytest.mark.slow
 def test_the_blocks_of_the_python_page_run(
     working_fleet: Fleet, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
