@@ -3,9 +3,9 @@
 Two specs with equal fields are the same run, on any machine and any day. What changes speed only
 (batch sizes, number of workers, lease) is a setting, not part of the spec.
 
-Fleets are upgraded while runs go on. A version that adds a field must leave it out of the JSON when it has its default, so
-that the ids of other runs stay, and must not change the default of an existing one. An older version refuses a spec with a
-field that it does not know, and leaves the run to newer workers.
+Fleets are upgraded while runs go on. The JSON leaves out fields with their default, so that a version that adds a field with
+a default keeps the ids of other runs. The default of an existing field must not change. An older version refuses a spec with
+a field that it does not know, and leaves the run to newer workers.
 """
 
 import hashlib
@@ -74,7 +74,7 @@ class RunSpec:
         return PurePosixPath(fixed).stem or "input"
 
     def to_json(self) -> bytes:
-        return _SPEC.dump_json(self)
+        return _SPEC.dump_json(self, exclude_defaults=True)
 
     @staticmethod
     def from_json(data: bytes | str) -> "RunSpec":

