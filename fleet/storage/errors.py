@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 from pathlib import Path
 
 import httpx2
@@ -58,7 +59,7 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except ShardsiftError:
         raise
-    except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, *_HUB_ERRORS) as error:
+    except (OSError, pa.ArrowException, httpx2.HTTPError, RuntimeError, JSONDecodeError, *_HUB_ERRORS) as error:
         raise as_ours(error, redacted(doing)) from error
     except Exception as error:
         if not _is_of_client(error):
@@ -72,6 +73,9 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         return _from_hub(error, doing)
     if isinstance(error, (ConnectionError, RuntimeError)) and (status := _XET_STATUS.search(str(error))):
         return _from_status(int(status[1]), error, doing)
+    if isinstance(error, JSONDecodeError):
+        first = _short(error.doc.strip().partition("\n")[0]) or "nothing"
+        return TransientError(f"{doing}: the answer is not the service's, but perhaps a proxy's ({first}).")
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return TransientError(f"{doing}: no space left. Free some, or point SHARDSIFT_SCRATCH_DIR to a larger disk.")
     if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError, LocalEntryNotFoundError)):
@@ -184,4 +188,8 @@ def _asked_seconds(error: Exception) -> float | None:
 
 
 def _line(error: Exception) -> str:
-    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__
+    return _short(str(error)) or type(error).__name__
+
+
+def _short(text: str) -> str:
+    return redacted(" ".join(text.split()))[:300]

@@ -196,6 +196,15 @@ def test_a_status_that_hf_xet_tells_in_words_is_understood(
     assert isinstance(raised(raises(f"Network error: Request error: HTTP status {status}, domain: http://hub")), kind)
 
 
+@pytest.mark.parametrize("page", [" \n<html>\n<h1>502 Bad Gateway</h1>\n", ""])
+def test_a_page_of_a_proxy_in_place_of_an_answer_is_transient_and_told_by_its_first_line(page: str) -> None:
+    with pytest.raises(TransientError) as ours, translated("Reading shard a"):
+        httpx2.Response(200, text=page, request=REQUEST).json()
+
+    first = "<html>" if page else "nothing"
+    assert str(ours.value) == f"Reading shard a: the answer is not the service's, but perhaps a proxy's ({first})."
+
+
 @pytest.mark.parametrize("error", [LeaseLost("lost"), ShardError("broken"), TransientError("later")])
 def test_our_own_errors_pass_unchanged(error: ShardsiftError) -> None:
     with pytest.raises(type(error)) as ours, translated("Reading shard a"):
