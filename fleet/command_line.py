@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fleet.errors import ShardsiftError
+from fleet.errors import ShardsiftError, TransientError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 USAGE = 2  # exit code for a user's mistake or an unreachable Redis
+NOT_NOW = 3  # exit code for trouble of the Hub or a storage, after which the same command goes on
 # Hundreds of Celery processes need not greet each other.
 QUIET = ("--without-mingle", "--without-gossip")
 _OF_PYDANTIC = "Value error, "  # typer leaves pydantic's prefix in what it says of a wrong choice
@@ -40,9 +41,11 @@ def new_command_line(name: str, *, help: str) -> typer.Typer:
 
 
 def run_command_line(name: str, command: Callable[[], None]) -> None:
-    """Run a command. Errors of ours and of Redis become one line on stderr and exit code 2, without a traceback."""
+    """Run a command. Errors of ours and of Redis become one line on stderr and an exit code, without a traceback."""
     try:
         command()
+    except TransientError as error:
+        _end(f"{name}: {error} Run the same command again later.", USAGE if error.of_machine else NOT_NOW)
     except ShardsiftError as error:
         _end(f"{name}: {error}")
     except Exception as error:
@@ -129,9 +132,9 @@ def _options_of_every_command(
 ) -> None: ...
 
 
-def _end(line: str) -> None:
+def _end(line: str, code: int = USAGE) -> None:
     sys.stderr.write(f"{line}\n")
-    sys.exit(USAGE)
+    sys.exit(code)
 
 
 def _is_of_redis(error: Exception) -> bool:

@@ -3,13 +3,13 @@
 ShardsiftError
 ├── UsageError        the user can fix it            → one line on stderr, exit code 2
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
-├── TransientError    may go away by itself          → the shard is tried again later
+├── TransientError    may go away by itself          → the shard or the request is tried again later
+│   └── PublishConflict  the output changed meanwhile → the finalizer looks again
 ├── LeaseLost         another worker has the shard   → the worker drops its output
 │   └── Cancelled     the run was cancelled          → the worker gives the shard back
 ├── NewerVersion      message or spec of a newer one → left for workers that understand it
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
 ├── Stopped           the work must stop here        → checkpoint, release
-├── PublishConflict   the output changed meanwhile   → the finalizer looks again
 └── OutputDamaged     files do not match receipts    → the finalizer queues those shards again
 """
 
@@ -69,7 +69,7 @@ class Stopped(ShardsiftError):
     """The work on a shard ended between two batches, because the worker was told to stop or the run is paused."""
 
 
-class PublishConflict(ShardsiftError):
+class PublishConflict(TransientError):
     """The output changed after we inspected it and before our commit."""
 
 

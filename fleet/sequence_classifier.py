@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 
 from fleet.choices import Function
-from fleet.errors import ShardsiftError, TransientError, UsageError
+from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from fleet.model import Model, folder_revision, is_folder_revision, short_revision
 from fleet.scorers import ScorerKind, added_kinds
 from fleet.storage.errors import translated
@@ -138,15 +138,17 @@ def _from_hub(name: str, revision: str | None) -> Model:
 def _hub_config(name: str, revision: str | None) -> Path:
     """The config in the cache, in a folder named after the commit. It may be of an earlier commit if the Hub is not reached.
 
-    Raises UsageError, from a TransientError if the Hub may be reached later.
+    Raises UsageError, from a TransientError if there is no network, and TransientError if the Hub has trouble.
     """
     shown = f"the model {name}" + (f" at revision {revision}" if revision else "")
     try:
         with translated(f"Looking for {shown}"):
             return _downloaded_config(name, revision)
     except TransientError as error:
+        if not isinstance(error.__cause__, (ConnectionError, httpx2.ConnectError)):  # there is a network
+            raise
         raise UsageError(f"{error} There is no folder {name!r} here either.") from error
-    except ShardsiftError as error:
+    except ShardError as error:
         raise UsageError(str(error)) from error
 
 

@@ -7,7 +7,8 @@ cli = new_command_line(
     "producer",
     help="The control side of shardsift: score and filter Parquet datasets with transformer classifiers.\n\n"
     "Exit codes: 0 done; 1 some shards failed, the run cannot be published, or its output is damaged; "
-    "2 wrong options or no Redis; 3 not finished yet; 4 cancelled; 130 interrupted.",
+    "2 wrong options or no Redis; 3 not finished yet, or the Hub or a storage has trouble: run the same command again; "
+    "4 cancelled; 130 interrupted.",
 )
 for subcommands in (start, train, look, steer, services, diagnose, demo):
     cli.add_typer(subcommands.commands)

@@ -13,6 +13,7 @@ from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output
 from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
+from producer.patience import patient
 from producer.plan import Plan
 from producer.same_run import changed_files_told, same_run
 from producer.steering import AS_IT_WAS, SteeringOptions, steer, steered
@@ -60,17 +61,18 @@ def enqueue(
     how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
-        output.reserve(spec, public=plan.public)
+        patient(output.reserve)(spec, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
     # worker scores finished shards, and the next call reads the receipts.
-    recovered = Recovered() if ledger.is_enqueued(spec.run_id) else output.recovered()
+    recovered = Recovered() if ledger.is_enqueued(spec.run_id) else patient(output.recovered)()
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     steer(ledger, spec.run_id, how)
     restored = ledger.restore(spec.run_id, recovered.whole)
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_enqueued(spec.run_id)
     ledger.clear_publish_error(spec.run_id)
-    findings = look_again(ledger, spec.run_id, hashes=verify) or _losses(output, recovered, spec, hashes=verify)
+    findings = patient(look_again)(ledger, spec.run_id, hashes=verify)
+    findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
     queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
     sent = send_due_shards(app, ledger, spec.run_id)
     return Enqueued(

@@ -5,9 +5,11 @@ from dataclasses import replace
 from fleet.ledger import Ledger
 from fleet.storage.opening import output_class
 from producer.finalizer.publish import inspect_published
+from producer.patience import patient
 from producer.status import Checked, RunStatus
 
 
+@patient
 def looked_at(ledger: Ledger, status: RunStatus, *, hashes: bool) -> RunStatus:
     """The status after checking the output itself, if the run is published. With `hashes`, reads its files too."""
     return replace(

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fleet.columns import describe_columns, kept_schema
 from fleet.defaults import DEFAULT_MODEL
-from fleet.errors import ShardsiftError, UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.given_columns import check_takes_columns, chosen_columns
 from fleet.given_text import text_columns, text_template
@@ -25,6 +25,7 @@ from producer.destination import with_output
 from producer.labels import without_labels, zero_shot
 from producer.models import options_by_model
 from producer.options import RunOptions
+from producer.patience import patient
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.recipes import check_columns, recipe_lines, with_recipe
 from producer.sources.inputs import Input, crawl_input, limited, list_input, told_before_a_run
@@ -41,6 +42,7 @@ class Plan:
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
 
 
+@patient
 def plan_run(options: RunOptions) -> Plan:
     """Resolve input and model, and check everything that can be checked before a GPU is asked. Raises UsageError."""
     _check_input_is_named(options)
@@ -152,9 +154,7 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema
-    except UsageError:
-        raise
-    except ShardsiftError as error:
+    except ShardError as error:
         raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
 
 

@@ -10,6 +10,7 @@ from fleet.spec import RunSpec
 from fleet.storage.published import Published
 from fleet.stored_scores import model_of, published_run
 from producer.options import RunOptions
+from producer.patience import patient
 from producer.plan import Choice, Plan, absolute_uri, check_filter, check_is_for_scorings, checked_input, schema_of
 from producer.same_run import files_differ
 
@@ -24,6 +25,7 @@ class RefilterOptions:
     public: bool = False
 
 
+@patient
 def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec | None = None) -> Plan:
     """Plan the run over the input and the scores of the run that is published at `scores_uri`.
 

@@ -46,7 +46,7 @@ class FolderOutput:
                 self._refuse_other_runs(spec)
                 self._write(f"{self._workplace}/spec.json", disclosed_spec(spec).to_json())
                 self._withdraw_beside_others(spec)
-        except (ShardError, TransientError) as error:
+        except ShardError as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:

@@ -14,7 +14,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
+from fleet.errors import OutputDamaged, PublishConflict, ShardError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
@@ -46,7 +46,7 @@ class HubOutput:
                 self._create_repo(public=public)
                 if not self._is_ours(spec):
                     self._reserve(spec)
-        except (ShardError, TransientError) as error:
+        except ShardError as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:

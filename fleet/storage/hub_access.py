@@ -8,8 +8,10 @@ from huggingface_hub import HfApi, get_session, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
 from fleet.errors import UsageError
+from fleet.storage.errors import translated
 
 _ANSWER_SECONDS = 5.0
+_NO_NETWORK = (httpx2.ConnectError, ConnectionError)
 _MAY_WRITE = "repo.write"  # among the permissions of a fine-grained token
 _MAY_NOT_WRITE_IN_ORG = "read"
 FINE_GRAINED = "fineGrained"
@@ -31,31 +33,32 @@ class HubToken:
 
 
 def check_hub_answers() -> None:
-    """Raises UsageError if the Hub does not answer within a few seconds."""
+    """Raises UsageError if the Hub cannot be reached, TransientError if it does not answer within a few seconds."""
     endpoint = HfApi().endpoint
-    try:
-        get_session().head(endpoint, timeout=_ANSWER_SECONDS)
-    except (httpx2.HTTPError, OSError) as error:
-        raise UsageError(f"The Hub does not answer at {endpoint} ({error}).") from error
+    with translated(f"Asking the Hub at {endpoint}"):
+        try:
+            get_session().head(endpoint, timeout=_ANSWER_SECONDS)
+        except _NO_NETWORK as error:
+            raise UsageError(f"The Hub does not answer at {endpoint} ({error}).") from error
 
 
 def hub_token() -> HubToken | None:
-    """What the Hub says of the token here; None if there is no token. Raises UsageError if the Hub does not say.
+    """What the Hub says of the token here; None if there is no token. The Hub limits such requests, so ask once.
 
-    The Hub limits such requests, so ask once.
+    Raises UsageError if the Hub refuses the token or cannot be reached, TransientError if it has trouble.
     """
     token = get_token()
     if token is None:
         return None
-    try:
-        return _as_token(HfApi().whoami(token=token))
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
-        if status in (401, 403):
-            raise UsageError("The Hub refuses this HF_TOKEN.") from error
-        raise UsageError(f"The Hub answered {status} when asked whose HF_TOKEN this is.") from error
-    except (httpx2.HTTPError, OSError) as error:
-        raise UsageError(f"The Hub does not say whose HF_TOKEN this is ({error}).") from error
+    with translated("Asking the Hub whose HF_TOKEN this is"):
+        try:
+            return _as_token(HfApi().whoami(token=token))
+        except _NO_NETWORK as error:
+            raise UsageError(f"The Hub does not say whose HF_TOKEN this is ({error}).") from error
+        except HfHubHTTPError as error:
+            if error.response is not None and error.response.status_code in (401, 403):
+                raise UsageError("The Hub refuses this HF_TOKEN.") from error
+            raise
 
 
 def _as_token(said: dict[str, Any]) -> HubToken:

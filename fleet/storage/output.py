@@ -60,7 +60,8 @@ class Publishing(Protocol):
     """Whether `inspect` compares content without reading the files. The Hub lists the sha256 of each file."""
 
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
-        """Prepare the output for this run. Raises UsageError if it cannot be written or holds another run's data.
+        """Prepare the output for this run. Raises UsageError if it cannot be written or holds another run's data,
+        TransientError for the network.
 
         `public` sets the visibility of a new repository. An existing one keeps its own.
         """

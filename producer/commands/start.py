@@ -145,14 +145,12 @@ def refilter(
 
 def _planned(options: RunOptions) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
-    from producer.destination import with_output
     from producer.plan import plan_run
 
-    chosen = with_output(options)
+    plan = plan_run(options)
     if not options.output_uri:
         sight = "public" if options.public else "private; --public makes it public"
-        say(f"Publishing to {chosen.output_uri} (created {sight}).")
-    plan = plan_run(chosen)
+        say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.recipes:
         say(f"Recipe of {line}.")
     say_left_out(plan)

@@ -180,12 +180,13 @@ def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> 
     from producer.finalizer.publish import NotReady, finalize_run
     from producer.opening import open_ledger
     from producer.output_look import looked_at
+    from producer.patience import patient
     from producer.status import ExitCode, run_status
 
     with open_ledger(read_settings()) as (_, ledger):
         ledger.spec(run_id)
         ledger.clear_publish_error(run_id)
-        outcome = finalize_run(ledger, run_id, without_failed=True, hashes=verify)
+        outcome = patient(finalize_run)(ledger, run_id, without_failed=True, hashes=verify)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fleet.broker import make_app
 from fleet.counted import counted
-from fleet.errors import NewerVersion, PublishConflict, ShardError, ShardsiftError, TransientError, UsageError
+from fleet.errors import NewerVersion, ShardError, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, NEWER, NOT_OURS, FinalizeRun
 from fleet.settings import Settings, read_settings
@@ -73,8 +73,8 @@ def _record(ledger: Ledger, run_id: str, error: Exception) -> None:
 def _save_waves(ledger: Ledger, run_id: str, settings: Settings) -> int:
     try:
         return save_due_waves(ledger, run_id, WaveRule.of(settings))
-    except (TransientError, PublishConflict) as error:
+    except TransientError as error:
         logger.warning("%s A later sweep tries again.", error)
-        if isinstance(error, TransientError) and error.retry_after_seconds:
+        if error.retry_after_seconds:
             _record(ledger, run_id, error)
         return 0

@@ -36,7 +36,7 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     Inspects the output first, and publishes only what is missing or wrong. Shards whose stored files are lost or damaged
     are queued again, and the run is published when they are done. With `hashes`, files that are already visible are read
     too.
-    Raises TransientError or ShardError from the output, PublishConflict when others keep committing.
+    Raises TransientError or ShardError from the output, such as PublishConflict when others keep committing.
     """
     spec = ledger.spec(run_id)
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
@@ -76,7 +76,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
         ledger.withdraw_publication(run_id)
         try:
             finalize_run(ledger, run_id, without_failed=publication is not None, hashes=hashes)
-        except (TransientError, PublishConflict) as error:  # the finalizer tries again
+        except TransientError as error:  # the finalizer tries again
             ledger.record_publish_error(run_id, str(error))
     return tuple(findings)
 

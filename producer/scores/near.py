@@ -17,6 +17,7 @@ from fleet.spec import RunSpec
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_parquet
 from fleet.storage.published import Published
+from producer.patience import patient
 from producer.scores.row_values import shown_columns, text_of, url_of, values_at, values_of_input
 from producer.scores.target import ScoredRun
 from producer.verify.source import source_shards
@@ -69,6 +70,7 @@ def rows_near(
     return sorted(rows, key=lambda row: (row.score, row.shard, row.row))
 
 
+@patient
 def rows_of_run_near(
     run: ScoredRun, column: str | None, *, near: float, within: float, count: int, seed: int, source: tuple[str, ...]
 ) -> list[NearRow]:

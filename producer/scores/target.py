@@ -13,6 +13,7 @@ from fleet.storage.published import Published
 from fleet.stored_scores import published_run
 from fleet.target import is_place
 from producer.opening import open_ledger_of
+from producer.patience import patient
 from producer.plan import absolute_uri
 from producer.scores.read import distributions_so_far, published_distributions
 from producer.scores.report import ScoreReport
@@ -38,6 +39,7 @@ class ScoredRun:
         raise UsageError(f"The run has no score column {column!r}. There are: {there_are}.")
 
 
+@patient
 def scored_run(target: str, settings: Settings) -> ScoredRun:
     """Open what `producer scores RUN|URI` names. Raises UsageError if there is no such run or no shard of it is done."""
     if is_place(target):
@@ -54,6 +56,7 @@ def scored_run(target: str, settings: Settings) -> ScoredRun:
     )
 
 
+@patient
 def report_of(run: ScoredRun) -> ScoreReport:
     """The distributions of all score columns. Of a published run every score file is read."""
     distributions = (

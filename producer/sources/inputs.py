@@ -4,16 +4,16 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import httpx2
 from huggingface_hub import HfApi, HfFileSystem
-from huggingface_hub.errors import EntryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
-from fleet.errors import ShardsiftError, UsageError
+from fleet.errors import ShardError, ShardsiftError, UsageError
 from fleet.model import folder_revision
 from fleet.shard import Shard
 from fleet.storage.errors import translated
@@ -95,7 +95,7 @@ def _list(uri: str, *, most: int | None = None) -> _Part:
             listing = list_files(pinned, shown_as=uri)
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
                 shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files[:most]))
-    except ShardsiftError as error:
+    except ShardError as error:
         raise UsageError(str(error)) from error
     except _NO_SUCH_PLACE as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
@@ -144,7 +144,7 @@ def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
     chosen = source.shards[:shards]
     try:
         return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
-    except ShardsiftError as error:
+    except ShardError as error:
         raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
 
 
@@ -153,7 +153,7 @@ def count_rows(shards: tuple[Shard, ...]) -> int:
     try:
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
             return sum(pool.map(_rows, shards))
-    except ShardsiftError as error:
+    except ShardError as error:
         raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
 
 
@@ -173,11 +173,10 @@ def _rows(shard: Shard, most: int | None = None) -> int:
 
 
 def _crawls(dataset: str) -> list[str]:
-    try:
+    with suppress(ShardsiftError), translated(f"Listing {dataset}"):  # the original error explains the problem better
         tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
         return sorted(PurePosixPath(entry.path).name for entry in tree)
-    except (OSError, EntryNotFoundError, httpx2.HTTPError):  # the original error explains the problem better
-        return []
+    return []
 
 
 def pinned_uri(uri: str) -> tuple[str, str | None]:

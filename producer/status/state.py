@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     DONE = 0  # done, and published if the command waits for that
     FAILED = 1  # some shards failed, the run cannot be published, or its output has changed since
     USAGE = 2  # wrong options, or no Redis
-    RUNNING = 3  # not finished yet
+    RUNNING = 3  # not finished yet, or a transient error
     CANCELLED = 4
     INTERRUPTED = 130  # Ctrl-C
 

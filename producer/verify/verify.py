@@ -10,6 +10,7 @@ from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_output, open_parquet
 from fleet.storage.output import output_files
 from fleet.storage.published import Published
+from producer.patience import patient
 from producer.verify.published import read_published
 from producer.verify.report import Fault, Verification
 from producer.verify.rows import kept_faults, scored_rows
@@ -18,6 +19,7 @@ from producer.verify.source import refuse_foreign, source_faults, source_shards,
 _READERS = 4  # shards at once; decompressing and hashing release the GIL
 
 
+@patient
 def verify(
     uri: str,
     *,

@@ -229,6 +229,26 @@ class TestACrawlWithoutAnOutput:
             "producer: The Hub refuses this HF_TOKEN. Set another, or name an --output.\n",
         )
 
+    def test_a_hub_that_has_trouble_once_is_asked_again(self, hub: HubServer, fleet: Fleet) -> None:
+        fleet.environment["HF_TOKEN"] = hub.token("bea")
+        for path in ("/api/whoami", "/branch/", "/commit/"):
+            hub.fault(path, status=502)
+
+        done = fleet.producer(*self.COMMAND)
+
+        assert done.returncode == 0, done.stderr
+        assert hub.faults_left == 0
+
+    def test_a_hub_that_asks_for_a_long_wait_ends_it_as_not_finished_yet(self, hub: HubServer, fleet: Fleet) -> None:
+        fleet.environment["HF_TOKEN"] = hub.token("cyd")
+        hub.fault("/api/datasets/cyd/", status=503, headers={"Retry-After": "600"})
+
+        done = fleet.producer(*self.COMMAND)
+
+        assert done.returncode == 3
+        assert "the Hub answered 503" in done.stderr.splitlines()[-1]
+        assert done.stderr.splitlines()[-1].endswith("Run the same command again later.")
+
     @pytest.mark.parametrize("options", [(), ("--output", "out")], ids=["output to be chosen", "output named"])
     def test_without_a_network_it_ends_at_once_in_one_line(self, fleet: Fleet, options: tuple[str, ...]) -> None:
         fleet.environment.pop("HF_HUB_OFFLINE")

@@ -13,7 +13,7 @@ from kombu.entity import Queue
 
 from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
-from fleet.errors import UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.log_format import log_to_stderr, write_last_line
 from fleet.scorers import resolve_model
@@ -93,7 +93,7 @@ def _started_parent(hostname: str) -> Parent:
 def _fatal_errors() -> Iterator[None]:
     try:
         yield
-    except UsageError as error:
+    except (UsageError, TransientError) as error:
         _leave(str(error), USAGE, error)
     except Exception as error:
         _leave(f"{type(error).__name__}: {error}", EXIT_NO_MODEL, error)

@@ -1,14 +1,16 @@
 """A repository belongs to one run: a branch reserves it, and other data in it is refused and left alone."""
 
+import re
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.errors import UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.storage.hub import repo_id_of
 from fleet.storage.output import MANIFEST_PATH
 from support.hub_fleet import reserve
@@ -56,7 +58,7 @@ class TestReserving:
 
     def test_a_reservation_whose_producer_died_midway_is_completed(self, run: HubRun) -> None:
         run.hub.fault("/commit/", method="POST", drop=True)
-        with pytest.raises(UsageError, match="the network failed"):
+        with pytest.raises(TransientError, match="the network failed"):
             run.reserve()
 
         run.reserve()
@@ -109,13 +111,24 @@ class TestReserving:
 
         assert (run.outputs(), run.titles()) == (files, commits)
 
-    def test_a_hub_in_trouble_is_one_line(self, run: HubRun) -> None:
-        run.hub.fault("/api/datasets/", status=500)
+    @pytest.mark.parametrize(
+        ("path", "fault", "says"),
+        [
+            ("/api/datasets/", {"status": 500}, "the Hub answered 500"),
+            ("/commit/", {"status": 200, "body": b"<html>\n<h1>Sign in</h1>\n"}, "perhaps a proxy's (<html>)"),
+        ],
+    )
+    def test_a_hub_in_trouble_is_one_line_and_may_be_asked_again(
+        self, run: HubRun, path: str, fault: dict[str, Any], says: str
+    ) -> None:
+        run.hub.fault(path, **fault)
 
-        with pytest.raises(UsageError, match="the Hub answered 500") as refused:
+        with pytest.raises(TransientError, match=re.escape(says)) as refused:
             run.reserve()
+        run.reserve()
 
         assert "\n" not in str(refused.value)
+        assert run.reserved_spec() == run.spec
 
 
 @pytest.mark.parametrize(("uri", "repo_id"), [("hf://datasets/me/out", "me/out"), ("hf://datasets/me/out/", "me/out")])

@@ -18,7 +18,7 @@ CRAWLS = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 ASK = """
 import json, sys
 from dataclasses import asdict
-from fleet.errors import UsageError
+from fleet.errors import ShardsiftError
 from fleet.storage.identity import identity_now
 from producer.sources.inputs import count_rows, crawl_input, list_input
 answers = []
@@ -27,7 +27,7 @@ for kind, *arguments in json.loads(sys.argv[1]):
         source = {"crawl": crawl_input, "list": list_input}[kind](*arguments)
         now = [identity_now(shard.uri)[0] for shard in source.shards]
         answers.append({**asdict(source), "rows": count_rows(source.shards), "identities_now": now})
-    except UsageError as error:
+    except ShardsiftError as error:
         answers.append({"error": str(error)})
 print(json.dumps(answers))
 """
