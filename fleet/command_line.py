@@ -5,11 +5,11 @@ Imports almost nothing, so that help appears at once.
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from fleet.errors import ShardsiftError, TransientError
 
@@ -28,9 +28,8 @@ _FEWEST_COLUMNS = 2  # of a narrow table: the id and the state
 
 def new_command_line(name: str, *, help: str) -> typer.Typer:
     """Create a command with subcommands, `-h`, `--version` and shell completion."""
-    cli = typer.Typer(
+    cli = Commands(
         name=name,
-        cls=_Group,
         help=help,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -106,8 +105,28 @@ def _console() -> "Console":
     return console
 
 
+class Commands(typer.Typer):
+    """Subcommands whose help is shown as it is written."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=_Group, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        return super().command(name, cls=_Command, **settings)
+
+
+class _Command(TyperCommand):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _escape_help((self, *self.params))
+        super().format_help(ctx, formatter)
+
+
 class _Group(TyperGroup):
     """The commands of one program."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _escape_help((self, *self.params, *self.commands.values()))
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -115,6 +134,16 @@ class _Group(TyperGroup):
         except typer.BadParameter as error:
             error.message = error.message.removeprefix(_OF_PYDANTIC)
             raise
+
+
+def _escape_help(parts: Iterable[object]) -> None:
+    """rich takes text in brackets, like [train], for markup and leaves it out."""
+    from rich.markup import escape
+
+    for part in parts:
+        for name in ("help", "short_help", "epilog"):
+            if text := getattr(part, name, None):
+                setattr(part, name, escape(text))
 
 
 def _print_version(wanted: bool) -> None:

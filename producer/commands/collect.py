@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import print_json, say
+from fleet.command_line import Commands, print_json, say
 from producer.commands.arguments import AsJson
 from producer.sources.reddit.collection import Sort, TimeFilter, collection_of
 
 EXAMPLE = "Example: producer collect reddit --subreddits technology,climate --limit 100 --output posts.parquet"
 
-commands = typer.Typer(no_args_is_help=True)
+commands = Commands(no_args_is_help=True)
 
 
 @commands.command(epilog=EXAMPLE)

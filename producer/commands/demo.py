@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import say
+from fleet.command_line import Commands, say
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")

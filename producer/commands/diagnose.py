@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from fleet.command_line import Commands
 from producer.commands.arguments import AsJson
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

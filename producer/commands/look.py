@@ -6,11 +6,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fleet.command_line import print_json, print_table, print_with_whole_ids, say
+from fleet.command_line import Commands, print_json, print_table, print_with_whole_ids, say
 from producer.commands.arguments import AsJson, Verify
 from producer.commands.reports import report, report_training
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from fleet.choices import LogLevel
-from fleet.command_line import QUIET, USAGE
+from fleet.command_line import QUIET, USAGE, Commands
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

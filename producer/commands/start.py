@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.command_line import say
+from fleet.command_line import Commands, say
 from fleet.counted import counted
 from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Price, Priority, Verify
 from producer.commands.reports import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from producer.steering import SteeringOptions
 
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import say
+from fleet.command_line import Commands, say
 from fleet.counted import counted
 from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, Price, Priority, RunId, Verify
 from producer.commands.reports import report
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import print_json, say
+from fleet.command_line import Commands, print_json, say
 from fleet.training.options import TrainOptions, with_train_options
 from producer.commands.arguments import AsJson, Priority
 from producer.commands.reports import report_training
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(

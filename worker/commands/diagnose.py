@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from fleet.command_line import Commands
 from worker.commands.arguments import into_environment
 
-commands = typer.Typer()
+commands = Commands()
 
 
 @commands.command(epilog="Example: worker doctor --model ./my-classifier")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fleet import choices
-from fleet.command_line import QUIET
+from fleet.command_line import QUIET, Commands
 from worker.commands.arguments import (
     Backend,
     Compile,
@@ -18,7 +18,7 @@ from worker.commands.arguments import (
     into_environment,
 )
 
-commands = typer.Typer()
+commands = Commands()
 
 ModelNames = Annotated[
     list[str] | None,

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import print_json, print_table, say
+from fleet.command_line import Commands, print_json, print_table, say
 from fleet.training.options import TrainOptions, with_train_options
 from worker.commands.arguments import Device
 
-commands = typer.Typer()
+commands = Commands()
 _STOPPED = 130  # exit code, as of an interrupted `producer run`
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import choices
-from fleet.command_line import print_table, say
+from fleet.command_line import Commands, print_table, say
 from fleet.command_options import with_options_of
 from fleet.given_labels import split_at_commas
 from fleet.text_options import MODEL_PANEL
@@ -16,7 +16,7 @@ from worker.tuning.options import TuneOptions
 if TYPE_CHECKING:
     from worker.tuning.tune import Tuning
 
-commands = typer.Typer()
+commands = Commands()
 
 ModelNames = Annotated[
     list[str] | None,

@@ -1,0 +1,49 @@
+"""The help of every command says what its source says: rich takes text in brackets for markup and leaves it out."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import producer.cli
+import worker.cli
+
+PROGRAMS = {"producer": producer.cli.cli, "worker": worker.cli.cli}
+
+
+def commands(program: str) -> Iterator[tuple[str, ...]]:
+    def below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        yield path
+        for name, found in getattr(command, "commands", {}).items():
+            yield from below(found, (*path, name))
+
+    yield from below(typer.main.get_command(PROGRAMS[program]), (program,))
+
+
+def written(path: tuple[str, ...]) -> list[str]:
+    """What the source of a command says: its description, its options, its example, and a line for each command below it."""
+    command: Any = typer.main.get_command(PROGRAMS[path[0]])
+    for name in path[1:]:
+        command = command.commands[name]
+    below = [found.get_short_help_str(1000) for found in getattr(command, "commands", {}).values() if not found.hidden]
+    options = [getattr(option, "help", None) for option in command.params if not getattr(option, "hidden", False)]
+    return [text for text in (command.help, command.epilog, *options, *below) if text]
+
+
+@pytest.mark.parametrize("path", [path for program in PROGRAMS for path in commands(program)], ids=" ".join)
+def test_help_keeps_text_in_brackets(path: tuple[str, ...]) -> None:
+    texts = written(path)
+
+    shown = CliRunner().invoke(PROGRAMS[path[0]], [*path[1:], "--help"], env={"COLUMNS": "1000"})
+
+    assert shown.exit_code == 0
+    assert [found for text in texts for found in re.findall(r"\[[^]]*\]", text) if found not in shown.output] == []
+
+
+def test_some_help_has_brackets() -> None:
+    texts = [text for program in PROGRAMS for path in commands(program) for text in written(path)]
+
+    assert any("shardsift[" in text for text in texts)
