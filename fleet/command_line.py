@@ -4,6 +4,7 @@ Imports almost nothing, so that help appears at once.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,6 +117,21 @@ class Commands(typer.Typer):
 
 
 class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """If no option is spelled like a wrong one, suggest those whose help has its word: --min-score for --threshold."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            if getattr(error, "possibilities", None) == []:
+                error.possibilities = self._options_about(error.option_name)  # type: ignore[attr-defined]
+            raise
+
+    def _options_about(self, word: str) -> list[str]:
+        about = re.compile(rf"\b{re.escape(word.strip('-'))}", re.IGNORECASE)
+        return [option.opts[0] for option in self.params if about.search(getattr(option, "help", None) or "")]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _escape_help((self, *self.params))
         super().format_help(ctx, formatter)
@@ -132,8 +148,15 @@ class _Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix(_OF_PYDANTIC)
+            error.message = _with_value(error)
             raise
+
+
+def _with_value(error: typer.BadParameter) -> str:
+    """The message with what the user typed, which pydantic leaves out."""
+    message = error.message.removeprefix(_OF_PYDANTIC)
+    wrong = getattr(error.__cause__, "errors", None)
+    return message.replace("Input ", f"{wrong()[0]['input']!r} ", 1) if wrong else message
 
 
 def _escape_help(parts: Iterable[object]) -> None:

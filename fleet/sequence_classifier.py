@@ -28,7 +28,7 @@ from fleet.choices import Function
 from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from fleet.model import Model, folder_revision, is_folder_revision, short_revision
 from fleet.scorers import ScorerKind, added_kinds
-from fleet.storage.errors import translated
+from fleet.storage.errors import did_you_mean, translated
 
 _DEFAULT_LABELS = 2  # transformers' default if a config names no labels
 _CONFIG = "config.json"
@@ -43,7 +43,7 @@ def resolve_classifier(name: str, revision: str | None) -> Model:
     if folder.is_file():
         raise UsageError(_file_told(name))
     if name.startswith((".", "/", "~")):  # never a repository
-        raise UsageError(f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.")
+        raise UsageError(_no_folder(name))
     return _from_hub(name, revision)
 
 
@@ -55,8 +55,13 @@ def pinned_model(name: str, revision: str | None) -> tuple[str, str | None]:
             raise UsageError(f"The folder {folder} has no config.json, so it is not a model.")
         return str(folder.resolve()), None
     if folder.is_file() or name.startswith((".", "/", "~")):
-        raise UsageError(f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.")
+        raise UsageError(_no_folder(name))
     return name, _hub_config(name, revision).parent.name
+
+
+def _no_folder(name: str) -> str:
+    hint = did_you_mean(name)
+    return f"There is no model folder {name}. Name a folder that holds a model, or a model on the Hub.{hint}"
 
 
 def _file_told(file: str) -> str:

@@ -122,13 +122,16 @@ class RunOptions:
     ] = None
     min_score: Annotated[
         float | None,
-        typer.Option(help="Keep rows with at least this score. Default: 3, for one raw score.", rich_help_panel=_KEEP),
+        typer.Option(
+            help="Threshold: keep rows with at least this score. Default: 3, for one raw score.",
+            rich_help_panel=_KEEP,
+        ),
     ] = None
     where: Annotated[
         str | None,
         typer.Option(
             metavar="SQL",
-            help="Keep rows for which this SQL condition is true, like 'int_score >= 3'.",
+            help="Filter: keep rows for which this SQL condition is true, like 'int_score >= 3'.",
             rich_help_panel=_KEEP,
         ),
     ] = None

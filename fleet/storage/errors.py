@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 from pathlib import Path
@@ -107,10 +108,24 @@ def _from_path(error: OSError, doing: str) -> ShardError:
     folder = Path(error.filename).parent if error.filename else None
     lacks_folder = error.errno == errno.ENOENT and folder is not None and not folder.exists()
     hint = f" This machine has no folder {folder}: mount its disk." if lacks_folder else ""
+    if error.errno == errno.ENOENT and error.filename:
+        hint += did_you_mean(error.filename)
     return ShardError(
         f"{doing}: {error.strerror} ({error.filename or _line(error)}).{hint}",
         of_machine=lacks_folder or error.errno in _PERMISSION_ERRNO,
     )
+
+
+def did_you_mean(path: str) -> str:
+    """A sentence with the local path that is nearest to one that is not there; empty if nothing has a name like it."""
+    missing = Path(path).expanduser().absolute()
+    while not missing.parent.exists():
+        missing = missing.parent
+    with suppress(OSError):
+        names = [place.name for place in missing.parent.iterdir()]
+        if not missing.exists() and (near := get_close_matches(missing.name, names, n=1)):
+            return f" Did you mean {missing.with_name(near[0])}?"
+    return ""
 
 
 def _is_of_client(error: Exception) -> bool:

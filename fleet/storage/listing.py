@@ -10,7 +10,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import UsageError
-from fleet.storage.errors import translated
+from fleet.storage.errors import did_you_mean, translated
 from fleet.storage.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata, stands_beside_data
 
 _GLOB = set("*?[")
@@ -47,6 +47,7 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
     if not found:
         raise UsageError(
             f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
+            f"{did_you_mean(_folder(shown))}"
         )
     files = tuple(_data_files(found))
     _refuse_several_formats([str(info["name"]) for info in files], shown, option)

@@ -88,9 +88,9 @@ def refilter(
         typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
     ],
     output: Annotated[str, typer.Option(metavar="URI", help="Where to put the rows: a new place, as for `run`.")],
-    min_score: Annotated[float | None, typer.Option(help="Keep rows with at least this score.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Threshold: keep rows with at least this score.")] = None,
     where: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Keep rows for which this SQL condition is true.")
+        str | None, typer.Option(metavar="SQL", help="Filter: keep rows for which this SQL condition is true.")
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep every row that has a score.")] = False,
     input_uris: Annotated[

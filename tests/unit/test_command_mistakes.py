@@ -1,0 +1,91 @@
+"""A wrong option, value or path is told with what the user typed and, if one is near, what was probably meant."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fleet.errors import UsageError
+from fleet.sequence_classifier import resolve_classifier
+from producer.cli import cli
+from producer.sources.inputs import list_input
+
+
+def said(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, arguments, env={"COLUMNS": "300"})
+    assert done.exit_code == 2
+    return done.stderr
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("option", "meant"),
+        [
+            ("--inpt", "--input"),
+            ("--threshold", "--min-score"),
+            ("--filter", "--where"),
+            ("--commit", "--revision"),
+        ],
+    )
+    def test_one_that_is_not_there_is_told_with_those_that_are_like_it_or_about_it(
+        self, option: str, meant: str
+    ) -> None:
+        message = said("run", option, "3")
+
+        assert f"No such option: {option} (Possible options: " in message
+        assert meant in message
+
+    def test_one_like_no_other_is_told_alone(self) -> None:
+        message = said("run", "--qqq")
+
+        assert "No such option: --qqq" in message
+        assert "Possible options" not in message
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [("--min-score", "three"), ("--limit-rows", "1.5"), ("--workers", "0"), ("--dtype", "flot32")],
+    )
+    def test_a_wrong_one_is_told(self, option: str, value: str) -> None:
+        message = said("run", option, value)
+
+        assert f"Invalid value for '{option}'" in message
+        assert value in message.partition("Invalid value for")[2]
+
+
+class TestPaths:
+    @pytest.fixture(autouse=True)
+    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "mydata/part-1").mkdir(parents=True)
+        (tmp_path / "mydata/a.parquet").touch()
+        monkeypatch.chdir(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("typed", "meant"),
+        [
+            ("./mydatta", "mydata"),
+            ("mydata/a.parqet", "mydata/a.parquet"),
+            ("mydata/prt-1/b.parquet", "mydata/part-1"),
+            ("./mydatta/*.parquet", "mydata"),
+        ],
+    )
+    def test_an_input_that_is_not_there_is_told_with_the_name_that_is_like_it(
+        self, typed: str, meant: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UsageError) as refused:
+            list_input(typed)
+
+        assert typed in str(refused.value)
+        assert str(refused.value).endswith(f" Did you mean {tmp_path / meant}?")
+
+    @pytest.mark.parametrize("typed", ["./other", "mydata/*.csv", "/nosuch/mydata"])
+    def test_nothing_is_guessed_if_no_name_is_like_it(self, typed: str) -> None:
+        with pytest.raises(UsageError) as refused:
+            list_input(typed)
+
+        assert "Did you mean" not in str(refused.value)
+
+    def test_a_model_folder_likewise(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=rf"no model folder \./mydat\. .* Did you mean {tmp_path}/mydata\?"):
+            resolve_classifier("./mydat", None)
