@@ -100,7 +100,7 @@ class Attempts(LedgerBase[S]):
 
         Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
-        arguments = [claim.shard.name, claim.token, receipt.to_json()]
+        arguments = [claim.shard.name, claim.token, receipt.to_json(), self._lease_ms]
         answer, still_open = self._run_script("complete", self._claimed_keys(claim), arguments)
         if answer == "unknown":
             raise self._unknown(claim)
@@ -166,6 +166,7 @@ class Attempts(LedgerBase[S]):
             *backoff,
             self._max_attempts,
             self._max_errors,
+            self._lease_ms,
         ]
 
 

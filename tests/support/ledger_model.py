@@ -172,6 +172,8 @@ class LedgerModel:
 
     def take_due(self, run_id: str, *, room: int) -> Due:
         looked, self.looked = self.looked or self.now, self.now
+        if looked > self.now:
+            self._bring_closer(by=looked - self.now)
         if self.state.cancelled or not self.state.enqueued:
             return Due(again=[], fresh=[], more=False)
         lost = []
@@ -419,8 +421,18 @@ class LedgerModel:
 
     def _note_time(self, known: Attempts) -> None:
         if known.noted is not None:
-            self.state.worker_ms += self.now - known.noted
+            self.state.worker_ms += max(0, min(self.now - known.noted, LEASE))
         known.noted = self.now
+
+    def _bring_closer(self, *, by: int) -> None:
+        """The clock went back by this since the last sweep."""
+        for _, state in self._in("waiting"):
+            if state.at > self.now:
+                state.at = max(self.now, state.at - by)
+        for _, state in self._in("sent"):
+            state.at = min(state.at, self.now)
+        for _, state in self._in("running"):
+            state.at = min(state.at, self.now + LEASE)
 
     def _expire(self, state: ShardState, *, was_away: bool, looked: int) -> None:
         known = self._begun(state)

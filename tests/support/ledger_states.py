@@ -3,6 +3,7 @@
 import redis
 
 from fleet.ledger import Claim, Ledger
+from fleet.ledger.keys import Keys
 from fleet.shard import Shard
 from support.records import a_shard
 
@@ -55,6 +56,17 @@ def age_messages(client: redis.Redis, run_id: str, *, seconds: float = 100) -> N
 
 def no_sweep_for(client: redis.Redis, run_id: str, seconds: float) -> None:
     client.hset(f"shardsift:run:{run_id}", "looked_ms", int(redis_ms(client) - seconds * 1000))
+
+
+def move_clock(client: redis.Redis, run_id: str, *, seconds: float) -> None:
+    """The clock of Redis jumps, back if `seconds` is negative: every time that the ledger has stored moves the other way."""
+    keys, ms = Keys(run_id), int(-seconds * 1000)
+    for places in (keys.waiting, keys.sent, keys.running):
+        for name in client.zrangebyscore(places, "(0", "+inf"):
+            client.zincrby(places, ms, name)
+    client.hincrby(keys.run, "looked_ms", ms)
+    for key in client.scan_iter(f"{keys.attempts('')}*"):
+        client.hincrby(key, "noted_ms", ms)
 
 
 def checkpoint_bytes(client: redis.Redis, run_id: str) -> int:

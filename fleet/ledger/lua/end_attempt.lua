@@ -1,8 +1,8 @@
 -- End an attempt without a receipt, if the caller still holds the shard. The shard goes to `waiting` or `failed`.
 -- ARGV: name, 'token' or 'owner', that token or owner, outcome, error, traceback, backoff_ms, max_backoff_ms,
--- max_crashes, max_errors, least_ms (the minimum back-off). Returns {'queued', 'failed' or 'lost', open}.
+-- max_crashes, max_errors, lease_ms, least_ms (the minimum back-off). Returns {'queued', 'failed' or 'lost', open}.
 local name, by, whose, outcome, error, traceback, backoff_ms, max_backoff_ms = unpack(ARGV)
-local max_crashes, max_errors, least_ms = unpack(ARGV, 9)
+local max_crashes, max_errors, lease_ms, least_ms = unpack(ARGV, 9)
 local ours = redis.call('HGET', attempts, by) == whose
 if ours and error ~= '' then -- even if the sweep was faster: it did not know the reason
   local owner = redis.call('HGET', attempts, 'owner') or ''
@@ -11,7 +11,7 @@ end
 ours = ours and redis.call('SISMEMBER', failed, name) == 0
 if by == 'owner' then ours = ours and redis.call('ZSCORE', running, name) end
 if not ours then return {'lost', open_shards()} end
-note_time()
+note_time(lease_ms)
 end_token(attempts)
 
 local tries, limit = 1, 1 -- of a non-retryable shard

@@ -139,11 +139,11 @@ end
 
 -- Add the time since the last note of this attempt to the time that workers have held shards of the run, and to that of the
 -- worker's device if it has reported one, or if its receipt names the `device`. A worker that vanishes is counted until its
--- last renewal.
-local function note_time(device)
+-- last renewal. The time is at most a lease, because the clock of Redis may have jumped.
+local function note_time(lease_ms, device)
   local since, report = unpack(redis.call('HMGET', attempts, 'noted_ms', 'report'))
   if since then
-    local ms = math.max(0, now - since)
+    local ms = math.max(0, math.min(now - since, lease_ms))
     redis.call('HINCRBY', run, 'worker_ms', ms)
     device = device or device_of(report)
     if device then count_device(device, ms) end

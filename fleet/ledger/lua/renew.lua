@@ -32,5 +32,5 @@ if tonumber(checkpoint) > tonumber(redis.call('HGET', attempts, 'checkpoint') or
   note_advance(attempts)
 end
 note_rows(attempts, rows)
-note_time()
+note_time(lease_ms)
 return is_paused() and 'paused' or 'renewed'

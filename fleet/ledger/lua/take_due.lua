@@ -6,6 +6,18 @@
 local room, limit, lease_ms, outage_ms, max_crashes, prefix = unpack(ARGV)
 local looked = tonumber(redis.call('HGET', run, 'looked_ms') or now)
 redis.call('HSET', run, 'looked_ms', now)
+
+-- The clock of Redis went back since the last call. Times that lie too far ahead of it come closer: no lease lasts longer than
+-- a new one, no message was sent in the future, and back-offs end as long after the last call as they should.
+local function bring_closer(key, latest, by)
+  local ahead = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'WITHSCORES')
+  for i = 1, #ahead, 2 do redis.call('ZADD', key, math.max(latest, ahead[i + 1] - by), ahead[i]) end
+end
+if looked > now then
+  bring_closer(running, now + lease_ms, math.huge)
+  bring_closer(sent, now, math.huge)
+  bring_closer(waiting, now, looked - now)
+end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}, {}} end
 -- While a run is still being written, shards may be done without the ledger knowing: their receipts are restored later.
 if redis.call('HEXISTS', run, 'complete') == 0 then return {{}, {}, {}} end

@@ -21,6 +21,7 @@ from support.ledger_states import (
     end_back_off,
     end_lease,
     fresh,
+    move_clock,
     no_sweep_for,
     redis_ms,
     resent,
@@ -180,3 +181,78 @@ class TestOutages:
 
         assert [again(ledger, spec.run_id), again(ledger, spec.run_id)] == [[], []]
         assert ledger.counts(spec.run_id).running == 1_100
+
+
+class TestClockOfRedis:
+    """It jumps by an hour, as when a time service corrects it."""
+
+    def test_a_dead_workers_shard_is_sent_after_a_lease_though_the_clock_went_back(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        claimed(ledger, run)
+        again(ledger, run)
+
+        move_clock(client, run, seconds=-3600)
+        again(ledger, run)
+
+        (held,) = ledger.running_shards(run)
+        assert held.lease_seconds_left == pytest.approx(LEASE_SECONDS, abs=2)
+        move_clock(client, run, seconds=LEASE_SECONDS + 1)
+        no_sweep_for(client, run, 0)
+        assert again(ledger, run) == [A.name]
+
+    def test_a_worker_that_renewed_since_keeps_its_whole_lease(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        claim = claimed(ledger, run)
+        again(ledger, run)
+
+        move_clock(client, run, seconds=-3600)
+        ledger.renew(claim, rows=1)
+        again(ledger, run)
+
+        (held,) = ledger.running_shards(run)
+        assert held.lease_seconds_left == pytest.approx(LEASE_SECONDS, abs=2)
+
+    def test_a_back_off_ends_in_time_though_the_clock_went_back(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        ledger.retry_later(claimed(ledger, run), "network", "", after_seconds=100)
+        again(ledger, run)
+
+        move_clock(client, run, seconds=-3600)
+        assert again(ledger, run) == []
+
+        move_clock(client, run, seconds=101)
+        no_sweep_for(client, run, 0)
+        assert again(ledger, run) == [A.name]
+
+    def test_a_lost_message_is_sent_again_in_time_though_the_clock_went_back(
+        self, ledger: Ledger, client: redis.Redis, run: str
+    ) -> None:
+        fresh(ledger, run, room=1)
+
+        move_clock(client, run, seconds=-3600)
+        again(ledger, run)
+
+        move_clock(client, run, seconds=61)
+        no_sweep_for(client, run, 0)
+        assert resent(ledger, run) == [A.name]
+
+    @pytest.mark.parametrize("how", ["renew", "complete", "release"])
+    def test_an_attempt_is_charged_at_most_a_lease_at_a_time_though_the_clock_went_forward(
+        self, ledger: Ledger, client: redis.Redis, run: str, how: str
+    ) -> None:
+        claim = claimed(ledger, run)
+        again(ledger, run)
+
+        move_clock(client, run, seconds=3600)
+        again(ledger, run)
+        if how == "renew":
+            ledger.renew(claim, rows=1)
+        elif how == "complete":
+            ledger.complete(claim, a_receipt(run, A))
+        else:
+            ledger.release(claim)
+
+        assert 0 < ledger.counts(run).worker_seconds <= LEASE_SECONDS
