@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.rights import PRODUCER, Role
+from fleet.ledger.rights import PRODUCER, Role, check_rights
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.target import is_place
@@ -20,8 +20,9 @@ def open_ledger(settings: Settings, *, role: Role = PRODUCER) -> Iterator[tuple[
     Raises UsageError if the user in REDIS_URL lacks rights that the role needs.
     """
     with machine_redis(settings, create=False) as found:
-        ledger = Ledger.connect(found, role=role)
+        ledger = Ledger.connect(found)
         try:
+            check_rights(ledger.redis, role)
             yield found, ledger
         finally:
             ledger.redis.close()

@@ -12,7 +12,7 @@ from uuid import uuid4
 import redis
 
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
-from fleet.ledger.connect import address_of, connect
+from fleet.ledger.connect import address_of, connect, refuse_eviction
 from fleet.ledger.keys import PREFIX
 from fleet.ledger.rights import WORKER, Role, check_rights, user_of
 from fleet.settings import Settings
@@ -129,12 +129,8 @@ def eviction_verdict(info: Mapping[str, Any]) -> Verdict:
     policy = info.get("maxmemory_policy")
     if policy is None:
         return _unknown("maxmemory_policy", "that maxmemory-policy is noeviction")
-    if policy == "noeviction":
-        return ok("maxmemory-policy is noeviction.")
-    return wrong(
-        f"maxmemory-policy is {policy}: a Redis that is full would delete the ledger's keys.",
-        "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration.",
-    )
+    refuse_eviction(info)
+    return ok(f"maxmemory-policy is {policy}: no key of a run is deleted.")
 
 
 def aof_verdict(info: Mapping[str, Any]) -> Verdict:

@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import redis
@@ -53,6 +55,16 @@ def connect(settings: Settings, *, wait_seconds: float = 0.0) -> redis.Redis:
     except redis.RedisError as error:
         raise UsageError(f"No Redis answers at {address} ({error}). Start it, or correct REDIS_URL.") from error
     return client
+
+
+def refuse_eviction(info: Mapping[str, Any]) -> None:
+    """Raises UsageError if a full server would delete keys of the ledger, which have no time to live. Takes what INFO says."""
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy.startswith("allkeys") and info.get("maxmemory") != 0:
+        raise UsageError(
+            f"This Redis deletes any keys when it is full, parts of runs too (maxmemory-policy is {policy}). "
+            "Set it: redis-cli CONFIG SET maxmemory-policy noeviction, and in the server's configuration."
+        )
 
 
 def _wait_for_answer(client: redis.Redis, address: str, wait_seconds: float) -> None:

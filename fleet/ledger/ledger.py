@@ -6,14 +6,16 @@ worker comes back after its lease expired and another worker claimed the shard, 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields
 
+import redis
 from pydantic import TypeAdapter
 
 from fleet.errors import UsageError
 from fleet.ledger.attempts import Attempts
 from fleet.ledger.base import SHARD, batches
-from fleet.ledger.connect import connect
+from fleet.ledger.connect import connect, refuse_eviction
 from fleet.ledger.keys import REFUSED, index
 from fleet.ledger.kinds import TRAINING, S
 from fleet.ledger.messages import Messages
@@ -41,11 +43,14 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
     def connect(settings: Settings, *, wait_seconds: float = 0.0, role: Role | None = None) -> "Ledger":
         """Connect to the fleet's Redis. Raises UsageError if it is missing for this long, or refuses the connection.
 
-        Also raises UsageError if its user lacks rights that the `role` needs, before anything is written.
+        With a `role`, which is for what begins work, also raises UsageError if its user lacks rights that the role needs, or if
+        the server would delete keys when it is full. Nothing is written before.
         """
         client = connect(settings, wait_seconds=wait_seconds)
         if role:
             check_rights(client, role)
+            with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
+                refuse_eviction(client.info("memory"))
         return Ledger(
             client,
             lease_seconds=settings.lease_seconds,

@@ -15,6 +15,7 @@ from fleet.cores import usable_cores
 from fleet.demand import Load
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.rights import PRODUCER
 from fleet.processes import Child, running, terminate
 from fleet.queues import drop_messages
 from fleet.scorers import ScorerKind, check_requirements, scorer_kind
@@ -88,7 +89,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
-    ledger = Ledger.connect(settings)
+    ledger = Ledger.connect(settings, role=PRODUCER)
     try:
         with make_app("producer", settings, is_current=False) as app:
             yield ledger, app

@@ -292,9 +292,7 @@ class TestWorkers:
         slow = Ledger(ledger.redis, lease_seconds=7200)
         for claim, seconds in ((first, 1800), (second, 5400)):
             ledger.redis.hincrby(Keys(run).attempts(claim.shard.name), "noted_ms", -1000 * seconds)
-        slow.complete(
-            first, a_receipt(run, first.shard, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0)
-        )
+        slow.complete(first, a_receipt(run, first.shard, rows_in=1000, rows_kept=1000, rows_dropped=0, rows_errored=0))
         slow.release(second)  # what is scored again later is paid for too
 
         status = run_status(ledger, run, price_per_gpu_hour=1.5)

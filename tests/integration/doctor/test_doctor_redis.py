@@ -50,6 +50,7 @@ def test_a_sound_server_is_ok_and_nothing_is_left_in_it(settings: Settings, clie
 
 def test_one_that_would_delete_keys_is_wrong(settings: Settings, client: redis.Redis) -> None:
     client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("maxmemory", "1gb")
 
     found = diagnosed(redis_checks(settings))
 

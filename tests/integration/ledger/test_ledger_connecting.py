@@ -9,10 +9,15 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.ledger.rights import PRODUCER, WORKER, Role
 from fleet.processes import running
 from fleet.settings import Settings
 from producer.local.redis_server import find_redis_server
-from support.redis_servers import redis_server
+from support.enqueued_runs import write
+from support.ledger_states import claimed
+from support.processes import call_command
+from support.records import a_receipt, a_shard, a_spec
+from support.redis_servers import RedisServer, redis_server
 from support.waiting import wait_until
 
 
@@ -26,6 +31,12 @@ def locked_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with running([*command, "--dir", str(folder), "--save", ""], log=folder / "log", stop_seconds=10):
         wait_until(lambda: listens(path), description="Redis listens", seconds=10)
         yield path
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("evicting"), "--maxmemory", "100mb") as server:
+        yield server
 
 
 def listens(path: Path) -> bool:
@@ -108,3 +119,68 @@ class TestConnecting:
 
         with pytest.raises(UsageError, match="absent"):
             Ledger.connect(settings)
+
+
+class TestEviction:
+    """A Redis that deletes keys when it is full would delete parts of runs. It is refused before anything is written."""
+
+    @pytest.mark.parametrize("role", [PRODUCER, WORKER], ids=["producer", "worker"])
+    @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
+    def test_one_that_may_delete_any_key_is_refused(self, limited: RedisServer, policy: str, role: Role) -> None:
+        limited.client.config_set("maxmemory-policy", policy)
+
+        with pytest.raises(UsageError, match=f"maxmemory-policy is {policy}.*CONFIG SET maxmemory-policy noeviction"):
+            Ledger.connect(Settings(redis_url=limited.url), role=role)
+
+    @pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "volatile-ttl"])
+    def test_one_that_deletes_no_key_of_a_run_is_accepted(self, limited: RedisServer, policy: str) -> None:
+        limited.client.config_set("maxmemory-policy", policy)
+        ledger = Ledger.connect(Settings(redis_url=limited.url), role=PRODUCER)
+        ledger.redis.flushall()
+
+        ledger.create_run(a_spec(), [a_shard("a"), a_shard("b")], now=1.0)
+        ledger.complete(claimed(ledger, a_spec().run_id, a_shard("a")), a_receipt(a_spec().run_id, a_shard("a")))
+
+        keys = ledger.redis.keys("shardsift:run*")
+        assert len(keys) >= 5
+        assert {ledger.redis.ttl(key) for key in keys} == {-1}, "such a server deletes keys with a time to live"
+
+    def test_without_a_limit_of_memory_no_key_is_deleted(self, tmp_path: Path) -> None:
+        with redis_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as unlimited:
+            Ledger.connect(Settings(redis_url=unlimited.url), role=PRODUCER)
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("producer", "enqueue", "--input", ".", "--model", "not/asked-for", "--output", "out"),
+            ("producer", "run", "--input", "a.parquet", "--model", "{model}", "--output", "out"),
+            ("producer", "finalizer"),
+            ("worker", "start", "--device", "cpu"),
+        ],
+        ids=" ".join,
+    )
+    def test_what_begins_work_says_so_in_one_line(
+        self, limited: RedisServer, tmp_path: Path, tiny_model: Path, command: tuple[str, ...]
+    ) -> None:
+        limited.client.config_set("maxmemory-policy", "allkeys-lru")
+        write(tmp_path / "a.parquet")
+
+        done = call_command(
+            *(word.format(model=tiny_model) for word in command),
+            environment={"REDIS_URL": limited.url},
+            folder=tmp_path,
+        )
+
+        assert done.returncode == 2
+        assert "maxmemory-policy is allkeys-lru" in done.stderr.splitlines()[-1]
+        assert not (tmp_path / "out").exists()
+
+    def test_a_run_under_way_can_still_be_looked_at(self, limited: RedisServer) -> None:
+        limited.client.config_set("maxmemory-policy", "noeviction")
+        Ledger.connect(Settings(redis_url=limited.url)).create_run(a_spec(), [a_shard("a")], now=1.0)
+        limited.client.config_set("maxmemory-policy", "allkeys-lru")
+
+        done = call_command("producer", "status", a_spec().run_id, environment={"REDIS_URL": limited.url})
+
+        assert done.returncode == 3
+        assert a_spec().run_id in done.stdout
