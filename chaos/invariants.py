@@ -15,7 +15,6 @@ from chaos.events import Event
 from chaos.promises import Broken, Promise
 from chaos.runs import Run
 from fleet.ledger.keys import Keys
-from fleet.message import FINALIZE_QUEUE
 from fleet.queues import queue_lists
 from hubserver import HubServer
 
@@ -50,7 +49,6 @@ def problems_of_what_is_left(
     """Violations found before the fleet is stopped: late writers may have done harm after the publication."""
     known = [run for run in outcome.runs if run.run_id and fleet.ledger.is_enqueued(run.run_id)]
     queues = {list_ for run in known for list_ in queue_lists(fleet.ledger.spec(run.run_id).queue)}
-    queues.add(FINALIZE_QUEUE)
     deadline = time.time() + _CALM_SECONDS
     while any(fleet.ledger.redis.llen(queue) for queue in queues) and time.time() < deadline:
         tick()

@@ -22,10 +22,8 @@ from stand_in import StandInScorer
 
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
-from fleet.message import FINALIZE_QUEUE
 from fleet.settings import read_settings
-from producer.finalizer.app import app as finalizer_app
-from producer.finalizer.app import finalize_run_task
+from producer.finalizer.ready import Publisher
 from producer.finalizer.sweep import Sweeper
 from worker.app import app as worker_app
 from worker.service.child import Child
@@ -81,12 +79,14 @@ class SimulatedFleet:
         self._consume(worker_app, self._queue, lambda fields: score_shard_task.run.__func__(task, **fields))
 
     def _publish(self) -> None:
-        self._consume(finalizer_app, FINALIZE_QUEUE, lambda fields: finalize_run_task.run(**fields))
+        """Publish with a new publisher each time, as `_sweep` does."""
+        while not self._stopping.wait(self._settings.sweep_seconds):
+            self._survive(Publisher(self._ledger, self._settings).publish_ready)
 
     def _sweep(self) -> None:
         """Sweep with a new sweeper each time. A sweeper's state only saves queries, so losing it must change nothing."""
         while not self._stopping.wait(self._settings.sweep_seconds):
-            self._survive(lambda: Sweeper(finalizer_app, self._ledger, self._settings).sweep())
+            self._survive(lambda: Sweeper(worker_app, self._ledger, self._settings).sweep())
 
     def _consume(self, app: Celery, queue: str, act: Callable[[Fields], object]) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):

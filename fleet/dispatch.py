@@ -16,7 +16,7 @@ from fleet.counted import first_of
 from fleet.ledger import Ledger
 from fleet.ledger.kinds import S
 from fleet.ledger.records import LostLease
-from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD, TRAIN, FinalizeRun, ScoreShard
+from fleet.message import SCORE_SHARD, TRAIN, ScoreShard
 from fleet.queues import message_priorities, queue_length, remove_messages, shards_in_queue
 
 _MESSAGES_AHEAD = 2_000  # per queue and priority: enough for a fleet between two sweeps, and at most 2 MB of Redis
@@ -72,16 +72,6 @@ def withdraw_messages(ledger: Ledger[S], run_id: str) -> None:
     A process that dies in between loses messages but no shard, as everywhere.
     """
     ledger.withdraw(run_id, remove_messages(ledger.redis, ledger.spec(run_id).queue, run_id))
-
-
-def send_finalize(app: Celery, run_id: str) -> None:
-    """Ask the finalizer to check a run."""
-    app.send_task(
-        FINALIZE_RUN,
-        kwargs=FinalizeRun(run_id=run_id).model_dump(),
-        task_id=f"{run_id}:finalize:{uuid4().hex[:8]}",
-        queue=FINALIZE_QUEUE,
-    )
 
 
 def _log_lost(run_id: str, leases: Sequence[LostLease]) -> None:

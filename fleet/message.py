@@ -14,8 +14,6 @@ from fleet.spec import is_run_id
 
 SCORE_SHARD = "shardsift.score_shard"
 TRAIN = "shardsift.train"
-FINALIZE_RUN = "shardsift.finalize_run"
-FINALIZE_QUEUE = "finalize"
 NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
 _VERSION = 1
 
@@ -32,11 +30,14 @@ def _checked_shard_name(text: str) -> str:
     return text
 
 
-class _Message(BaseModel):
+class ScoreShard(BaseModel):
+    """Try to score this shard of this run; as a message of TRAIN, the training of this id."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     version: Literal[1] = 1
     run_id: Annotated[str, AfterValidator(_checked_run_id)]
+    shard: Annotated[str, AfterValidator(_checked_shard_name)]
 
     @classmethod
     def understood(cls, fields: dict[str, Any]) -> Self:
@@ -47,13 +48,3 @@ class _Message(BaseModel):
                 f"A message has version {version}, but this process only understands version {_VERSION}. Update shardsift here."
             )
         return cls.model_validate(fields)
-
-
-class ScoreShard(_Message):
-    """Try to score this shard of this run; as a message of TRAIN, the training of this id."""
-
-    shard: Annotated[str, AfterValidator(_checked_shard_name)]
-
-
-class FinalizeRun(_Message):
-    """Publish this run if it is ready."""

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import redis
 from celery import Celery
-from kombu.entity import Queue
-from kombu.message import Message
 
 from benchmarks.ledger.clock import timed
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec
@@ -22,7 +20,6 @@ from benchmarks.ledger.simulate import Call, Pace, Played, play
 from fleet.broker import make_app
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.ledger import Ledger
-from fleet.message import FINALIZE_QUEUE
 from fleet.settings import Settings
 from producer.local.redis_server import embedded_redis
 from producer.sources.inputs import list_input
@@ -104,7 +101,7 @@ def measure(plan: Plan, *, say: Callable[[str], None]) -> Measured:
         say(f"enqueue: {plan.shards:,} shards")
         run_id, enqueue = _enqueue(plan.shards, ledger, app, Path(folder, "input"))
         memory_enqueued = memory_of(ledger.redis, plan.shards, empty_bytes)
-        with _finalizer(app) as end, _players(plan, url, run_id) as start:
+        with _finalizer(ledger) as end, _players(plan, url, run_id) as start:
             say(f"the pace of a fleet: {plan.workers} workers, {plan.fleet_seconds:.0f} s")
             fleet = _phase("fleet", lambda: start(FLEET_PACE, plan.fleet_seconds), ledger, app, run_id)
             say("full speed, to the end")
@@ -188,31 +185,21 @@ def _sweep(ledger: Ledger, app: Celery, run_id: str) -> None:
 
 
 @contextmanager
-def _finalizer(app: Celery) -> Iterator[Future[float]]:
-    """A consumer of the finalizer's queue. The future has the time.monotonic() at which it learned of the run's end."""
+def _finalizer(ledger: Ledger) -> Iterator[Future[float]]:
+    """A finalizer that waits for a wake. The future has the time.monotonic() at which it learned of the run's end."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         try:
-            yield thread.submit(_first_message, app, over)
+            yield thread.submit(_first_wake, ledger, over)
         finally:
             over.set()
 
 
-def _first_message(app: Celery, over: threading.Event) -> float:
-    heard: list[float] = []
-
-    def hear(_: object, message: Message) -> None:
-        heard.append(time.monotonic())
-        message.ack()
-
-    queue = Queue(FINALIZE_QUEUE, routing_key=FINALIZE_QUEUE)
-    with app.connection_for_read() as connection, connection.Consumer(queue, callbacks=[hear], accept=["json"]):
-        while not heard and not over.is_set():
-            try:
-                connection.drain_events(timeout=1)
-            except TimeoutError:
-                continue
-    return heard[0] if heard else math.nan
+def _first_wake(ledger: Ledger, over: threading.Event) -> float:
+    while not over.is_set():
+        if ledger.wait_for_finished_run(1.0):
+            return time.monotonic()
+    return math.nan
 
 
 def memory_of(client: redis.Redis, shards: int, empty_bytes: int) -> Memory:

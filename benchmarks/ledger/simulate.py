@@ -19,7 +19,7 @@ from kombu.message import Message
 from benchmarks.ledger.clock import timed
 from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
 from fleet.broker import make_app
-from fleet.dispatch import send_due_shards, send_finalize
+from fleet.dispatch import send_due_shards
 from fleet.ledger import Claim, Ledger
 from fleet.settings import Settings
 
@@ -139,10 +139,8 @@ class _Worker:
             self._ledger.release(claim)
             raise
         receipt = receipt_of(self._run_id, claim.shard, token=claim.token, worker=self._name)
-        still_open = self._timed(Call.COMPLETE, self._ledger.complete, claim, receipt)
+        self._timed(Call.COMPLETE, self._ledger.complete, claim, receipt)
         self._played.last_completion = time.monotonic()
-        if not still_open:
-            send_finalize(self._app, self._run_id)
         self._top_up()
 
     def _top_up(self) -> int:

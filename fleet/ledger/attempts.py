@@ -6,6 +6,7 @@ from uuid import uuid4
 from fleet.attempt_report import AttemptReport
 from fleet.errors import Cancelled, LeaseLost
 from fleet.ledger.base import SHARD, LedgerBase, read_spec
+from fleet.ledger.keys import FINISHED
 from fleet.ledger.kinds import S
 from fleet.ledger.records import Claim, Outcome, Refusal
 from fleet.receipt import Receipt
@@ -96,9 +97,9 @@ class Attempts(LedgerBase[S]):
         return {int(window): scores for window, scores in found.items()}
 
     def complete(self, claim: Claim[S], receipt: Written) -> int:
-        """Record a shard as done. Returns the number of shards that are still open.
+        """Record a shard as done, and wake a finalizer if it was the last. Returns the number of shards that are still open.
 
-        Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
+        May run twice. Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
         """
         arguments = [claim.shard.name, claim.token, receipt.to_json(), self._lease_ms]
         answer, still_open = self._run_script("complete", self._claimed_keys(claim), arguments)
@@ -106,6 +107,8 @@ class Attempts(LedgerBase[S]):
             raise self._unknown(claim)
         if answer == "lost":
             raise LeaseLost(f"{claim.what_in_full} was finished by another attempt.")
+        if not still_open:
+            self.redis.lpush(FINISHED, claim.run_id)
         return int(still_open)
 
     def is_done(self, claim: Claim[S]) -> bool:

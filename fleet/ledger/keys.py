@@ -2,6 +2,7 @@
 
 PREFIX = "shardsift:"
 REFUSED = PREFIX + "refused"
+FINISHED = PREFIX + "finished"  # the list that wakes a finalizer
 
 
 def index(kind: str) -> str:

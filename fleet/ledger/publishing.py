@@ -3,6 +3,7 @@
 from pydantic import TypeAdapter
 
 from fleet.ledger.base import LedgerBase
+from fleet.ledger.keys import FINISHED
 from fleet.ledger.kinds import S
 from fleet.ledger.records import Publication
 from fleet.redact import redacted
@@ -13,6 +14,16 @@ _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard
 
 class Publishing(LedgerBase[S]):
     """What is published, the output itself says; this tells who is at it, and whether to try again."""
+
+    def wait_for_finished_run(self, seconds: float) -> bool:
+        """Wait for a worker that has done the last shard of a run. Returns whether there was one within this time.
+
+        It wakes one finalizer. The wake may be lost with that one, so check the runs from time to time without it.
+        """
+        is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
+        if is_woken:
+            self.redis.delete(FINISHED)
+        return is_woken
 
     def publication(self, run_id: str) -> Publication | None:
         published = self.redis.hget(self._keys(run_id).run, "published")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from fleet.choices import LogLevel
-from fleet.command_line import QUIET, USAGE, Commands
+from fleet.command_line import USAGE, Commands
 
 commands = Commands()
 
@@ -19,14 +19,16 @@ def finalizer(
 ) -> None:
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
     from fleet.errors import UsageError
-    from fleet.log_format import write_last_line
+    from fleet.log_format import log_to_stderr, write_last_line
+    from fleet.settings import read_settings
+    from producer.finalizer.loop import run_finalizer
 
+    log_to_stderr(log_level)
     try:
-        from producer.finalizer.app import app
-    except UsageError as error:  # a wrong setting
+        run_finalizer(read_settings())
+    except UsageError as error:
         write_last_line("finalizer", str(error))
         raise typer.Exit(USAGE) from error
-    app.worker_main(["worker", "--hostname", "finalizer@%h", "--loglevel", log_level, *QUIET])
 
 
 @commands.command(

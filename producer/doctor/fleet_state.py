@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from fleet.broker import make_app
 from fleet.counted import counted, first_of
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.errors import NewerVersion
+from fleet.finalizers import list_finalizers
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.status import Present, RunStatus, run_status
@@ -13,7 +13,6 @@ from producer.status.runs_table import present_line
 from producer.training.several import training_statuses
 from producer.training.status import WORKER_COMMAND as TRAINER
 
-_ANSWER_SECONDS = 2.0
 _NAMED_RUNS = 3
 _NEEDS = ("redis", "redis rights")
 _START_FINALIZER = "Start one: producer finalizer"
@@ -58,16 +57,13 @@ def _is_served(status: RunStatus) -> bool:
 
 
 def _finalizer(settings: Settings) -> Verdict:
-    """Ask the finalizers by name. They answer in the thread that consumes messages, also while they publish."""
-    with make_app("doctor", settings, is_current=False) as app:
-        answers = app.control.broadcast(
-            "ping", reply=True, timeout=_ANSWER_SECONDS, limit=1, pattern="finalizer@*", matcher="glob"
-        )
-    if answers:
-        return ok(f"{next(iter(answers[0]))} answers.")
-    says = f"No finalizer answers within {_ANSWER_SECONDS:g} s: nothing is published, and no lost shard is sent again."
-    statuses, _ = _statuses(Ledger.connect(settings), Present())
-    trainings = training_statuses(Ledger.connect(settings).trainings, Present())
+    ledger = Ledger.connect(settings)
+    of_all_runs = [finalizer.name for finalizer in list_finalizers(ledger.redis) if finalizer.only_run is None]
+    if of_all_runs:
+        return ok(f"{counted(len(of_all_runs), 'finalizer')}: {_named(of_all_runs)}.")
+    says = "No finalizer is running: nothing is published, and no lost shard is sent again."
+    statuses, _ = _statuses(ledger, Present())
+    trainings = training_statuses(ledger.trainings, Present())
     is_needed = any(status.complete and not status.is_over for status in statuses)
     is_needed = is_needed or any(status.complete and not status.is_over for status in trainings)
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)

@@ -22,7 +22,7 @@ from fleet.scorers import ScorerKind, check_requirements, scorer_kind
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.enqueue import Enqueued, enqueue
-from producer.finalizer.program import ONLY_RUN
+from producer.finalizer.loop import ONLY_RUN
 from producer.local.machine_redis import machine_redis
 from producer.output_look import looked_at
 from producer.plan import Plan

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 
 from fleet.broker import make_app
-from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.message import SCORE_SHARD
 from fleet.processes import Child
 from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
@@ -200,24 +200,3 @@ def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues
     assert [json.loads(message)["headers"]["id"] for message in left] == ["newer"]
     assert set(runs.fleet.ledger.refused()) == {"messages of a newer version"}
     runs.check_each_row_scored_once(run_id, undisturbed)
-
-
-@pytest.mark.faults
-def test_forged_messages_to_the_finalizer_are_refused_and_counted_and_it_publishes(
-    runs: DisturbedRuns, app: Celery, undisturbed: dict[str, str]
-) -> None:
-    run_id = runs.enqueue()
-    for fields in (
-        {"version": 1, "run_id": "../../else"},
-        {"version": 1, "run_id": run_id, "uri": "/"},
-        {"version": 2, "run_id": run_id},
-    ):
-        app.send_task(FINALIZE_RUN, kwargs=fields, queue=FINALIZE_QUEUE)
-
-    runs.serve_until_published(run_id)
-
-    assert runs.fleet.ledger.refused() == {
-        "messages of a newer version": 1,
-        "messages that are not ours": 2,
-    }
-    runs.check_nothing_lost_nothing_twice(run_id, undisturbed)

@@ -13,11 +13,11 @@ import pytest
 from celery import Celery, signals
 
 from fleet.broker import make_app
-from fleet.dispatch import queue_lost_shards, send_due_shards, send_finalize
+from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.ledger.records import Steering
-from fleet.message import FINALIZE_QUEUE, FINALIZE_RUN, SCORE_SHARD
+from fleet.message import SCORE_SHARD
 from fleet.queues import queue_length, queue_lists
 from fleet.settings import Settings
 from fleet.spec import RunSpec
@@ -297,14 +297,6 @@ def test_a_message_that_comes_twice_finds_the_shard_taken_or_done(app: Celery, l
 
     assert (while_running, when_done) == (Refusal.RUNNING, Refusal.DONE)
     assert ledger.counts(spec.run_id).rows_in == 10
-
-
-def test_the_finalizer_is_asked_in_its_own_queue(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    send_finalize(app, spec.run_id)
-
-    (message,) = messages(ledger, FINALIZE_QUEUE)
-    assert message["headers"]["task"] == FINALIZE_RUN
-    assert body(message)[:2] == [[], {"version": 1, "run_id": spec.run_id}]
 
 
 def test_without_a_redis_there_is_no_broker_and_the_error_says_so() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import kept_schema, scores_schema
-from fleet.ledger import Ledger
+from fleet.ledger import Claim, Ledger
 from fleet.receipt import OutputFile
 from fleet.shard import Shard
 from fleet.spec import RunSpec
@@ -22,12 +22,17 @@ INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
 
 def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
     """Do a shard as a worker does: claim it, stage both files and complete it."""
-    output = open_output(spec.output_uri, spec.run_id)
     for shard in shards:
-        claim = claimed(ledger, spec.run_id, shard)
-        data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=f"{claim.token}-aa")
-        scores = staged(output, shard.scores_path, scores_schema(spec), attempt=f"{claim.token}-aa")
-        ledger.complete(claim, a_receipt(spec.run_id, shard, data=data, scores=scores))
+        finish(ledger, claimed(ledger, spec.run_id, shard))
+
+
+def finish(ledger: Ledger, claim: Claim) -> None:
+    """Stage both files of a claimed shard and complete it."""
+    shard, spec, attempt = claim.shard, claim.spec, f"{claim.token}-aa"
+    output = open_output(spec.output_uri, spec.run_id)
+    data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=attempt)
+    scores = staged(output, shard.scores_path, scores_schema(spec), attempt=attempt)
+    ledger.complete(claim, a_receipt(spec.run_id, shard, data=data, scores=scores))
 
 
 def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:

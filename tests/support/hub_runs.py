@@ -1,6 +1,5 @@
 """A run on the Hub, with ways to disturb it and to see what a user sees."""
 
-import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from fleet.storage.hub import HubOutput
 from hubserver import HubServer
 from producer.enqueue import Enqueued, enqueue
 from producer.finalizer.publish import NotReady
+from producer.finalizer.ready import Publisher, publish_or_save
 from producer.plan import Plan
 from support.hub_fleet import (
     Client,
@@ -39,19 +39,22 @@ SHARDS = A, B, C, D = tuple(a_shard(f"crawl/{name}") for name in "abcd")
 # --- what the clients do, each in its process ------------------------------------------------------------------------
 
 
-def look(redis_url: str, run_id: str, wave_shards: int, wave_seconds: float = 3600) -> str:
-    """Check a run, as the finalizer does on request."""
-    os.environ["REDIS_URL"] = redis_url
-    os.environ["SHARDSIFT_WAVE_SHARDS"] = str(wave_shards)
-    os.environ["SHARDSIFT_WAVE_SECONDS"] = str(wave_seconds)
-    from producer.finalizer.app import finalize_run_task
-
-    return str(finalize_run_task(run_id=run_id))
+def look(redis_url: str, run_id: str, wave_shards: int, wave_seconds: float = 3600) -> Publication | NotReady | None:
+    """Publish a run or save its shards, as the finalizer does. None if it may not be tried now."""
+    settings = Settings(redis_url=redis_url, wave_shards=wave_shards, wave_seconds=wave_seconds, sweep_seconds=1e-4)
+    ledger = Ledger.connect(settings)
+    return publish_or_save(ledger, run_id, settings) if ledger.may_publish(run_id) else None
 
 
-def look_from_threads(redis_url: str, run_id: str, wave_shards: int, threads: int) -> list[str]:
+def check(redis_url: str, run_id: str, wave_shards: int) -> None:
+    """Check whether the run is ready or wants to be saved, as the finalizer does by itself."""
+    settings = Settings(redis_url=redis_url, wave_shards=wave_shards)
+    Publisher(Ledger.connect(settings), settings, only_run=run_id).publish_ready()
+
+
+def look_from_threads(redis_url: str, run_id: str, wave_shards: int, threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda _: look(redis_url, run_id, wave_shards), range(threads)))
+        list(pool.map(lambda _: look(redis_url, run_id, wave_shards), range(threads)))
 
 
 def enqueue_again(redis_url: str, spec: RunSpec) -> Enqueued:
@@ -125,7 +128,7 @@ class HubRun:
         for shard in shards:
             self.ledger.fail(self._claim(shard), "corrupt", "")
 
-    def look(self, wave_shards: int, wave_seconds: float = 3600) -> str:
+    def look(self, wave_shards: int, wave_seconds: float = 3600) -> Publication | NotReady | None:
         return self.finalizer.call(look, self.redis_url, self.run_id, wave_shards, wave_seconds)
 
     def publish(self, *, without_failed: bool = False) -> Publication | NotReady:

@@ -5,7 +5,6 @@ import os
 
 from billiard.exceptions import WorkerLostError
 
-from fleet.celery_program import quieten_tasks
 from fleet.errors import ShardsiftError
 from fleet.log_format import LINE
 from worker.scoring.quiet import quieten_imports
@@ -20,7 +19,8 @@ def log_line() -> str:
 
 def quieten_celery() -> None:
     """Call this after Celery has set up logging, in the parent and in each child."""
-    quieten_tasks()
+    for name in ("celery.worker.strategy", "celery.app.trace"):  # each shard has a line of ours
+        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ["_MP_FORK_LOGLEVEL_"] = str(logging.ERROR)  # Celery's log level for children until they set up logging
     for name in ("celery.app.trace", "celery.worker.request"):
         logging.getLogger(name).addFilter(_without_repetition)

@@ -3,15 +3,17 @@
 It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from celery import bootsteps, signals
+from celery.apps.worker import Worker, install_worker_term_handler
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker.consumer.tasks import Tasks
 from kombu.entity import Queue
 
-from fleet.celery_program import QuietWorker
 from fleet.command_line import USAGE
 from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
@@ -23,8 +25,10 @@ from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
 from worker.service.logs import quieten_celery
 from worker.service.parent import Parent
 
+_ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
 
-class ScorerWorker(QuietWorker):
+
+class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
     """What `worker start` and `celery -A worker.app worker` run. Its `parent` outlives each of its child processes."""
 
     parent: Parent
@@ -46,12 +50,21 @@ class ScorerWorker(QuietWorker):
         signals.task_unknown.connect(self.parent.on_refused, weak=False)
         signals.task_rejected.connect(self.parent.on_refused, weak=False)
         signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
+        # It warns root of messages that carry code. Ours are JSON; Celery refuses others (`accept_content`).
+        warnings.filterwarnings("ignore", category=SecurityWarning)
         super().on_before_init(**options)
 
     def setup_logging(self, colorize: bool | None = None) -> Any:
         receivers = super().setup_logging(colorize)
         quieten_celery()
+        # It warns at each loss of a connection that the setting's default will change, also if the setting is set. Ours is
+        # False and stays so: with True, Celery would end the process that scores, although its lease may be renewed.
+        warnings.filterwarnings("ignore", _ABOUT_CANCELLING, CPendingDeprecationWarning)
         return receivers
+
+    def install_platform_tweaks(self, worker: Any) -> None:
+        super().install_platform_tweaks(worker)
+        install_worker_term_handler(worker, verbose=False)  # as Celery does, without "Warm shutdown (MainProcess)"
 
     def emit_banner(self) -> None:
         """Log one line, instead of Celery's forty."""

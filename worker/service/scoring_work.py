@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from celery import Task
 
 from fleet.counted import counted
-from fleet.dispatch import send_finalize
 from fleet.errors import LeaseLost, RunUnknown
 from fleet.ledger import Claim
 from fleet.receipt import Receipt
 from fleet.storage.opening import open_output
-from worker.service.attempt import Done, redis_may_be_away, show_progress
+from worker.service.attempt import Done, show_progress
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
 from worker.service.device_meter import DeviceMeter
@@ -31,10 +30,7 @@ class ScoringWork:
     steps: Steps
 
     def do(self) -> Done:
-        receipt, still_open = self._score_and_record()
-        if not still_open:
-            with redis_may_be_away():
-                send_finalize(self.task.app, self.claim.run_id)
+        receipt = self._score_and_record()
         rows_in = counted(receipt.rows_in, "row")
         seconds = receipt.provenance.finished_at - receipt.provenance.started_at
         line = f"{rows_in} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
@@ -53,8 +49,7 @@ class ScoringWork:
     def close(self) -> None:
         self.child.traces.send(self.claim, self.steps, worker=self.worker)
 
-    def _score_and_record(self) -> tuple[Receipt, int]:
-        """The receipt, and how many shards of the run are still open."""
+    def _score_and_record(self) -> Receipt:
         child, claim = self.child, self.claim
         output = open_output(claim.spec.output_uri, claim.run_id)
         scorers = child.scorers_of(claim.spec)
@@ -83,11 +78,11 @@ class ScoringWork:
                     scratch_dir=scratch_dir,
                 )
             try:
-                still_open = wait_for_redis(lambda: child.ledger.complete(claim, receipt), child.stopping)
+                wait_for_redis(lambda: child.ledger.complete(claim, receipt), child.stopping)
             except LeaseLost:
                 if child.ledger.is_done(claim):  # if it is not, this receipt may be the only one: `enqueue` may use it
                     output.discard(receipt)
                 raise
         if claim.spilled:
             output.drop_checkpoints(claim.shard.name)
-        return receipt, still_open
+        return receipt

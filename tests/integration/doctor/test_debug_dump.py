@@ -36,12 +36,6 @@ TRACEBACK = f'Traceback (most recent call last):\n  File "x.py", line 7\nOSError
 SPEC = a_spec()
 
 
-@pytest.fixture(autouse=True)
-def no_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None runs here, so its answer need not be waited for."""
-    monkeypatch.setattr("producer.doctor.fleet_state._ANSWER_SECONDS", 0.1)
-
-
 @pytest.fixture
 def redis_url(tmp_path: Path) -> Iterator[str]:
     with redis_server(tmp_path / "redis", "--requirepass", PASSWORD) as server, proxied(server.socket) as (_, address):

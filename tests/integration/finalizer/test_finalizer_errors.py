@@ -4,50 +4,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from celery import Celery
 
-from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.message import FINALIZE_QUEUE
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.storage.output import MANIFEST_PATH
-from producer.finalizer.app import finalize_run_task
-from producer.finalizer.sweep import Sweeper
+from producer.finalizer.ready import Publisher
 from producer.progress import progress_line
 from producer.status import ExitCode, run_status
 from producer.status.advice import what_next
 from support.finalizer_runs import A, B, C, do, publish_as_other_run
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def publisher(ledger: Ledger, settings: Settings) -> Publisher:
+    return Publisher(ledger, settings)
 
 
 class TestPublishingThatCannotSucceed:
-    @pytest.fixture
-    def asked(self, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-        """The answer of a finalizer that is asked to publish a run."""
-        monkeypatch.setenv("REDIS_URL", redis_url)
-        return lambda run_id: str(finalize_run_task.run(run_id=run_id))
-
     def test_it_is_said_and_not_tried_again(
-        self,
-        ledger: Ledger,
-        spec: RunSpec,
-        out: Path,
-        asked: Callable[[str], str],
-        app: Celery,
-        settings: Settings,
+        self, ledger: Ledger, spec: RunSpec, out: Path, publisher: Publisher
     ) -> None:
         do(ledger, spec, A, B, C)
         publish_as_other_run(out)
 
-        with pytest.raises(UsageError, match="another run, other"):
-            asked(spec.run_id)
-        Sweeper(app, ledger, settings).sweep()
+        publisher.publish_ready()
+        (out / MANIFEST_PATH).unlink()
+        publisher.publish_ready()
 
         status = run_status(ledger, spec.run_id)
         assert (status.is_over, status.exit_code) == (True, ExitCode.FAILED)
         assert any("now holds the data of another run, other" in line for line in what_next(status))
-        assert ledger.redis.llen(FINALIZE_QUEUE) == 0
-        assert asked(spec.run_id).startswith("not tried: ")
+        assert ledger.publication(spec.run_id) is None
 
     @pytest.mark.parametrize("command", [Ledger.clear_publish_error, Ledger.retry])
     def test_it_is_tried_again_when_a_person_asks(
@@ -55,29 +44,33 @@ class TestPublishingThatCannotSucceed:
         ledger: Ledger,
         spec: RunSpec,
         out: Path,
-        asked: Callable[[str], str],
+        publisher: Publisher,
         command: Callable[[Ledger, str], object],
     ) -> None:
         do(ledger, spec, A, B, C)
         publish_as_other_run(out)
-        with pytest.raises(UsageError):
-            asked(spec.run_id)
+        publisher.publish_ready()
         (out / MANIFEST_PATH).unlink()
 
         command(ledger, spec.run_id)
+        publisher.publish_ready()
 
-        assert asked(spec.run_id).startswith("published 3 shards")
         assert run_status(ledger, spec.run_id).exit_code == ExitCode.DONE
 
     def test_what_may_pass_is_tried_again_and_the_reason_is_shown_meanwhile(
-        self, ledger: Ledger, spec: RunSpec, out: Path, asked: Callable[[str], str], app: Celery, settings: Settings
+        self, ledger: Ledger, spec: RunSpec, out: Path, publisher: Publisher
     ) -> None:
         do(ledger, spec, A, B, C)
-        ledger.record_publish_error(spec.run_id, "the Hub answered 503")
+        (out / "data").write_text("in the way")
 
-        Sweeper(app, ledger, settings).sweep()
+        publisher.publish_ready()
 
         status = run_status(ledger, spec.run_id)
         assert (status.is_over, status.exit_code) == (False, ExitCode.RUNNING)
-        assert "the Hub answered 503" in progress_line(status)
-        assert ledger.redis.llen(FINALIZE_QUEUE) == 1
+        assert "data" in progress_line(status)
+        (out / "data").unlink()
+        wait_until(
+            lambda: publisher.publish_ready() or ledger.publication(spec.run_id),
+            description="it is tried again",
+            seconds=10,
+        )

@@ -6,18 +6,16 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from celery import Celery
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.message import FINALIZE_QUEUE
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.storage.manifest import left_out_shards
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
 from producer.finalizer.publish import NotReady, finalize_run
-from producer.finalizer.sweep import Sweeper
+from producer.finalizer.ready import Publisher
 from support.finalizer_runs import A, B, C, do, fail, publish_as_other_run
 from support.outputs import Published, visible
 
@@ -231,18 +229,15 @@ class TestFinalizing:
         assert not ledger.is_cancelled(spec.run_id)
 
     def test_a_publication_whose_finalizer_died_before_a_cancellation_is_found_by_the_next(
-        self, ledger: Ledger, spec: RunSpec, out: Path, app: Celery, settings: Settings
+        self, ledger: Ledger, spec: RunSpec, settings: Settings
     ) -> None:
         do(ledger, spec, A, B, C)
         with pytest.raises(KeyboardInterrupt):
             finalize_run(Meanwhile(ledger, die), spec.run_id, without_failed=False)
         ledger.cancel(spec.run_id)
 
-        Sweeper(app, ledger, settings).sweep()
-        asked = ledger.redis.llen(FINALIZE_QUEUE)
-        finalize_run(ledger, spec.run_id, without_failed=False)
+        Publisher(ledger, settings).publish_ready()
 
-        assert asked == 1
         assert ledger.publication(spec.run_id)
         assert not ledger.is_cancelled(spec.run_id)
 

@@ -1,18 +1,21 @@
 """A finalizer and Flower end soon after SIGTERM while Redis is away."""
 
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fleet.finalizers import list_finalizers
+from fleet.queues import queue_length
 from support.fleet import Fleet
 from support.flower import flower_process
 from support.ports import unused_port
+from support.records import a_shard, a_spec
 from support.redis_servers import RedisServer, moved, redis_server
 from support.waiting import wait_until
 
-HEARTBEAT_SECONDS = 2.0
 EVENTS_SECONDS = 5.0
 STOP_SECONDS = 10.0
 
@@ -23,18 +26,34 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def test_a_finalizer_whose_heartbeat_waits_for_redis_ends_at_sigterm(fleet: Fleet, server: RedisServer) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_finalizer_that_waits_for_a_frozen_redis_ends_at_a_signal(
+    fleet: Fleet, server: RedisServer, number: signal.Signals
+) -> None:
     fleet = moved(fleet, server.url)
     with fleet.finalizer() as finalizer:
         wait_until(lambda: " ready." in fleet.log("finalizer").read_text(), description="the finalizer is ready")
-        server.freeze()
-        time.sleep(HEARTBEAT_SECONDS + 0.2)  # Celery sends a heartbeat, and waits for the answer
+        with server.frozen():
+            finalizer.send_signal(number)
+
+            assert finalizer.wait(STOP_SECONDS) == 0
+
+
+def test_a_finalizer_goes_on_after_a_restart_of_redis(fleet: Fleet, server: RedisServer) -> None:
+    fleet, spec = moved(fleet, server.url), a_spec()
+    with fleet.finalizer() as finalizer:
+        wait_until(lambda: " ready." in fleet.log("finalizer").read_text(), description="the finalizer is ready")
         server.kill()
+        log = fleet.log("finalizer")
+        wait_until(lambda: "Redis does not answer" in log.read_text(), description="a sweep fails")
+        server.start()
+        fleet.ledger.create_run(spec, [a_shard("crawl/a")], now=1.0)
+
+        wait_until(lambda: queue_length(server.client, spec.queue) == 1, description="the sweep goes on", seconds=20)
+
         finalizer.terminate()
-
         assert finalizer.wait(STOP_SECONDS) == 0
-
-    assert "Redis does not answer" in fleet.log("finalizer").read_text().splitlines()[-1]
+    assert list_finalizers(server.client) == []
 
 
 @pytest.mark.slow
