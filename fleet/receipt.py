@@ -3,7 +3,7 @@
 The one place, with the manifest, that says who made an output and when; data files never do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
@@ -41,7 +41,13 @@ class ScoringReceipt:
     backend: str
     max_batch_tokens: int
     parity: Parity | None  # None if the trial was left out
+    refused_dtypes: tuple[str, ...] = ()  # that "auto" tried first, and whose scores differed too much
     histogram: Histogram  # of the rows that have a score
+
+    @property
+    def format_told(self) -> str:
+        """The number format, and why it is not a faster one."""
+        return f"{self.dtype}{refusal_told(self.refused_dtypes)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +94,11 @@ class Receipt:
     def from_json(data: bytes | str) -> "Receipt":
         """The receipt written by `to_json`. Raises pydantic's ValidationError on anything else."""
         return _RECEIPT.validate_json(data)
+
+
+def refusal_told(dtypes: Sequence[str]) -> str:
+    """The end of a sentence about the format that was used instead of these."""
+    return f" (in {' and '.join(dtypes)} the scores differ too much)" if dtypes else ""
 
 
 _RECEIPT = TypeAdapter(Receipt)

@@ -38,6 +38,7 @@ _SCORING = pa.struct(
         ("parity_max_error", pa.float64()),
         ("parity_p999_error", pa.float64()),
         ("parity_flipped_share", pa.float64()),
+        ("refused_dtypes", pa.list_(pa.string())),
         ("bins_per_unit", pa.int64()),
         ("rows_by_bin", pa.map_(pa.int64(), pa.int64())),
     ]
@@ -174,6 +175,7 @@ def _scoring_line(scoring: ScoringReceipt) -> dict[str, object]:
     return {
         **{name: getattr(scoring, name) for name in _SAME_IN_SCORING},
         **_parity_columns(scoring.parity),
+        "refused_dtypes": list(scoring.refused_dtypes),
         "bins_per_unit": scoring.histogram.bins_per_unit,
         "rows_by_bin": list(scoring.histogram.rows_by_bin.items()),
     }
@@ -218,6 +220,7 @@ def _provenance(line: dict[str, Any]) -> Provenance:
 def _scoring(line: dict[str, Any]) -> ScoringReceipt:
     return ScoringReceipt(
         parity=_parity(line),
+        refused_dtypes=tuple(line.get("refused_dtypes") or ()),  # an earlier version wrote none
         histogram=Histogram(bins_per_unit=line["bins_per_unit"], rows_by_bin=dict(line["rows_by_bin"])),
         **{name: line[name] for name in _SAME_IN_SCORING},
     )

@@ -28,6 +28,7 @@ def status_lines(status: RunStatus) -> list[str]:
         f"{counts.rows_errored:,} errored{_unfinished(status)}",
         *_kept(status),
         *_errored(status),
+        *(f"format   {column} in {told}" for column, told in status.formats.items()),
         f"speed    {_speed(status)}",
         *_spent(status),
         f"workers  {_workers(status)}{_at_most(status)}",

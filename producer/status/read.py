@@ -13,6 +13,7 @@ from fleet.histogram import Histogram, added
 from fleet.ledger import Ledger, RunningShard
 from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.workers import WorkerState, list_workers
 from producer.status.state import RunStatus
@@ -77,6 +78,7 @@ def run_status(
         running=running,
         where=spec.where,
         histograms=_so_far(histograms, running),
+        formats=_slower_formats(ledger.some_receipts(run_id, 1)),
         machines=tuple(machine for machine in present.machines if machine.may_serve(load)),
         unable=tuple(machine for machine in present.machines if machine.failed_to_serve(load)),
         finalizers=tuple(one for one in present.finalizers if one.serves(run_id)),
@@ -93,6 +95,12 @@ def _so_far(done: dict[str, Histogram], running: Iterable[RunningShard]) -> dict
         column: added([histogram, *(report[column] for report in reports if column in report)])
         for column, histogram in done.items()
     }
+
+
+def _slower_formats(receipts: Iterable[Receipt]) -> dict[str, str]:
+    """The formats in which models are scored because those that "auto" tried first do not give their scores."""
+    scorings = (scoring for receipt in receipts for scoring in receipt.scorings if scoring.refused_dtypes)
+    return {scoring.score_column: scoring.format_told for scoring in scorings}
 
 
 def _worker_command(spec: RunSpec) -> str:

@@ -69,6 +69,7 @@ class RunStatus:
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
     findings: tuple[Finding, ...] = ()  # what is wrong with the published output, if it was checked
     checked: Checked | None = None  # None if the output was not checked
+    formats: dict[str, str] = field(default_factory=dict)  # score column → its number format, if that is a slower one
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ from producer.status.facts import status_lines
 from producer.status.screen import status_screen
 from producer.status.verdict import level, verdict
 from producer.steering import SteeringOptions, resume_run
-from support.records import a_receipt, a_shard, a_spec, stage_shard
+from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")
 SPEC = a_spec()
@@ -810,6 +810,15 @@ class TestVerdict:
         assert screen[0].endswith(" left")
         assert "         w1@host/7 (cpu): 4 rows of crawl/b; 118 rows/s; 90% device, 10% input" in screen
         assert "kept     64.3% so far (by threshold: 69.2% at 2.5, 15.4% at 3.5)" in screen
+
+    def test_a_slower_number_format_is_told_with_its_reason(self, ledger: Ledger, run: str) -> None:
+        claim = claimed(ledger, run, A.name)
+        scored = a_scoring_receipt(refused_dtypes=("bfloat16",))
+        ledger.complete(claim, a_receipt(run, A, scorings=(scored,)))
+
+        lines = status_lines(run_status(ledger, run))
+
+        assert "format   score in float32 (in bfloat16 the scores differ too much)" in lines
 
     def test_the_line_of_a_worker_says_what_is_known_of_its_device(self, ledger: Ledger, claim: Claim) -> None:
         announce(ledger.redis, replace(READY, activity="busy", run_id=claim.run_id, shard=A.name))

@@ -59,9 +59,7 @@ def with_another_head(model: Path, folder: Path, *, labels: int, pooler: bool = 
         for part in [*heads, *([other.base_model.pooler] if pooler else [])]:
             for weights in part.parameters():
                 weights.normal_(std=0.5)
-    other.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
-    return folder
+    return _saved(other, folder, model)
 
 
 def overflowing_classifier(folder: Path, model: Path) -> Path:
@@ -70,7 +68,42 @@ def overflowing_classifier(folder: Path, model: Path) -> Path:
     with torch.no_grad():
         overflowing.bert.encoder.layer[0].intermediate.dense.weight.mul_(1e5)
         overflowing.bert.encoder.layer[0].output.dense.weight.mul_(1e-5)
-    overflowing.save_pretrained(folder)
+    return _saved(overflowing, folder, model)
+
+
+EVEN_HEADS = ("fresh", "skewed", "saturated", "constant")
+
+
+def even_classifier(folder: Path, model: Path, head: str) -> Path:
+    """A model with newly initialised weights, whose logits hardly differ from text to text. `head` is one of EVEN_HEADS."""
+    torch.manual_seed(1)
+    even = BertForSequenceClassification(_small_config(layers=3, labels=1))
+    with torch.no_grad():
+        even.classifier.bias.fill_({"skewed": 30.0, "saturated": 3.0}.get(head, 0.0))
+        even.classifier.weight.mul_({"saturated": 1e-3, "constant": 0.0}.get(head, 1.0))
+    return _saved(even, folder, model)
+
+
+def chaotic_classifier(folder: Path, model: Path) -> Path:
+    """A model of two classes with large random weights: rounding that is smaller than float32's shows in its logits."""
+    torch.manual_seed(2)
+    chaotic = BertForSequenceClassification(_small_config(layers=8, labels=2))
+    return _saved(with_lively_scores(chaotic, std=2.0), folder, model)
+
+
+def _small_config(*, layers: int, labels: int) -> BertConfig:
+    return BertConfig(
+        hidden_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_labels=labels,
+    )
+
+
+def _saved(classifier: PreTrainedModel, folder: Path, model: Path) -> Path:
+    """Save it with the tokenizer of another model."""
+    classifier.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     return folder
 

@@ -1,5 +1,6 @@
 """The device that scores: how to choose it, what it is fast at, how to copy arrays to it. Knows nothing of models."""
 
+import gc
 import logging
 import os
 import shutil
@@ -126,6 +127,13 @@ def _told(ask: Callable[[], float]) -> float | None:
 def default_batch_tokens(device: torch.device) -> int:
     """A CPU is fastest while a batch fits in its cache; a GPU needs many rows at once."""
     return 2_048 if device.type == "cpu" else 32_768
+
+
+def release_memory() -> None:
+    """Free the devices' memory of models that are no longer used."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def to_device(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -18,11 +18,11 @@ from worker.scoring.backends.onednn import fuse_linear_layers
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import padded
 from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
-from worker.scoring.errors import ModelError, NoRoom, ParityError
+from worker.scoring.errors import ModelError, NoRoom
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity import check_parity, reference_logits
+from worker.scoring.parity import check_parity, first_faithful, reference_logits
 from worker.scoring.parity_trial import Logits, ParityTrial
-from worker.scoring.precision import candidates, convert
+from worker.scoring.precision import Candidate, convert, formats
 from worker.scoring.sample import sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -59,7 +59,8 @@ def load_scorer(
     """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
     `parity_rows` sample texts are scored both ways first; 0 leaves that out. Raises ModelError for what is no sequence
-    classifier and for a device that is not here, and ParityError where the fast way does not give the model's own scores.
+    classifier and for a device that is not here, and ParityError if what was asked for does not give the model's own scores.
+    "auto" ends with float32 as transformers runs it, which is never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
     """
     if sharding and sharding.devices > 1:
@@ -96,7 +97,7 @@ def scorer_of(
     compile: bool = False,
     parity_rows: int | None = None,
 ) -> SequenceClassifier:
-    """As `load_scorer`, of the model that `load` loads. It is called again for each number format that is tried."""
+    """As `load_scorer`, of the model that `load` loads. It is called again for each candidate that is tried."""
     _prepare(threads)
     place = choose_device(device)
     if parity_rows is None:
@@ -108,14 +109,34 @@ def scorer_of(
         max_batch_tokens=max_batch_tokens or default_batch_tokens(place),
         parity_rows=parity_rows,
     )
-    loaded = load()
-    *finer, last = candidates(dtype, place, loaded.model.config.model_type)
-    for number_format in finer:
-        try:
-            return _scorer(model, loaded, number_format, options)
-        except ParityError:
-            loaded = load()
-    return _scorer(model, loaded, last, options)
+    held = [load()]  # for the first candidate
+    return first_faithful(
+        _candidates(dtype, held[0].model.config.model_type, options),
+        lambda candidate: _scorer(model, held.pop() if held else load(), candidate, options),
+        advice=_advice(dtype, options),
+    )
+
+
+def _candidates(dtype: str, model_type: str, options: _Options) -> list[Candidate]:
+    """The ways to try, best first. Unless the user's choices exclude it, the last one is the plain one, which always passes."""
+    found = [Candidate(dtype=one) for one in formats(dtype, options.device, model_type)]
+    if options.backend == "packed":  # which float32 cannot be
+        return [one for one in found if one.dtype != "float32"] or found
+    may_be_plain = found[-1].dtype == "float32" and not options.compile
+    return [*found, Candidate(dtype="float32", is_plain=True)] if may_be_plain else found
+
+
+def _advice(dtype: str, options: _Options) -> str:
+    """The choices to give up: without them, the plain way is tried too."""
+    advice = []
+    if options.compile:
+        advice.append("start the worker without --compile")
+    if options.backend == "packed":
+        advice.append("start the worker without --backend packed")
+    if dtype not in ("auto", "float32"):
+        advice.append("enqueue the run with --dtype auto, which ends with float32")
+    told = " and ".join(advice)
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def _prepare(threads: int) -> None:
@@ -124,20 +145,25 @@ def _prepare(threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
-def _scorer(name: str, loaded: SavedModel, dtype: str, options: _Options) -> SequenceClassifier:
-    """The scorer in one number format. Raises ParityError where its scores are not the model's own."""
+def _scorer(name: str, loaded: SavedModel, candidate: Candidate, options: _Options) -> SequenceClassifier:
+    """The scorer that runs in this way. Raises ParityError if its scores are not the model's own."""
     model, tokenizer, max_tokens = loaded.model, loaded.tokenizer, loaded.max_tokens
     texts = sample_texts(options.parity_rows)
     _move(name, model, options.device)
     reference = _reference(name, loaded, texts) if texts else None
-    convert(model, dtype)
+    convert(model, candidate.dtype)
+    backend = (
+        padded(model, tokenizer, options.device)
+        if candidate.is_plain
+        else _backend(model, tokenizer, candidate.dtype, options)
+    )
     scorer = SequenceClassifier(
         model=name,
         revision=loaded.revision,
-        backend=_backend(model, tokenizer, dtype, options),
+        backend=backend,
         tokenizer=TextTokenizer(tokenizer, max_tokens=max_tokens),
         device=options.device,
-        dtype=dtype,
+        dtype=candidate.dtype,
         outputs=loaded.outputs,
         max_batch_tokens=options.max_batch_tokens,
         config=model.config,
@@ -145,7 +171,7 @@ def _scorer(name: str, loaded: SavedModel, dtype: str, options: _Options) -> Seq
     if reference is None:
         return scorer
     parity = ParityTrial(reference=reference, fast=scorer.score(texts).values)
-    check_parity(parity, model=name, way=scorer.backend.name, dtype=dtype)
+    check_parity(parity, model=name, backend=backend.name, candidate=candidate)
     return scorer.with_parity(parity)
 
 

@@ -29,19 +29,31 @@ class ParityTrial:
         return float(np.quantile(self._errors, 0.999)) if self._errors.size else 0.0
 
     @property
-    def rank_correlation(self) -> float:
-        """Spearman's rank correlation of each row's highest logit; 1 if the reference gives all rows the same score."""
-        reference, fast = (_ranks(logits.max(axis=1)) for logits in (self.reference, self.fast))
-        if reference.std() == 0:
+    def scale(self) -> float:
+        """The size of the logits, to which errors are relative: that of the largest, at least 1."""
+        return max(1.0, float(np.abs(self.reference).max(initial=0)))
+
+    def rank_correlation(self, rounding: float = 0.0) -> float:
+        """Spearman's rank correlation of each row's highest logit; 1 if the reference gives all rows the same score.
+
+        Errors of up to `rounding` × `scale` count as none, and larger ones are reduced by as much: logits that differ by less
+        than the format's own error change places for no other reason. With the reference r, the fast logits f and
+        d = `rounding` × `scale`, the ranks of r are compared with those of r + sign(f - r) · max(|f - r| - d, 0).
+        """
+        reference, fast = (logits.max(axis=1).astype(np.float64) for logits in (self.reference, self.fast))
+        error = fast - reference
+        beyond_rounding = np.sign(error) * np.maximum(np.abs(error) - rounding * self.scale, 0)
+        expected, found = _ranks(reference), _ranks(reference + beyond_rounding)
+        if expected.std() == 0:
             return 1.0
-        return float(np.corrcoef(reference, fast)[0, 1]) if fast.std() else 0.0
+        return float(np.corrcoef(expected, found)[0, 1]) if found.std() else 0.0
 
     @property
     def _errors(self) -> npt.NDArray[np.float32]:
         return np.abs(np.subtract(self.reference, self.fast, dtype=np.float32))
 
 
-def _ranks(scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def _ranks(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Equal scores share the mean of their ranks."""
     _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(sizes) - (sizes - 1) / 2)[group]

@@ -21,25 +21,34 @@ _SAFE_IN_FLOAT16 = (
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """What the parity gate accepts."""
+    """What the parity gate accepts. Errors are relative to the sample's largest logit, or absolute if that is below 1."""
 
-    error: float  # highest error of a logit, relative to the sample's largest logit, or absolute if that is below 1
+    error: float  # highest of a logit
     rank_correlation: float  # lowest, Spearman's
+    rounding: float  # the format's epsilon: errors up to this are rounding, and do not count as a change of rank
 
 
 TOLERANCES = {
-    "float32": Tolerance(error=1e-4, rank_correlation=0.999),
-    "float16": Tolerance(error=5e-3, rank_correlation=0.99),
-    "bfloat16": Tolerance(error=5e-2, rank_correlation=0.97),
-    "int8": Tolerance(error=2e-1, rank_correlation=0.9),
-    "fp8": Tolerance(error=2e-1, rank_correlation=0.9),
+    "float32": Tolerance(error=1e-4, rank_correlation=0.999, rounding=torch.finfo(torch.float32).eps),
+    "float16": Tolerance(error=5e-3, rank_correlation=0.99, rounding=torch.finfo(torch.float16).eps),
+    "bfloat16": Tolerance(error=5e-2, rank_correlation=0.97, rounding=torch.finfo(torch.bfloat16).eps),
+    "int8": Tolerance(error=2e-1, rank_correlation=0.9, rounding=2**-7),
+    "fp8": Tolerance(error=2e-1, rank_correlation=0.9, rounding=torch.finfo(torch.float8_e4m3fn).eps),
 }
 _BASE = {"int8": torch.bfloat16, "fp8": torch.bfloat16}  # the format of the tensors that are not quantised
 QUANTISED = tuple(_BASE)
 
 
-def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
-    """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it.
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A way to run a model, for the parity gate to try."""
+
+    dtype: str
+    is_plain: bool = False  # as transformers runs it, so that there is nothing to compare it with
+
+
+def formats(dtype: str, device: torch.device, model_type: str) -> list[str]:
+    """The formats to try, best first: the named one or, for "auto", a 16-bit one if the device is faster with it, then float32.
 
     float16 is eight times as precise as bfloat16 but overflows at 65,504. It is tried on models whose activations are
     known to be small, and given up if a logit of the sample is not finite.
@@ -47,12 +56,12 @@ def candidates(dtype: str, device: torch.device, model_type: str) -> list[str]:
     if dtype != "auto":
         return [dtype]
     if device.type == "mps":
-        return ["float16"]
+        return ["float16", "float32"]
     if not multiplies_bfloat16(device):
-        return ["float16"] if device.type == "cuda" else ["float32"]
+        return ["float16", "float32"] if device.type == "cuda" else ["float32"]
     if device.type == "cuda" and model_type in _SAFE_IN_FLOAT16:
-        return ["float16", "bfloat16"]
-    return ["bfloat16"]
+        return ["float16", "bfloat16", "float32"]
+    return ["bfloat16", "float32"]
 
 
 def convert(model: Any, dtype: str) -> None:

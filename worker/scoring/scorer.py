@@ -28,6 +28,7 @@ class ScorerInfo:
     max_batch_tokens: int = 0  # 0 if batches are not counted in tokens
     matmul_peak: float | None = None  # operations per second of this device on the model's matrices, if measured
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
+    refused_dtypes: tuple[str, ...] = ()  # tried before this one, and refused by the parity gate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ class SequenceClassifier:
     outputs: int
     max_batch_tokens: int
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
+    refused_dtypes: tuple[str, ...] = ()  # tried before this one, and refused by the parity gate
     config: Any = None  # of transformers
     work: DeviceWork | None = (
         None  # that it has done since `metered`; of classifiers with one encoder, the first has it
@@ -66,6 +67,7 @@ class SequenceClassifier:
             backend=self.backend.name,
             max_batch_tokens=self.max_batch_tokens,
             parity=self.parity,
+            refused_dtypes=self.refused_dtypes,
             matmul_peak=self.work.peak if self.work else None,
         )
 

@@ -17,6 +17,7 @@ from typing import IO, Any, NoReturn
 from fleet.ledger import Claim, Ledger
 from fleet.model import Model
 from fleet.parent_death import end_with_parent
+from fleet.receipt import refusal_told
 from fleet.settings import Settings, read_settings
 from fleet.spec import RunSpec
 from worker.models_together import loaded_beside
@@ -178,7 +179,8 @@ def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:
 
 def _tell_loaded(model: Model, scorer: Scorer[Any]) -> None:
     info = scorer.info
-    logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, info.dtype, info.backend)
+    dtype = f"{info.dtype}{refusal_told(info.refused_dtypes)}"
+    logger.info("Model %s is loaded on %s in %s, %s", model.name, info.device, dtype, info.backend)
     if info.parity:
         logger.info(
             "Its logits of %d sample texts differ from float32 by at most %.2g", info.parity.rows, info.parity.max_error

@@ -49,6 +49,7 @@ def scoring_receipts(spec: RunSpec, scorers: Sequence[Scorer[Any]], counts: RowC
             backend=scorer.info.backend,
             max_batch_tokens=scorer.info.max_batch_tokens,
             parity=_parity(scorer.info.parity, scoring, spec),
+            refused_dtypes=scorer.info.refused_dtypes,
             histogram=counts.histograms[scoring.score_column],
         )
         for scoring, scorer in zip(spec.scorings, scorers, strict=True)

@@ -196,6 +196,11 @@ class TestCard:
             "1 of 16 texts on the other side of the filter |" in text
         )
 
+    def test_it_says_why_a_slower_format_was_used(self) -> None:
+        text = dataset_card(a_spec(), [scored_by(A, refused_dtypes=("float16", "bfloat16"))]).decode()
+
+        assert "| Scored in | float32 (in float16 and bfloat16 the scores differ too much) on cpu (padded) |" in text
+
     def test_it_does_not_claim_a_trial_that_was_left_out(self) -> None:
         assert "| Against float32 | not tried |" in dataset_card(a_spec(), [scored_by(A, parity=None)]).decode()
 

@@ -122,7 +122,7 @@ class TestReceipts:
     def test_the_manifest_is_as_good_as_the_receipts(self, tmp_path: Path) -> None:
         receipts = [
             a_receipt(RUN, A),
-            a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None),), errors={}),
+            a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None, refused_dtypes=("bfloat16",)),), errors={}),
         ]
 
         read = receipts_listed(manifest(SPEC, receipts, Mark.of(RUN, receipts)), RUN)

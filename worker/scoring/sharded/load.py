@@ -1,6 +1,5 @@
 """Load a classifier over several devices, and compare its scores with those that the model gives in float32 by layers."""
 
-import gc
 import logging
 import tempfile
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ import torch
 from transformers import PreTrainedConfig
 
 from worker.scoring.backends.padded import padded
-from worker.scoring.device import default_batch_tokens
+from worker.scoring.device import default_batch_tokens, release_memory
 from worker.scoring.errors import ModelError, NoRoom, ParityError
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity import check_parity, reference_logits
+from worker.scoring.parity import check_parity, first_faithful, reference_logits
 from worker.scoring.parity_trial import Logits, ParityTrial
-from worker.scoring.precision import QUANTISED, candidates, keep_heads_in_float32
+from worker.scoring.precision import QUANTISED, Candidate, formats, keep_heads_in_float32
 from worker.scoring.sample import sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
@@ -50,16 +49,27 @@ def load_sharded(model: str, dtype: str, revision: str | None, options: ShardedO
     way = chosen_way(options.sharding, model, revision, options.device)
     texts = sample_texts(PARITY_ROWS if options.parity_rows is None else options.parity_rows)
     reference = _reference(model, revision, texts, options) if texts else None
-    *finer, last = candidates(dtype, options.device, _model_type(model, revision))
-    for number_format in finer:
-        try:
-            return _checked(_loaded(model, number_format, revision, way, options), texts, reference)
-        except ParityError:
-            _empty_cache()
-    return _checked(_loaded(model, last, revision, way, options), texts, reference)
+    candidates = [
+        Candidate(dtype=one, is_plain=one == "float32" and way == "layers")
+        for one in formats(dtype, options.device, _model_type(model, revision))
+    ]
+    if candidates[-1].dtype == "float32" and way == "tensor" and options.sharding.way == "auto":
+        candidates.append(Candidate(dtype="float32", is_plain=True))
+    advice = [
+        "Start the worker without --sharding tensor." if options.sharding.way == "tensor" else "",
+        "Enqueue the run with --dtype auto, which ends with float32." if dtype not in ("auto", "float32") else "",
+    ]
+
+    def loaded(one: Candidate) -> SequenceClassifier:
+        scorer = _loaded(model, one.dtype, revision, "layers" if one.is_plain else way, options)
+        return _checked(scorer, texts, reference, one)
+
+    return first_faithful(candidates, loaded, advice=" ".join(filter(None, advice)))
 
 
-def _checked(scorer: SequenceClassifier, texts: list[str], reference: Logits | None) -> SequenceClassifier:
+def _checked(
+    scorer: SequenceClassifier, texts: list[str], reference: Logits | None, one: Candidate
+) -> SequenceClassifier:
     """Raises ParityError where its scores are not the model's own."""
     assert isinstance(scorer.backend, Sharded)
     shown = ", ".join(f"{place} {size / 2**20:,.1f} MiB" for place, size in scorer.backend.weight_bytes.items())
@@ -68,7 +78,7 @@ def _checked(scorer: SequenceClassifier, texts: list[str], reference: Logits | N
         return scorer
     parity = ParityTrial(reference=reference, fast=scorer.score(texts).values)
     try:
-        check_parity(parity, model=scorer.model, way=scorer.backend.name, dtype=scorer.dtype)
+        check_parity(parity, model=scorer.model, backend=scorer.backend.name, candidate=one)
     except ParityError:
         scorer.backend.close()
         raise
@@ -97,7 +107,7 @@ def _reference(model: str, revision: str | None, texts: list[str], options: Shar
             ) from error
         finally:
             del saved
-            _empty_cache()
+            release_memory()
 
 
 def _loaded(model: str, dtype: str, revision: str | None, way: Way, options: ShardedOptions) -> SequenceClassifier:
@@ -164,10 +174,3 @@ def _model_type(model: str, revision: str | None) -> str:
 
 def _default_batch_tokens(device: torch.device) -> int:
     return min(_BATCH_TOKENS_GPU, default_batch_tokens(device))
-
-
-def _empty_cache() -> None:
-    """Free the devices' memory of a model that is no longer used."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
