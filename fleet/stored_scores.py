@@ -4,7 +4,7 @@ from fleet.errors import UsageError
 from fleet.model import Model, folder_revision
 from fleet.scorers import ScorerKind
 from fleet.storage.output import MANIFEST_PATH
-from fleet.storage.published import Published, published_at, read_manifest
+from fleet.storage.published import Published, manifest_at, published_at
 
 STORED_SCORES = "stored-scores"
 
@@ -25,10 +25,10 @@ def model_of(published: Published) -> Model:
 
 def published_run(uri: str, revision: str | None = None) -> Published:
     """The run published at a URI. Raises UsageError if there is none or not that revision, TransientError for the network."""
-    manifest = read_manifest(uri)
-    if manifest is None:
+    content = manifest_at(uri)
+    if content is None:
         raise UsageError(f"No run is published at {uri}: there is no {MANIFEST_PATH}. `producer runs` lists the runs.")
-    published = published_at(uri, manifest)
+    published = published_at(uri, content)
     if published is None:
         raise UsageError(
             f"The {MANIFEST_PATH} at {uri} is damaged, or another release of shardsift wrote it. "

@@ -90,7 +90,6 @@ def enqueue(
 
 def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
     """What a published output has lost, if the ledger was lost too; those shards are scored again."""
-    mark = output.published() if recovered.partial else None
-    if mark is None or mark.run_id != spec.run_id:
+    if not recovered.partial or output.published() != spec.run_id:
         return ()
     return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))

@@ -22,10 +22,10 @@ from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.folder_receipts import FolderReceipts
-from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, card_finding, compare
-from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, compare
+from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
 from fleet.storage.other_run import other_run
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered, output_files
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Recovered, output_files
 
 WORKPLACE = ".shardsift"
 logger = logging.getLogger(__name__)
@@ -93,10 +93,10 @@ class FolderOutput:
             for path in self._files.files_in(self._checkpoints_of(shard)):
                 self._files.remove(path)
 
-    def published(self) -> Mark | None:
+    def published(self) -> str | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            manifest = self._files.content(MANIFEST_PATH)
-        return mark_of(manifest) if manifest is not None else None
+            manifest = read_manifest(self._files.content(MANIFEST_PATH))
+        return manifest.run_id if manifest else None
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
@@ -111,9 +111,8 @@ class FolderOutput:
             if hashes:
                 ours = (file.path for receipt in receipts for file in output_files(receipt))
                 stored = hashed(self._files, stored, ours)
-            manifest = manifest_finding(self._files.content(MANIFEST_PATH), self._run_id, receipts)
-            card = card_finding(self._files.content(CARD_PATH))
-        return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
+            manifest, card = self._files.content(MANIFEST_PATH), self._files.content(CARD_PATH)
+        return [*compare(receipts, stored), *document_findings(manifest, card, self._run_id, receipts)]
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
         with translated(f"Looking at {self.uri}"):
@@ -161,13 +160,13 @@ class FolderOutput:
             raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
         if self._files.exists(f"{self._workplace}/spec.json"):
             return
-        manifest = self._files.content(MANIFEST_PATH)
-        mark = mark_of(manifest) if manifest is not None else None
-        if manifest is not None and mark and mark.run_id != self._run_id:
-            raise other_run(self.uri, mark.run_id, spec_of(manifest), spec)
-        if mark is None and any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
+        manifest = read_manifest(self._files.content(MANIFEST_PATH))
+        if manifest and manifest.run_id != self._run_id:
+            raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
+        if manifest is None and any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
             raise UsageError(
-                f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
+                f"The output {self.uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
+                "Choose another --output."
             )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
@@ -234,7 +233,6 @@ class FolderOutput:
         """Write to a temporary name, then move into place."""
         self._files.write(path, content, aside=f"{self._workplace}/aside/{uuid4().hex}")
 
-    def _listed_receipts(self) -> list[Receipt]:
+    def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest of this run, if the run is published and the manifest is intact."""
-        manifest = self._files.content(MANIFEST_PATH)
-        return receipts_listed(manifest, self._run_id) if manifest is not None else []
+        return receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)

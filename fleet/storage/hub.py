@@ -19,10 +19,10 @@ from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit
-from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, card_finding, compare
-from fleet.storage.manifest import manifest_finding, mark_of, receipts_listed, spec_of
+from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare
+from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
 from fleet.storage.other_run import other_run
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Recovered
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Recovered
 from fleet.storage.receipts import by_shard
 from fleet.storage.run_branch import MAIN, RunBranch
 
@@ -90,18 +90,17 @@ class HubOutput:
     def drop_checkpoints(self, shard: str) -> None:
         """Does nothing: the Hub stores no checkpoints."""
 
-    def published(self) -> Mark | None:
+    def published(self) -> str | None:
         with translated(f"Reading {self.uri}/{MANIFEST_PATH}"):
-            manifest = self._content(MANIFEST_PATH)
-        return mark_of(manifest) if manifest is not None else None
+            manifest = read_manifest(self._content(MANIFEST_PATH))
+        return manifest.run_id if manifest else None
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """Compares hashes even without `hashes`, because the Hub reports the sha256 of its files."""
         with translated(f"Looking at {self.uri}"):
             stored = {path: file for folder in DATA_FOLDERS for path, file in self._files_in(folder)}
-            manifest = manifest_finding(self._content(MANIFEST_PATH), self._run_id, receipts)
-            card = card_finding(self._content(CARD_PATH))
-        return [*compare(receipts, stored), *(finding for finding in (manifest, card) if finding)]
+            manifest, card = self._content(MANIFEST_PATH), self._content(CARD_PATH)
+        return [*compare(receipts, stored), *document_findings(manifest, card, self._run_id, receipts)]
 
     @contextmanager
     def open_file(self, file: OutputFile) -> Iterator[BinaryIO]:
@@ -155,14 +154,12 @@ class HubOutput:
     def _title(self) -> str:
         return f"Publish run {self._run_id}"
 
-    def _listed_receipts(self) -> list[Receipt]:
+    def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest on main, or, if that was lost, in the manifest of the latest publication."""
-        manifest = self._content(MANIFEST_PATH)
-        listed = receipts_listed(manifest, self._run_id) if manifest is not None else []
+        listed = receipts_listed(self._content(MANIFEST_PATH), self._run_id)
         if listed or (commit := self._publication()) is None:
             return listed
-        manifest = self._content(MANIFEST_PATH, revision=commit)
-        return receipts_listed(manifest, self._run_id) if manifest is not None else []
+        return receipts_listed(self._content(MANIFEST_PATH, revision=commit), self._run_id)
 
     def _publication(self) -> str | None:
         """The latest commit on main that published this run."""
@@ -178,15 +175,15 @@ class HubOutput:
 
     def _is_ours(self, spec: RunSpec) -> bool:
         """Whether this run is published here. Raises UsageError if the repository holds other data."""
-        manifest = self._content(MANIFEST_PATH)
-        mark = mark_of(manifest) if manifest is not None else None
-        if manifest is not None and mark and mark.run_id != self._run_id:
-            raise other_run(self.uri, mark.run_id, spec_of(manifest), spec)
-        if mark is None and self._holds_data() and not self._publication():
+        manifest = read_manifest(self._content(MANIFEST_PATH))
+        if manifest and manifest.run_id != self._run_id:
+            raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
+        if manifest is None and self._holds_data() and not self._publication():
             raise UsageError(
-                f"The output {self.uri} holds data that no run of shardsift wrote. Choose another --output."
+                f"The output {self.uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
+                "Choose another --output."
             )
-        return mark is not None
+        return manifest is not None
 
     def _reserve(self, spec: RunSpec) -> None:
         if other := self._branch.reserve(spec):

@@ -18,6 +18,7 @@ class Problem(StrEnum):
     SHA256 = "sha256"
     FOREIGN = "foreign"  # no receipt of the run names the file
     UNREADABLE = "unreadable"
+    EDITED = "edited"  # a card with another text: it belongs to the dataset's owner
 
 
 _SENTENCES = {
@@ -26,13 +27,14 @@ _SENTENCES = {
     Problem.SHA256: "has changed since it was written",
     Problem.FOREIGN: "is not a file of this run",
     Problem.UNREADABLE: "cannot be read",
+    Problem.EDITED: "has changed since it was published",
 }
 _DETAILS = {Problem.SIZE: "its size differs", Problem.SHA256: "its sha256 differs"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something wrong with one path of the output. `shard` is None for the manifest, the card and foreign files."""
+    """What is not as it was published. `shard` is None for the manifest, the card and foreign files."""
 
     path: str
     shard: str | None = None
@@ -40,9 +42,13 @@ class Finding:
     detail: str = ""  # a clause that says more: "it is empty"
 
     @property
+    def is_damage(self) -> bool:
+        return self.problem is not Problem.EDITED
+
+    @property
     def is_mendable(self) -> bool:
-        """Whether publishing the run again repairs it. Foreign files are never touched."""
-        return self.problem is not Problem.FOREIGN
+        """Whether publishing the run again repairs it. Foreign files and edited cards are never touched."""
+        return self.is_damage and self.problem is not Problem.FOREIGN
 
     @property
     def sentence(self) -> str:
@@ -79,15 +85,12 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
     return Problem.SHA256 if stored.sha256 not in (None, file.sha256) else None
 
 
-def card_finding(card: bytes | None, path: str = "README.md") -> Finding | None:
-    """What is wrong with the dataset card. A changed text is not: the card belongs to the dataset's owner."""
-    if card is None:
-        return Finding(path=path, problem=Problem.MISSING)
+def is_text(content: bytes) -> bool:
+    """Whether a card can be read, whatever it says."""
     try:
-        is_text = bool(card.decode().strip()) and b"\0" not in card
+        return bool(content.decode().strip()) and b"\0" not in content
     except UnicodeDecodeError:
-        is_text = False
-    return None if is_text else Finding(path=path, problem=Problem.UNREADABLE, detail="it is not text")
+        return False
 
 
 def lines_of(findings: Sequence[Finding], *, limit: int = 10) -> list[str]:

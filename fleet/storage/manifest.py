@@ -1,28 +1,28 @@
 """The manifest: one line per shard, from the receipts and back. It is published with the data and proves what that is.
 
-A manifest proves itself too: its metadata hold a digest of its lines, so that damage to any of them shows.
+A manifest proves itself too: one digest covers everything that is read from it, and `read_manifest` checks it.
 """
 
-import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from fleet.disclosure import disclosed_spec
 from fleet.histogram import Histogram
 from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceipt
 from fleet.spec import RunSpec
-from fleet.storage.inspection import Finding, Problem
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.inspection import Finding, Problem, is_text
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 
-_LINES_DIGEST = b"shardsift.lines_sha256"
-_SPEC = b"shardsift.spec"
-_LEFT_OUT = b"shardsift.left_out"
+_RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
+_DIGEST = b"shardsift.sha256"
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _SOURCE = ("source_uri", "source_identity", "source_changed")
@@ -71,76 +71,95 @@ _SCHEMA = pa.schema(
 )
 
 
-def manifest(spec: RunSpec, receipts: Sequence[Receipt], mark: Mark, *, left_out: Sequence[str] = ()) -> bytes:
-    """A Parquet file whose metadata hold the spec, as far as it is disclosed, the mark and the digest of its lines.
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a run has published."""
 
-    `left_out` names the shards that failed, if the run is published without them.
+    run_id: str
+    spec: RunSpec  # as far as it is disclosed
+    receipts: tuple[Receipt, ...]
+    left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
+    card_sha256: str
+
+    @property
+    def digest(self) -> str:
+        """Over the path and sha256 of every file."""
+        return files_digest(self.receipts)
+
+    def to_parquet(self) -> bytes:
+        """A Parquet file with a line per receipt. Its metadata hold the rest, and the digest of all of it."""
+        about = {
+            "run_id": self.run_id,
+            "spec": json.loads(disclosed_spec(self.spec).to_json()),
+            "left_out": self.left_out,
+            "card_sha256": self.card_sha256,
+        }
+        run, table = json.dumps(about).encode(), pa.Table.from_pylist([*map(_line, self.receipts)], schema=_SCHEMA)
+        table = table.replace_schema_metadata({_RUN: run, _DIGEST: _digest(run, table.to_pylist())})
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def read_manifest(content: bytes | None) -> Manifest | None:
+    """The manifest written by `to_parquet`; None if there is none, it is damaged, or another program or release wrote it.
+
+    In its receipts, times are in whole milliseconds, and `staged_path` is the place where the file is now.
     """
-    table = pa.Table.from_pylist([_line(receipt) for receipt in receipts], schema=_SCHEMA)
-    about = {_SPEC: disclosed_spec(spec).to_json(), _LEFT_OUT: json.dumps(list(left_out)).encode()}
-    table = table.replace_schema_metadata({**mark.as_metadata(), **about, _LINES_DIGEST: _digest(table.to_pylist())})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def mark_of(manifest: bytes) -> Mark | None:
-    """The mark of a manifest; None for a damaged file or one that shardsift did not write."""
+    if content is None:
+        return None
     try:
-        return Mark.read_from(pa.BufferReader(manifest))
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        table = file.read(use_threads=False)  # a pool's thread may abort a process that exits (apache/arrow#34314)
+        run, lines = table.schema.metadata[_RUN], table.to_pylist()
+        if table.schema.metadata[_DIGEST] != _digest(run, lines):
+            return None
+        about = json.loads(run)
+        return _MANIFEST.validate_python(about | {"receipts": [_receipt(line, about["run_id"]) for line in lines]})
     except Exception:  # damaged bytes raise anything: ArrowInvalid, OSError, OverflowError, MemoryError
         return None
 
 
-def spec_of(manifest: bytes) -> RunSpec | None:
-    """The spec that a manifest discloses; None for what shardsift did not write, or an earlier release did."""
-    try:
-        return RunSpec.from_json(pq.read_schema(pa.BufferReader(manifest)).metadata[_SPEC])
-    except Exception:  # as above
-        return None
+def receipts_listed(content: bytes | None, run_id: str) -> Sequence[Receipt]:
+    """The receipts that a published manifest was made of; none if it is damaged or another run's."""
+    manifest = read_manifest(content)
+    return manifest.receipts if manifest and manifest.run_id == run_id else ()
 
 
-def receipts_listed(manifest: bytes, run_id: str) -> list[Receipt]:
-    """The receipts that a published manifest was made of; none if it is damaged or another run's.
-
-    Times come back in whole milliseconds, and as `staged_path` the place where the file is now.
-    """
-    mark = mark_of(manifest)
-    if mark is None or mark.run_id != run_id:
-        return []
-    try:
-        file = pq.ParquetFile(pa.BufferReader(manifest), page_checksum_verification=True)
-        table = file.read(use_threads=False)  # a pool's thread may abort a process that exits (apache/arrow#34314)
-        lines = table.to_pylist()
-        if table.schema.metadata[_LINES_DIGEST] != _digest(lines):
-            return []
-        return [_receipt(line, run_id) for line in lines]
-    except Exception:  # as above
-        return []
-
-
-def left_out_shards(manifest: bytes) -> tuple[str, ...]:
-    """The shards that failed, and that the run of a sound manifest was published without."""
-    return tuple(json.loads(pq.read_schema(pa.BufferReader(manifest)).metadata.get(_LEFT_OUT, b"[]")))
+def document_findings(
+    content: bytes | None, card: bytes | None, run_id: str, receipts: Sequence[Receipt]
+) -> Iterator[Finding]:
+    """What is wrong with the manifest that should list these receipts, and with the card. Missing files are None."""
+    manifest = read_manifest(content)
+    if content is None:
+        yield Finding(path=MANIFEST_PATH, problem=Problem.MISSING)
+    elif manifest is None:
+        yield Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)
+    elif manifest.run_id != run_id:
+        yield Finding(path=MANIFEST_PATH, problem=Problem.FOREIGN, detail=f"it is of the run {manifest.run_id}")
+    elif manifest.digest != files_digest(receipts):
+        yield Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
+    if card is None:
+        yield Finding(path=CARD_PATH, problem=Problem.MISSING)
+    elif not is_text(card):
+        yield Finding(path=CARD_PATH, problem=Problem.UNREADABLE, detail="it is not text")
+    elif manifest and manifest.card_sha256 != sha256(card).hexdigest():
+        yield Finding(path=CARD_PATH, problem=Problem.EDITED)
 
 
-def manifest_finding(manifest: bytes | None, run_id: str, receipts: Sequence[Receipt]) -> Finding | None:
-    """What is wrong with the manifest that should list these receipts; `manifest` is None if there is no such file."""
-    if manifest is None:
-        return Finding(path=MANIFEST_PATH, problem=Problem.MISSING)
-    mark = mark_of(manifest)
-    if mark and mark.run_id != run_id:
-        return Finding(path=MANIFEST_PATH, problem=Problem.FOREIGN, detail=f"it is of the run {mark.run_id}")
-    listed = receipts_listed(manifest, run_id)
-    if not listed:
-        return Finding(path=MANIFEST_PATH, problem=Problem.UNREADABLE)
-    if not mark == Mark.of(run_id, listed) == Mark.of(run_id, receipts):
-        return Finding(path=MANIFEST_PATH, problem=Problem.SHA256, detail="it lists other files than those of the run")
-    return None
+def files_digest(receipts: Sequence[Receipt]) -> str:
+    """Over the path and sha256 of every file, in whatever order and whoever made them."""
+    lines = sorted(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
+    return sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _digest(lines: list[dict[str, Any]]) -> bytes:
-    return hashlib.sha256(json.dumps(lines, default=str, sort_keys=True).encode()).hexdigest().encode()
+def _digest(run: bytes, lines: list[dict[str, Any]]) -> bytes:
+    """Over what pyarrow reads of the file, not over its bytes: those hold the metadata twice, raw and in base64."""
+    content = run + b"\n" + json.dumps(lines, default=str, sort_keys=True).encode()
+    return sha256(content).hexdigest().encode()
 
 
 def _line(receipt: Receipt) -> dict[str, object]:

@@ -4,14 +4,11 @@ Every output works in two steps. Workers *stage* files: the bytes are stored, bu
 The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Protocol
-
-import pyarrow.parquet as pq
 
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
@@ -19,7 +16,6 @@ from fleet.storage.inspection import Finding
 
 MANIFEST_PATH = "manifest.parquet"
 CARD_PATH = "README.md"
-_MARK = b"shardsift.publication"
 
 
 class Staging(Protocol):
@@ -82,8 +78,8 @@ class Publishing(Protocol):
         for shards whose files have already vanished, after all others are saved.
         """
 
-    def published(self) -> "Mark | None":
-        """What is currently published here."""
+    def published(self) -> str | None:
+        """The run that is currently published here; None if there is none, or its manifest is damaged."""
 
     def inspect(self, receipts: Sequence[Receipt], *, hashes: bool) -> list[Finding]:
         """What is wrong with the published files of these receipts, the manifest and the card, and which files are foreign.
@@ -123,31 +119,6 @@ class Recovered:
 
     whole: tuple[Receipt, ...] = ()
     partial: tuple[Receipt, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """What a manifest publishes: the run, and a digest over the path and sha256 of every file."""
-
-    run_id: str
-    digest: str
-
-    @classmethod
-    def of(cls, run_id: str, receipts: Sequence[Receipt]) -> "Mark":
-        lines = sorted(f"{file.path} {file.sha256}" for receipt in receipts for file in output_files(receipt))
-        return cls(run_id=run_id, digest=hashlib.sha256("\n".join(lines).encode()).hexdigest())
-
-    def as_metadata(self) -> dict[bytes, bytes]:
-        return {_MARK: f"{self.run_id} {self.digest}".encode()}
-
-    @classmethod
-    def read_from(cls, manifest: object) -> "Mark | None":
-        """The mark in an open manifest file; None if shardsift did not write the file."""
-        metadata = pq.read_schema(manifest).metadata or {}
-        if _MARK not in metadata:
-            return None
-        run_id, digest = metadata[_MARK].decode().split(" ")
-        return cls(run_id=run_id, digest=digest)
 
 
 def output_files(receipt: Receipt) -> tuple[OutputFile, OutputFile]:

@@ -10,7 +10,7 @@ from fleet.errors import ShardError, UsageError
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.manifest import left_out_shards, mark_of, receipts_listed, spec_of
+from fleet.storage.manifest import read_manifest
 from fleet.storage.output import MANIFEST_PATH
 
 
@@ -26,24 +26,23 @@ class Published:
     left_out: tuple[str, ...]  # failed shards that the published run does not contain
 
 
-def published_at(uri: str, manifest: bytes) -> Published | None:
+def published_at(uri: str, content: bytes | None) -> Published | None:
     """What the manifest of the output at `uri` says. None if it is damaged or shardsift did not write it."""
-    mark, spec = mark_of(manifest), spec_of(manifest)
-    receipts = receipts_listed(manifest, mark.run_id) if mark else []
-    if mark is None or spec is None or not receipts:
+    manifest = read_manifest(content)
+    if manifest is None:
         return None
     return Published(
         uri=uri,
-        run_id=mark.run_id,
-        digest=mark.digest,
-        spec=spec,
-        receipts=tuple(receipts),
-        left_out=left_out_shards(manifest),
+        run_id=manifest.run_id,
+        digest=manifest.digest,
+        spec=manifest.spec,
+        receipts=manifest.receipts,
+        left_out=manifest.left_out,
     )
 
 
-def read_manifest(uri: str) -> bytes | None:
-    """The manifest of the output at a folder, bucket or `hf://datasets/…` URI; None if there is none.
+def manifest_at(uri: str) -> bytes | None:
+    """The manifest of the output at a folder, bucket or `hf://datasets/…` URI, unread; None if there is none.
 
     Raises UsageError if the place cannot be read, TransientError for the network.
     """

@@ -6,6 +6,7 @@ A run counts as published only after its manifest and files have been found in t
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from fleet.counted import counted
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
@@ -13,9 +14,9 @@ from fleet.ledger import Ledger, Publication
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
-from fleet.storage.manifest import manifest
+from fleet.storage.manifest import Manifest
 from fleet.storage.opening import open_output
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, Publishing
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Publishing
 from producer.finalizer.card import dataset_card
 
 _LOOKS = 5  # each conflict means that another process committed; after this many, a later sweep tries again
@@ -69,7 +70,7 @@ def look_again(ledger: Ledger, run_id: str, *, hashes: bool) -> tuple[Finding, .
     spec = ledger.spec(run_id)
     publication, counts = ledger.publication(run_id), ledger.counts(run_id)
     output = open_output(spec.output_uri, run_id)
-    if counts.open or not counts.done or not (publication or _has_mark(output, run_id)):
+    if counts.open or not counts.done or not (publication or output.published() == run_id):
         return ()
     findings = output.inspect(list(ledger.receipts(run_id)), hashes=hashes)
     if publication is None or _mendable(findings):
@@ -112,11 +113,6 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     return None if counts.done else "no shard is done"
 
 
-def _has_mark(output: Publishing, run_id: str) -> bool:
-    mark = output.published()
-    return mark is not None and mark.run_id == run_id
-
-
 def _was_published(ledger: Ledger, spec: RunSpec, output: Publishing, receipts: Sequence[Receipt]) -> bool:
     """Whether a finalizer published a run that was cancelled meanwhile, and died before it recorded this."""
     if not ledger.is_publishing(spec.run_id):
@@ -151,19 +147,26 @@ def _published(
 
 def _refuse_another_run(output: Publishing, spec: RunSpec, findings: Sequence[Finding]) -> None:
     if any(finding.path == MANIFEST_PATH and not finding.is_mendable for finding in findings):
-        mark = output.published()
-        if mark and mark.run_id != spec.run_id:
-            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {mark.run_id}.")
+        other = output.published()
+        if other and other != spec.run_id:
+            raise UsageError(f"The output {spec.output_uri} now holds the data of another run, {other}.")
 
 
 def _documents(
     spec: RunSpec, receipts: Sequence[Receipt], broken: set[str], *, left_out: Sequence[str]
 ) -> dict[str, bytes]:
-    """The manifest, and the card unless only data are repaired: its owner may have edited it."""
-    documents = {MANIFEST_PATH: manifest(spec, receipts, Mark.of(spec.run_id, receipts), left_out=left_out)}
-    if broken & {MANIFEST_PATH, CARD_PATH}:
-        documents[CARD_PATH] = dataset_card(spec, list(receipts))
-    return documents
+    """Manifest and card; neither if only data are repaired: the owner may have edited the card."""
+    if not broken & {MANIFEST_PATH, CARD_PATH}:
+        return {}
+    card = dataset_card(spec, list(receipts))
+    manifest = Manifest(
+        run_id=spec.run_id,
+        spec=spec,
+        receipts=tuple(receipts),
+        left_out=tuple(left_out),
+        card_sha256=sha256(card).hexdigest(),
+    )
+    return {CARD_PATH: card, MANIFEST_PATH: manifest.to_parquet()}
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:

@@ -81,7 +81,7 @@ def _on_stalled(status: RunStatus) -> Iterator[str]:
 
 
 def _on_publishing(status: RunStatus) -> Iterator[str]:
-    if status.is_published and status.findings:
+    if status.is_published and status.damage:
         yield f"The output {status.output_uri} is not as it was published:"
         yield from (f"  {line}" for line in lines_of(status.findings))
         if any(finding.is_mendable for finding in status.findings):
@@ -89,12 +89,13 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
                 "The command that started the run, with --verify, repairs this: it scores again what is lost, and "
                 "nothing else."
             )
-        if not all(finding.is_mendable for finding in status.findings):
+        if not all(finding.is_mendable for finding in status.damage):
             yield "Files that are not of this run are left alone. Remove them yourself."
     elif status.is_published and status.publication:
         yield f"Published: {status.publication.uri} {status.publication.commit}".rstrip()
         if status.checked:
             yield _CHECKED[status.checked]
+        yield from (f"{edited}." for edited in status.findings)
         yield from _on_no_kept_row(status)
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"

@@ -67,7 +67,7 @@ class RunStatus:
     worker_command: str = "worker start"
     price_per_gpu_hour: float | None = None  # each worker has one GPU
     is_of_this_machine: bool = False  # a `producer run` with a Redis of its own
-    findings: tuple[Finding, ...] = ()  # what is wrong with the published output, if it was checked
+    findings: tuple[Finding, ...] = ()  # what is not as it was published, if that was checked
     checked: Checked | None = None  # None if the output was not checked
     formats: dict[str, str] = field(default_factory=dict)  # score column → its number format, if that is a slower one
     error_reasons: dict[str, int] = field(default_factory=dict)  # reason → errored rows; most rows first
@@ -123,8 +123,12 @@ class RunStatus:
         return pace.rows_per_second_lately if self.word == "running" else pace.rows_per_second
 
     @property
+    def damage(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_damage]
+
+    @property
     def word(self) -> str:
-        if self.is_published and self.findings:
+        if self.is_published and self.damage:
             return "damaged"
         if self.is_published:
             return "published without its failed shards" if self.counts.failed else "published"
@@ -199,7 +203,7 @@ class RunStatus:
     @property
     def exit_code(self) -> ExitCode:
         if self.is_published:
-            return ExitCode.FAILED if self.counts.failed or self.findings else ExitCode.DONE
+            return ExitCode.FAILED if self.counts.failed or self.damage else ExitCode.DONE
         if self.cancelled:
             return ExitCode.CANCELLED
         has_ended_badly = (self.counts.failed or self.publish_failed) and not self.counts.open

@@ -19,8 +19,7 @@ def read_published(uri: str, *, published_run: str | None = None) -> Published |
     """
     filesystem, root = open_place(uri)
     manifest = content_of(filesystem, f"{root}/{MANIFEST_PATH}")
-    published = published_at(uri, manifest) if manifest is not None else None
-    if published:
+    if published := published_at(uri, manifest):
         return published
     if not (published_run or _has_remains(filesystem, root)):
         raise UsageError(_nothing_there(uri, manifest))

@@ -43,6 +43,7 @@ class Verification:
     rows_dropped: int = 0
     rows_errored: int = 0
     compared_with_source: bool = False
+    edited: tuple[str, ...] = ()  # what a person has changed since it was published: the card
     faults: tuple[Fault, ...]
 
     def __repr__(self) -> str:
@@ -73,6 +74,7 @@ class Verification:
             yield from self._lines_of_manifest()
         else:
             yield "checked  the manifest only: it says which files there should be"
+        yield from self.edited
         yield from (str(fault) for fault in self.faults[:_LINES])
         if len(self.faults) > _LINES:
             yield f"and {len(self.faults) - _LINES:,} more"

@@ -37,21 +37,17 @@ def verify(
     if isinstance(published, Fault):
         return Verification(uri=uri, run_id=published_run, faults=(published,))
     shards = source_shards(source, published) if source else {}
-    faults = [*_file_faults(published), *_left_out(published)]
+    findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=True)
+    faults = [Fault(path=finding.path, problem=finding.sentence) for finding in findings if finding.is_damage]
+    faults += _left_out(published)
     if source:
         faults += unlisted_shards(shards, published)
     broken = {fault.path for fault in faults}
     sound = [receipt for receipt in published.receipts if not broken & {file.path for file in output_files(receipt)}]
     faults += _row_faults(published, sound, shards, on_shard)
     refuse_foreign(source, shards, published, [receipt for receipt in sound if receipt.shard in shards], faults)
-    return _verification(published, faults, compared_with_source=bool(source))
-
-
-def _file_faults(published: Published) -> list[Fault]:
-    """Faults for missing, changed and foreign files, and for a manifest whose rows differ from the published ones."""
-    output = open_output(published.uri, published.run_id)
-    findings = output.inspect(published.receipts, hashes=True)
-    return [Fault(path=finding.path, problem=finding.sentence) for finding in findings]
+    edited = tuple(str(finding) for finding in findings if not finding.is_damage)
+    return _verification(published, faults, edited, compared_with_source=bool(source))
 
 
 def _left_out(published: Published) -> list[Fault]:
@@ -91,7 +87,9 @@ def _shard_faults(published: Published, receipt: Receipt, source: dict[str, Shar
         return [Fault(path=receipt.data.path, problem=str(error))]
 
 
-def _verification(published: Published, faults: list[Fault], *, compared_with_source: bool) -> Verification:
+def _verification(
+    published: Published, faults: list[Fault], edited: tuple[str, ...], *, compared_with_source: bool
+) -> Verification:
     receipts = published.receipts
     files = [file for receipt in receipts for file in output_files(receipt)]
     return Verification(
@@ -106,5 +104,6 @@ def _verification(published: Published, faults: list[Fault], *, compared_with_so
         rows_dropped=sum(receipt.rows_dropped for receipt in receipts),
         rows_errored=sum(receipt.rows_errored for receipt in receipts),
         compared_with_source=compared_with_source,
+        edited=edited,
         faults=tuple(faults),
     )

@@ -7,16 +7,15 @@ import subprocess
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.output import MANIFEST_PATH
 from producer.demo.shards import write_shards
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines
 from support.processes import BIN, run_command, started
+from support.records import a_manifest
 from support.waiting import wait_until
 
 RESERVE = "fleet.storage.folder:FolderOutput.reserve"
@@ -207,5 +206,4 @@ def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(
 
 
 def write_manifest_of_another_run(output: Path) -> None:
-    lines = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
-    pq.write_table(lines, output / MANIFEST_PATH)
+    (output / MANIFEST_PATH).write_bytes(a_manifest("other", []))

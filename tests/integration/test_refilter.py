@@ -1,5 +1,6 @@
 """`producer refilter` plans a run over stored scores, and what that run publishes is what a fresh run would."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from fleet.ledger import Ledger
 from fleet.spec import RunSpec
 from fleet.stored_scores import published_run
 from producer.demo.shards import write_shards
+from producer.finalizer.publish import inspect_published, look_again
 from producer.local.redis_server import embedded_redis
 from producer.options import RunOptions
 from producer.plan import Choice, Plan, plan_run
@@ -201,6 +203,53 @@ class TestWhatItRefuses:
     def test_the_place_of_the_earlier_run(self, earlier: Earlier) -> None:
         with pytest.raises(UsageError, match=r"kept is where the scores are read from\. Choose another --output"):
             earlier.plan(min_score=1.0, to="kept")
+
+
+class TestAManifestWithAFlippedBit:
+    """A bit of the metadata changes what it says of the run: its labels, its filter, or which columns were scored."""
+
+    @pytest.fixture
+    def damaged(self, earlier: Earlier) -> Earlier:
+        manifest = earlier.output / "manifest.parquet"
+        whole = manifest.read_bytes()
+        manifest.write_bytes(next(flipped for flipped in flips(whole) if says_otherwise(flipped, whole)))
+        return earlier
+
+    def test_gives_no_other_filter_its_scores(self, damaged: Earlier) -> None:
+        with pytest.raises(UsageError, match=r"manifest\.parquet at .* is damaged"):
+            damaged.plan(keep_all=True)
+
+    def test_is_not_called_sound(self, damaged: Earlier) -> None:
+        assert [str(fault) for fault in verify(str(damaged.output)).faults] == ["manifest.parquet: cannot be read"]
+
+    def test_is_what_the_status_names(self, damaged: Earlier) -> None:
+        findings = inspect_published(damaged.ledger, damaged.spec.run_id, hashes=False)
+
+        assert list(map(str, findings)) == ["manifest.parquet cannot be read"]
+
+    def test_is_written_again_by_the_same_command(self, damaged: Earlier) -> None:
+        look_again(damaged.ledger, damaged.spec.run_id, hashes=False)
+
+        assert verify(str(damaged.output)).faults == ()
+
+
+def flips(content: bytes) -> Iterator[bytes]:
+    """The content with one bit flipped, in the metadata at its end."""
+    for place in range(content.rindex(b'"run_id"'), len(content)):
+        yield content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :]
+
+
+def says_otherwise(manifest: bytes, whole: bytes) -> bool:
+    """Whether pyarrow reads another spec without a complaint."""
+    try:
+        return spec_in(manifest) != spec_in(whole)
+    except Exception:
+        return False
+
+
+def spec_in(manifest: bytes) -> RunSpec:
+    run = json.loads(pq.ParquetFile(pa.BufferReader(manifest)).read().schema.metadata[b"shardsift.run"])
+    return RunSpec.from_json(json.dumps(run["spec"]))
 
 
 class TestAShardWhoseScoresCannotBeRead:

@@ -16,6 +16,7 @@ from fleet.ledger.records import Steering
 from fleet.machines import MachineState, announce_machine
 from fleet.spec import RunSpec
 from fleet.storage.folder import FolderOutput
+from fleet.storage.output import CARD_PATH
 from fleet.workers import WorkerState, announce
 from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
@@ -626,6 +627,11 @@ class TestEnds:
             "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
         ]
         assert what_next(by_sha256) == [published, "Checked just now: every file is there and has its sha256."]
+
+        (tmp_path / "out" / CARD_PATH).write_text("# My own words")
+        edited = looked_at(ledger, unchecked, hashes=True)
+        assert what_next(edited)[-1] == "README.md has changed since it was published."
+        assert (edited.word, edited.exit_code) == ("published", ExitCode.DONE)
 
     @pytest.mark.parametrize(
         ("counts", "said"),

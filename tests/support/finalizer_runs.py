@@ -12,9 +12,9 @@ from fleet.receipt import OutputFile
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.opening import open_output
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.output import MANIFEST_PATH
 from support.ledger_states import claimed
-from support.records import a_receipt, a_shard
+from support.records import a_manifest, a_receipt, a_shard
 
 A, B, C = a_shard("crawl/a"), a_shard("crawl/b"), a_shard("crawl/c")
 INPUT_SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
@@ -52,5 +52,4 @@ def staged(output: object, path: str, schema: pa.Schema, *, attempt: str) -> Out
 
 
 def publish_as_other_run(out: Path) -> None:
-    table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
-    pq.write_table(table, out / MANIFEST_PATH)
+    (out / MANIFEST_PATH).write_bytes(a_manifest("other", []))

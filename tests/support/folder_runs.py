@@ -6,9 +6,8 @@ from pathlib import Path
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.folder import FolderOutput
-from fleet.storage.manifest import manifest
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark
-from support.records import a_shard, a_spec, stage_shard
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from support.records import a_manifest, a_shard, a_spec, stage_shard
 
 SPEC = a_spec()
 RUN = SPEC.run_id
@@ -20,7 +19,7 @@ def stage(output: FolderOutput, shard: Shard, folder: Path, *, attempt: str = "1
 
 
 def documents(receipts: list[Receipt]) -> Mapping[str, bytes]:
-    return {MANIFEST_PATH: manifest(SPEC, receipts, Mark.of(RUN, receipts)), CARD_PATH: b"# Card"}
+    return {MANIFEST_PATH: a_manifest(RUN, receipts), CARD_PATH: b"# Card"}
 
 
 def publish(output: FolderOutput, receipts: list[Receipt]) -> None:

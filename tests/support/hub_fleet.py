@@ -18,8 +18,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fleet.ledger import Ledger, Publication
@@ -28,10 +26,10 @@ from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.output import MANIFEST_PATH
 from hubserver import HubServer
 from producer.finalizer.publish import NotReady, finalize_run
-from support.records import a_receipt, a_spec
+from support.records import a_manifest, a_receipt, a_spec
 
 T = TypeVar("T")
 _numbers = count()
@@ -64,7 +62,7 @@ def finalize(redis_url: str, run_id: str, without_failed: bool = False) -> Publi
     return finalize_run(Ledger.connect(Settings(redis_url=redis_url)), run_id, without_failed=without_failed)
 
 
-def published(spec: RunSpec) -> Mark | None:
+def published(spec: RunSpec) -> str | None:
     return HubOutput(spec.output_uri, spec.run_id).published()
 
 
@@ -188,8 +186,7 @@ def outputs(hub: HubServer, repo: str) -> set[str]:
 
 def publish_as_other_run(hub: HubServer, repo: str, folder: Path) -> None:
     (folder / "other").mkdir()
-    table = pa.table({"shard": ["x"]}).replace_schema_metadata(Mark.of("other", []).as_metadata())
-    pq.write_table(table, folder / "other" / MANIFEST_PATH)
+    (folder / "other" / MANIFEST_PATH).write_bytes(a_manifest("other", []))
     hub.add_folder(repo, folder / "other", message="Other")
 
 

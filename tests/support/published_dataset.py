@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.receipt import OutputFile, Receipt
-from fleet.storage.manifest import manifest, mark_of, receipts_listed, spec_of
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.manifest import Manifest, read_manifest
+from fleet.storage.output import MANIFEST_PATH
 from producer.verify.report import Verification
 from producer.verify.verify import verify
 from support.outputs import file_sha256
@@ -31,38 +31,38 @@ class Dataset:
         return [str(fault) for fault in self.verify(with_source=with_source).faults]
 
     @property
-    def receipts(self) -> list[Receipt]:
-        return receipts_listed((self.output / MANIFEST_PATH).read_bytes(), self.run_id)
+    def manifest(self) -> Manifest:
+        read = read_manifest((self.output / MANIFEST_PATH).read_bytes())
+        assert read is not None
+        return read
 
     @property
     def run_id(self) -> str:
-        mark = mark_of((self.output / MANIFEST_PATH).read_bytes())
-        assert mark is not None
-        return mark.run_id
+        return self.manifest.run_id
 
     def rewrite(self, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
         """Change the rows of a file and adapt the manifest, so that only the content of the rows is wrong."""
         file = self.output / path
         pq.write_table(change(pq.read_table(file)), file)
-        self._write_manifest([_with_file(receipt, path, file) for receipt in self.receipts])
+        self._write_manifest([_with_file(receipt, path, file) for receipt in self.manifest.receipts])
 
     def leave_out(self, shard: str, *, said: bool = False) -> None:
         """Publish the run without a shard. With `said`, the manifest names it, as for a run with failed shards."""
-        gone = next(receipt for receipt in self.receipts if receipt.shard == shard)
+        gone = next(receipt for receipt in self.manifest.receipts if receipt.shard == shard)
         for file in (gone.data, gone.scores):
             (self.output / file.path).unlink()
-        left = [receipt for receipt in self.receipts if receipt.shard != shard]
+        left = [receipt for receipt in self.manifest.receipts if receipt.shard != shard]
         self._write_manifest(left, left_out=(shard,) if said else ())
 
     def name_sources_as_the_hub_does(self) -> None:
         """Publish the run as one whose input was on the Hub."""
-        self._write_manifest([replace(receipt, source_identity=f"sha256:{'ab' * 32}") for receipt in self.receipts])
+        self._write_manifest(
+            [replace(receipt, source_identity=f"sha256:{'ab' * 32}") for receipt in self.manifest.receipts]
+        )
 
     def _write_manifest(self, receipts: list[Receipt], left_out: tuple[str, ...] = ()) -> None:
-        run_id, spec = self.run_id, spec_of((self.output / MANIFEST_PATH).read_bytes())
-        assert spec is not None
-        content = manifest(spec, receipts, Mark.of(run_id, receipts), left_out=left_out)
-        (self.output / MANIFEST_PATH).write_bytes(content)
+        changed = replace(self.manifest, receipts=tuple(receipts), left_out=left_out)
+        (self.output / MANIFEST_PATH).write_bytes(changed.to_parquet())
 
 
 def _with_file(receipt: Receipt, path: str, file: Path) -> Receipt:

@@ -1,6 +1,7 @@
 """Small specs, shards and receipts, with all fields as in a real run."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceip
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.manifest import Manifest
 from fleet.storage.output import Output
 
 _SCORING = Scoring(
@@ -80,6 +82,12 @@ def a_scoring_receipt(**changes: Any) -> ScoringReceipt:
         histogram=Histogram(bins_per_unit=4, rows_by_bin={-2: 1, 5: 2, 12: 4, 15: 2}),
     )
     return replace(receipt, **changes)
+
+
+def a_manifest(run_id: str, receipts: Sequence[Receipt], *, spec: RunSpec = _SPEC, card: bytes = b"# Card") -> bytes:
+    """What is published as manifest.parquet, beside this card."""
+    digest = hashlib.sha256(card).hexdigest()
+    return Manifest(run_id=run_id, spec=spec, receipts=tuple(receipts), card_sha256=digest).to_parquet()
 
 
 def an_output_file(path: str, **changes: Any) -> OutputFile:

@@ -14,11 +14,10 @@ from celery import Celery
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.queues import queue_length
-from fleet.storage.manifest import manifest
-from fleet.storage.output import Mark
 from producer.options import RunOptions
 from producer.plan import plan_run
 from support.enqueued_runs import copied_model, do, write
+from support.records import a_manifest
 
 
 class TestRefusals:
@@ -214,8 +213,7 @@ class TestOutputsThatAreRefused:
         with pytest.raises(UsageError, match=differs):
             do(other, ledger, app)
         (out / ".shardsift" / first.run_id / "spec.json").unlink()
-        mark = Mark.of(first.run_id, [])
-        (out / "manifest.parquet").write_bytes(manifest(plan.spec, [], mark))
+        (out / "manifest.parquet").write_bytes(a_manifest(first.run_id, [], spec=plan.spec))
         with pytest.raises(UsageError, match=differs):
             do(other, ledger, app)
 

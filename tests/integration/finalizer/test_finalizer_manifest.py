@@ -10,7 +10,8 @@ import pytest
 from fleet.disclosure import disclosed_spec
 from fleet.ledger import Ledger
 from fleet.spec import RunSpec
-from fleet.storage.output import MANIFEST_PATH, Mark
+from fleet.storage.manifest import files_digest, read_manifest
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.finalizer.publish import finalize_run
 from support.finalizer_runs import (
     A,
@@ -18,6 +19,7 @@ from support.finalizer_runs import (
     C,
     do,
 )
+from support.outputs import file_sha256
 
 
 class TestManifest:
@@ -64,9 +66,12 @@ class TestManifest:
                 assert len(content) == line[f"{kind}_size_bytes"]
                 assert hashlib.sha256(content).hexdigest() == line[f"{kind}_sha256"]
 
-    def test_it_carries_the_spec_and_the_mark(
+    def test_it_carries_the_run_and_the_digest_of_the_card(
         self, manifest: pa.Table, ledger: Ledger, spec: RunSpec, out: Path
     ) -> None:
-        assert RunSpec.from_json(manifest.schema.metadata[b"shardsift.spec"]) == disclosed_spec(spec)
-        assert str(out.parent) not in manifest.schema.metadata[b"shardsift.spec"].decode()
-        assert Mark.read_from(out / MANIFEST_PATH) == Mark.of(spec.run_id, list(ledger.receipts(spec.run_id)))
+        read = read_manifest((out / MANIFEST_PATH).read_bytes())
+        assert read is not None
+        assert (read.run_id, read.spec) == (spec.run_id, disclosed_spec(spec))
+        assert read.digest == files_digest(list(ledger.receipts(spec.run_id)))
+        assert read.card_sha256 == file_sha256(out / CARD_PATH)
+        assert str(out.parent) not in manifest.schema.metadata[b"shardsift.run"].decode()

@@ -10,7 +10,7 @@ import pytest
 
 from fleet.errors import OutputDamaged
 from fleet.storage.folder import FolderOutput
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Mark, output_files
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from support.folder_runs import RUN, SPEC, A, B, publish, stage
 from support.outputs import Published, hidden, visible
 from support.records import a_shard
@@ -33,7 +33,7 @@ class TestPublishing:
         for receipt in receipts:
             for file in output_files(receipt):
                 assert hashlib.sha256(seen[file.path]).hexdigest() == file.sha256
-        assert output.published() == Mark.of(RUN, receipts)
+        assert output.published() == RUN
 
     def test_publishing_twice_changes_nothing(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
         receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
@@ -58,7 +58,7 @@ class TestPublishing:
         publish(output, receipts)
 
         assert len(visible(uri)) == 6
-        assert output.published() == Mark.of(RUN, receipts)
+        assert output.published() == RUN
 
     def test_the_manifest_comes_last(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
         receipts = [stage(output, shard, tmp_path) for shard in (A, B)]
@@ -158,7 +158,7 @@ class TestPublishing:
         publish(output, [first, second])
 
         assert {A.data_path, B.data_path} <= visible(uri).keys()
-        assert output.published() == Mark.of(RUN, [first, second])
+        assert output.published() == RUN
 
     def test_nothing_but_spec_and_receipts_stays_behind(self, uri: str, output: FolderOutput, tmp_path: Path) -> None:
         publish(output, [stage(output, A, tmp_path)])
@@ -174,5 +174,5 @@ class TestPublishing:
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda output: publish(output, receipts), outputs))
 
-        assert output.published() == Mark.of(RUN, receipts)
+        assert output.published() == RUN
         assert len(visible(output.uri)) == 62

@@ -9,11 +9,11 @@ import pytest
 
 from fleet.receipt import Receipt
 from fleet.storage.folder import FolderOutput
-from fleet.storage.manifest import manifest, receipts_listed
-from fleet.storage.output import Mark, output_files
-from support.folder_runs import RUN, SPEC, A, B, publish, stage
+from fleet.storage.manifest import receipts_listed
+from fleet.storage.output import output_files
+from support.folder_runs import RUN, A, B, publish, stage
 from support.outputs import hidden, visible
-from support.records import a_receipt, a_scoring_receipt, a_shard, stage_file
+from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, stage_file
 
 
 class TestReceipts:
@@ -125,13 +125,13 @@ class TestReceipts:
             a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None, refused_dtypes=("bfloat16",)),), errors={}),
         ]
 
-        read = receipts_listed(manifest(SPEC, receipts, Mark.of(RUN, receipts)), RUN)
+        read = receipts_listed(a_manifest(RUN, receipts), RUN)
 
-        assert manifest(SPEC, read, Mark.of(RUN, read)) == manifest(SPEC, receipts, Mark.of(RUN, receipts))
+        assert a_manifest(RUN, read) == a_manifest(RUN, receipts)
         assert [replace(receipt, data=a.data, scores=a.scores) for receipt, a in zip(read, receipts, strict=True)] == (
             receipts
         )
-        assert receipts_listed(manifest(SPEC, receipts, Mark.of("other", receipts)), RUN) == []
+        assert receipts_listed(a_manifest("other", receipts), RUN) == ()
 
 
 class TestDiscarding:

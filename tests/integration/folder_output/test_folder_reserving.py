@@ -44,7 +44,7 @@ class TestReserving:
         files.makedirs(f"{root}/{path}".rpartition("/")[0], exist_ok=True)
         files.pipe_file(f"{root}/{path}", b"theirs")
 
-        with pytest.raises(UsageError, match="holds data that no run of shardsift wrote"):
+        with pytest.raises(UsageError, match="holds data, but no manifest.parquet that this release"):
             FolderOutput(uri, RUN).reserve(SPEC)
 
         assert visible(uri) == {path: b"theirs"}

@@ -52,7 +52,7 @@ class TestPublishing:
         for line in lines:
             assert line["data_sha256"] == hashlib.sha256(staged[line["data_path"]]).hexdigest()
             assert line["scores_size_bytes"] == len(staged[line["scores_path"]])
-        assert run.finalizer.call(published, run.spec).run_id == run.run_id
+        assert run.finalizer.call(published, run.spec) == run.run_id
 
     def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
         first = run.publish()

@@ -91,7 +91,7 @@ class TestReserving:
         pq.write_table(pa.table({"a": [1]}), file)
         run.hub.add_folder(run.repo, tmp_path / "theirs")
 
-        with pytest.raises(UsageError, match="holds data that no run of shardsift wrote"):
+        with pytest.raises(UsageError, match="holds data, but no manifest.parquet that this release"):
             run.reserve()
 
     def test_a_card_is_no_hindrance(self, run: HubRun) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import UsageError
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.demo.shards import write_shards
 from producer.verify.verify import verify
 from support.processes import call_command
@@ -34,6 +34,15 @@ class TestFiles:
         file.write_bytes(content)
 
         assert dataset.faults() == [f"{a_file(dataset)}: has changed since it was written (its sha256 differs)"]
+
+    def test_a_changed_card_is_told_and_is_no_fault(self, dataset: Dataset) -> None:
+        card = dataset.output / CARD_PATH
+        card.write_bytes(card.read_bytes().replace(b"float32", b"float3z"))
+
+        found = dataset.verify()
+
+        assert found.is_sound
+        assert "README.md has changed since it was published" in str(found)
 
     def test_a_foreign_file_is_named(self, dataset: Dataset) -> None:
         shutil.copy(dataset.output / a_file(dataset), dataset.output / "data" / "zzz.parquet")
@@ -135,7 +144,7 @@ class TestSource:
         assert 'differs from the input in column "text"' in dataset.faults(with_source=True)[0]
 
     def test_a_shard_that_was_left_out_silently_is_found(self, dataset: Dataset) -> None:
-        shard = dataset.receipts[1].shard
+        shard = dataset.manifest.receipts[1].shard
 
         dataset.leave_out(shard)
 
@@ -191,7 +200,7 @@ class TestSource:
         )
 
     def test_a_shard_that_failed_is_missing(self, dataset: Dataset) -> None:
-        shard = dataset.receipts[1].shard
+        shard = dataset.manifest.receipts[1].shard
 
         dataset.leave_out(shard, said=True)
 

@@ -1,0 +1,62 @@
+"""A manifest is believed as a whole or not at all, and its digest of the files depends on nothing but them."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from fleet.storage.manifest import Manifest, files_digest, read_manifest
+from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, a_spec
+
+RUN = a_spec().run_id
+A, B = a_shard("crawl/a"), a_shard("crawl/b")
+RECEIPTS = (a_receipt(RUN, A), a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None),), errors={}))
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    place = bit // 8
+    return content[:place] + bytes([content[place] ^ 1 << bit % 8]) + content[place + 1 :]
+
+
+def test_a_manifest_says_what_was_written() -> None:
+    spec = a_spec(publish_paths=True)
+    written = Manifest(run_id=RUN, spec=spec, receipts=RECEIPTS, left_out=("crawl/c",), card_sha256="ab" * 32)
+
+    read = read_manifest(written.to_parquet())
+
+    assert read is not None
+    assert replace(read, receipts=RECEIPTS) == written
+    assert [receipt.data.sha256 for receipt in read.receipts] == [receipt.data.sha256 for receipt in RECEIPTS]
+
+
+def test_a_flipped_bit_is_found_or_changes_nothing_that_is_read() -> None:
+    content = a_manifest(RUN, RECEIPTS)
+    whole = read_manifest(content)
+    bits = random.Random(28).sample(range(len(content) * 8), 600)
+
+    read = [read_manifest(flipped(content, bit)) for bit in bits]
+
+    assert whole is not None
+    assert [one for one in read if one not in (None, whole)] == []
+    assert read.count(None) > 300
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1", b"PAR1" * 100])
+def test_what_is_no_manifest_says_nothing(content: bytes | None) -> None:
+    assert read_manifest(content) is None
+
+
+class TestTheDigestOfTheFiles:
+    def test_does_not_depend_on_the_order_or_on_who_made_the_files(self) -> None:
+        a, b = RECEIPTS
+        later = replace(b, provenance=replace(b.provenance, worker="w2", attempt=2, finished_at=2e9))
+
+        assert files_digest([later, a]) == files_digest([a, b])
+
+    @pytest.mark.parametrize("change", [{"sha256": "cd" * 32}, {"path": "data/c.parquet"}])
+    @pytest.mark.parametrize("which", ["data", "scores"])
+    def test_changes_with_their_content_and_place(self, which: str, change: dict[str, str]) -> None:
+        a, b = RECEIPTS
+        other = replace(b, **{which: replace(getattr(b, which), **change)})
+
+        assert len({files_digest([a, other]), files_digest([a, b]), files_digest([a])}) == 3
