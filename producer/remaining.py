@@ -14,7 +14,7 @@ _ERROR_OF_ONE_SHARD = 0.4  # shards differ in size; with n done shards this fall
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """Seconds until the last open shard is done, if as many workers as now go on as fast as lately: a range.
+    """Seconds until the last open shard is done, if as many workers as now go on as fast as workers of this run do: a range.
 
     `worker_seconds` is the work of all workers until then, without their waits for the last one.
     """
@@ -29,15 +29,16 @@ def remaining(counts: Counts, pace: Pace, running: Sequence[RunningShard]) -> Re
 
     The shard of a silent worker waits for the end of its lease, and is begun again by another worker.
     """
-    rate, silent = pace.rows_per_second_lately, [shard for shard in running if shard.is_silent]
+    silent = [shard for shard in running if shard.is_silent]
     counts = replace(counts, queued=counts.queued + len(silent), running=counts.running - len(silent))
     running = [shard for shard in running if not shard.is_silent]
-    if not counts.done or not counts.rows_in or not running or not rate or not counts.open:
+    if not counts.done or not counts.rows_in or not running or not pace.rows_lately or not counts.open:
         return None
     rows_of_a_shard = counts.rows_in / counts.done
     of_a_shard = _seconds_of_a_young_runs_shard(counts, pace, running)
     if of_a_shard is None:
-        of_a_shard = rows_of_a_shard * len(running) / rate
+        # Not the speed of the last minutes, to which workers may have contributed that are gone.
+        of_a_shard = rows_of_a_shard * counts.worker_seconds / pace.rows
         left = [max(0.0, 1 - shard.rows / rows_of_a_shard) * of_a_shard for shard in running]
     else:
         left = [max(0.0, of_a_shard - _seconds_so_far(shard)) for shard in running]

@@ -37,9 +37,10 @@ def at(
         rows_errored=0,
         rows_running=round(sum(parts) * ROWS),
         seconds=time,
+        worker_seconds=sum(max(0.0, min(end, time) - begin) for begin, end in spans),
     )
     rate = workers * ROWS / (sum(takes) / len(takes))
-    pace = Pace(rows_lately=round(rate * 60), seconds_lately=60.0)
+    pace = Pace(rows_lately=round(rate * 60), seconds_lately=60.0, rows=done * ROWS + counts.rows_running)
     running = [RunningShard(name=str(number), worker="w", rows=round(part * ROWS)) for number, part in enumerate(parts)]
     return counts, pace, running, max(end for _, end in spans)
 
@@ -75,7 +76,8 @@ def test_the_range_of_uneven_shards_is_wide_at_first_and_gets_narrower() -> None
 def test_a_young_run_is_judged_by_its_finished_shards() -> None:
     """Its workers have scored the long texts of their windows: 10 of 100 s are left, and two fifths of the rows."""
     counts, _, _, _ = at(SECONDS + 1, shards=6, workers=2)
-    counts = replace(counts, done=2, running=2, queued=2, rows_in=2 * ROWS, phase_seconds={"device": 2 * SECONDS})
+    counts = replace(counts, done=2, running=2, queued=2, rows_in=2 * ROWS, worker_seconds=2 * SECONDS + 2 * 88)
+    counts = replace(counts, phase_seconds={"device": 2 * SECONDS})
     report = AttemptReport(
         device="cpu", rows_per_second=0, rows_written=0, rows_kept=0, tokens=0, seconds={"device": 88.0}
     )
@@ -113,7 +115,20 @@ def test_the_shard_of_a_silent_worker_waits_for_its_lease_and_is_begun_again() -
 
     assert before is not None
     assert left is not None
-    of_a_shard = ROWS / (pace.rows_lately / 60)  # for the one that works
-    assert (left.low + left.high) / 2 == pytest.approx(max(40.0 + of_a_shard, 1.5 * of_a_shard))
+    assert (left.low + left.high) / 2 == pytest.approx(max(40.0 + SECONDS, 1.5 * SECONDS))
     assert left.high > before.high
     assert remaining(counts, pace, [gone]) is None
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_the_time_left_does_not_shrink_when_a_worker_dies(workers: int) -> None:
+    """The rows of the last minutes are still those of all workers, and its shard waits for another one."""
+    counts, pace, running, _ = at(150.0, shards=40, workers=workers)
+    without = replace(counts, running=workers - 1, queued=counts.queued + 1, rows_running=counts.rows_running // 2)
+
+    before, left = remaining(counts, pace, running), remaining(without, pace, running[1:])
+
+    assert before is not None
+    assert left is not None
+    assert left.low > before.low
+    assert left.worker_seconds > before.worker_seconds  # the dead worker's rows are scored again
