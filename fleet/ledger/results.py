@@ -46,7 +46,8 @@ class Results(LedgerBase[S]):
             device_seconds=_device_seconds(run),
             stored_bytes=int(run.get("stored_bytes", 0)),
             waves=int(run.get("waves", 0)),
-            last_wave_seconds=max(0.0, now - int(run["wave_ms"]) / 1000) if "wave_ms" in run else None,
+            last_wave_seconds=_seconds_since(run.get("wave_ms"), now),
+            last_death_seconds=_seconds_since(run.get("died_ms"), now),
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
             seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
@@ -172,6 +173,10 @@ class Results(LedgerBase[S]):
         for name in names:
             pipeline.hget(keys.attempts(name), field)
         return list(pipeline.execute())
+
+
+def _seconds_since(then_ms: str | None, now: int) -> float | None:
+    return None if then_ms is None else max(0.0, now - int(then_ms) / 1000)
 
 
 def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:

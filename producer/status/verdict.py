@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fleet.counted import counted
+from fleet.durations import shown_duration
 from producer.status.advice import what_it_waits_for, what_next
 from producer.status.facts import time_left
 from producer.status.state import RunStatus
@@ -11,6 +12,7 @@ from producer.status.state import RunStatus
 Level = Literal["good", "doubtful", "bad"]
 
 _BAD = {"failed", "stalled", "damaged"}
+_TOLD_SECONDS = 300.0
 _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 
 
@@ -33,6 +35,9 @@ def _troubles(status: RunStatus) -> Iterator[str]:
         yield f"{counted(len(status.retries), 'shard')} to try again"
     if status.silent:
         yield f"{counted(len(status.silent), 'worker')} silent"
+    died = status.counts.last_death_seconds
+    if died is not None and died < _TOLD_SECONDS:
+        yield f"a worker died {shown_duration(died)} ago"
     if status.stalled:
         yield f"{counted(len(status.stalled), 'worker')} without progress"
     if status.lacks_finalizer:

