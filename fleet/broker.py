@@ -63,9 +63,10 @@ _CONFIGURATION: dict[str, Any] = {
 }
 
 
-def about_redis(error: Exception) -> dict[str, bool]:
-    """The `extra=` of a log call about an error that may be one of Redis, by its own client or Celery's."""
-    return ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
+def log_skipped_step(logger: logging.Logger, error: Exception) -> None:
+    """Log an error that may be one of Redis, by its own client or Celery's, and that needs nobody."""
+    about = ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
+    logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
 
 
 class InstalledModules(AppLoader):  # type: ignore[misc]  # Celery is untyped

@@ -13,7 +13,7 @@ import redis
 from celery import Task
 from kombu.exceptions import OperationalError
 
-from fleet.broker import about_redis
+from fleet.broker import log_skipped_step
 from fleet.dispatch import send_due_shards
 from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from fleet.ledger import Claim, Ledger
@@ -155,7 +155,7 @@ def redis_may_be_away() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OperationalError, ShardsiftError) as error:
-        logger.warning("Left to the sweep: %s", error, extra=about_redis(error))
+        log_skipped_step(logger, error)
 
 
 def _as_ours(error: Exception) -> ShardsiftError:

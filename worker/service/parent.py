@@ -19,7 +19,7 @@ from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
-from fleet.broker import about_redis
+from fleet.broker import log_skipped_step
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
@@ -252,7 +252,7 @@ class Parent:
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:
-            logger.warning("Left to the sweep: %s", problem, extra=about_redis(problem))
+            log_skipped_step(logger, problem)
 
 
 def _quieten_semaphore_tracker() -> None:
