@@ -1,6 +1,6 @@
 """What each machine can serve, as announced by its `worker start`. For `producer status` and `doctor`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.announcements import Announcements
@@ -48,14 +48,19 @@ announce_machine, withdraw_machine, list_machines = _RECORDS.announce, _RECORDS.
 def machines_line(machines: Sequence[MachineState]) -> str:
     """For example `3 machines, 1 of them free: gpu-box/4711`, or `1 machine, free: gpu-box/4711`.
 
-    A free machine has a worker without a shard.
+    A free machine has a worker without a shard. One that runs several `worker start` is one machine.
     """
     free = [machine for machine in machines if machine.free]
-    if len(free) == len(machines):
-        how_many = "free" if len(free) == 1 else "all free"
+    here, with_free = hosts(machines), hosts(free)
+    if with_free == here:
+        how_many = "free" if len(here) == 1 else "all free"
     else:
-        how_many = f"{len(free):,} of them free" if free else "none free"
-    return f"{counted(len(machines), 'machine')}, {how_many}{f': {machine_names(free)}' if free else ''}"
+        how_many = f"{len(with_free):,} of them free" if free else "none free"
+    return f"{counted(len(here), 'machine')}, {how_many}{f': {machine_names(free)}' if free else ''}"
+
+
+def hosts(machines: Iterable[MachineState]) -> set[str]:
+    return {machine.host for machine in machines}
 
 
 def machine_names(machines: Sequence[MachineState]) -> str:

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from fleet.demand import open_demands
 from fleet.ledger import Ledger
+from fleet.machines import hosts
 from producer.metrics.runs import run_metrics
 from producer.metrics.trainings import training_metrics
 from producer.status import Present
@@ -68,9 +69,9 @@ def _of_fleet(present: Present) -> Iterator[Metric]:
     for (activity, device), number in Counter((one.activity, one.device or "") for one in present.workers).items():
         workers.add_metric([activity, device], number)
     machines = GaugeMetricFamily("shardsift_machines", "Machines that run `worker start`.")
-    machines.add_metric([], len(present.machines))
+    machines.add_metric([], len(hosts(present.machines)))
     free = GaugeMetricFamily("shardsift_free_machines", "Machines with a worker that has no shard.")
-    free.add_metric([], sum(machine.free > 0 for machine in present.machines))
+    free.add_metric([], len(hosts(machine for machine in present.machines if machine.free)))
     yield from (workers, machines, free)
 
 
