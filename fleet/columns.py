@@ -12,7 +12,6 @@ SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as i
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its shard, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
 _LOGITS = pa.list_(pa.float32())
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
 
 
 def added_fields(spec: RunSpec) -> list[pa.Field]:
@@ -44,7 +43,7 @@ def row_fields(spec: RunSpec) -> list[pa.Field]:
 def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
     """The input's columns and metadata, then the added ones. Raises UsageError if names collide."""
     _refuse_collisions(input_schema, spec)
-    fields = [*map(_without_view, input_schema), *row_fields(spec), *added_fields(spec)]
+    fields = [*input_schema, *row_fields(spec), *added_fields(spec)]
     return pa.schema(fields, metadata=input_schema.metadata)
 
 
@@ -78,11 +77,6 @@ def check_added_columns(scorings: Sequence[Scoring]) -> None:
             f'The name "{min(reserved)}" is taken in the scores file. '
             "Name the added column otherwise, for example --score-column edu_score."
         )
-
-
-def _without_view(field: pa.Field) -> pa.Field:
-    """Replace a view type by the plain type that is the same in Parquet, because pyarrow cannot select rows of views."""
-    return field.with_type(_PLAIN.get(field.type, field.type))
 
 
 def scores_schema(spec: RunSpec) -> pa.Schema:

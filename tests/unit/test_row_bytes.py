@@ -12,7 +12,6 @@ TAGS = pa.list_(pa.string())
 COLUMNS = {
     "texts": (pa.array(["a", None, "ccc", ""]), [9, 8, 11, 8]),
     "large texts": (pa.array(["a", None, "ccc", ""], pa.large_string()), [9, 8, 11, 8]),
-    "views": (pa.array(["a", None, "ccc", ""], pa.string_view()), [9, 8, 11, 8]),
     "bytes": (pa.array([b"a", None, b"ccc", b""]), [9, 8, 11, 8]),
     "numbers": (pa.array([1, None, 3, 4]), [8, 8, 8, 8]),
     "small numbers": (pa.array([1, None, 3, 4], pa.int16()), [2, 2, 2, 2]),

@@ -7,8 +7,6 @@ import pyarrow.compute as pc
 
 _VALUE_BYTES = 8  # of anything whose size its type does not say
 
-_PLAIN = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}  # view type → its plain type
-
 Sizes = npt.NDArray[np.int64]
 
 
@@ -24,8 +22,6 @@ def _value_bytes(values: pa.Array) -> Sizes:
     kind = values.type
     if isinstance(values, pa.ExtensionArray):
         return _value_bytes(values.storage)
-    if kind in _PLAIN:
-        return _value_bytes(values.cast(_PLAIN[kind]))
     if _is_text_or_binary(kind):
         return _lengths(pc.binary_length(values)) + _VALUE_BYTES
     if pa.types.is_struct(kind):

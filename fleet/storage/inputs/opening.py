@@ -22,13 +22,13 @@ def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) 
     """Open a file for streaming. A file whose name means no format is Parquet.
 
     JSON Lines and CSV files do not say the types of their columns: they have those of `columns`, or else those of their first
-    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns.
+    rows. With `only`, they may have other columns, which are left out. A Parquet file has its own columns, in that order.
     Raises ShardError if the file is missing or broken, TransientError if the network is.
     """
     known = format_of(uri)
     if known is None or has_footer(uri):
         with open_parquet(uri) as parquet:
-            yield ParquetInput(parquet)
+            yield ParquetInput(parquet, columns)
         return
     with translated(f"Opening {uri}"):
         filesystem, path = url_to_fs(uri)

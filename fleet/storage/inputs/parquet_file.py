@@ -5,27 +5,67 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.storage.inputs.columns import Columns
 from fleet.storage.inputs.input_file import STEP_ROWS
 
 _STEP_BYTES = 8 << 20  # rows are decoded in steps of about this size
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view type → its plain type
 
 
 class ParquetInput:
-    """A Parquet file as an InputFile."""
+    """A Parquet file as an InputFile. Its columns are in the order of the run's; those that the run has not come last."""
 
-    def __init__(self, parquet: pq.ParquetFile) -> None:
+    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None) -> None:
         self._parquet = parquet
-        self.schema: pa.Schema = parquet.schema_arrow
+        places = {name: place for place, (name, _) in enumerate(columns or ())}
+        fields = parquet.schema_arrow
+        self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
+        self.schema = pa.schema(
+            [fields[number].with_type(_without_views(fields[number].type)) for number in self._order],
+            metadata=fields.metadata,
+        )
 
     def batches(
-        self, columns: Sequence[str] | None = None, *, most_rows: int = STEP_ROWS, use_threads: bool = True
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         step = min(most_rows, _step_rows(self._parquet.metadata))
-        yield from self._parquet.iter_batches(batch_size=step, columns=columns, use_threads=use_threads)
+        for batch in self._parquet.iter_batches(batch_size=step, columns=columns, use_threads=use_threads):
+            yield self._plain(batch.select(list(columns or self._order)))
 
     def count_rows(self, most: int | None = None) -> int:
         rows = int(self._parquet.metadata.num_rows)
         return rows if most is None else min(rows, most)
+
+    def _plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without views, of which pyarrow cannot select some."""
+        columns = [
+            column.cast(kind) if (kind := _without_views(column.type)) != column.type else column
+            for column in batch.columns
+        ]
+        schema = pa.schema(
+            [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)],
+            metadata=self.schema.metadata,
+        )
+        return pa.record_batch(columns, schema=schema)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if "_view" not in str(kind):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_views(kind.key_type), kind.item_field.with_type(_without_views(kind.item_type)))
+    if pa.types.is_nested(kind):
+        item = kind.value_field.with_type(_without_views(kind.value_type))
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+    return _PLAIN.get(kind, kind)
 
 
 def _step_rows(metadata: pq.FileMetaData) -> int:
