@@ -40,6 +40,7 @@ class RunSpec:
     only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
     limit_shards: int | None = None
     limit_rows: int | None = None
+    max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
     publish_paths: bool = False  # name inputs, model and workers in full in what is published; see fleet/disclosure.py

@@ -16,6 +16,7 @@ _OPTIONS = {
     "only_columns": "--columns",
     "limit_shards": "--limit-shards",
     "limit_rows": "--limit-rows",
+    "max_bad_rows": "--max-bad-rows",
     "publish_paths": "--publish-paths",
     "window_rows": "the rows of a window",
     "window_bytes": "the bytes of a window",

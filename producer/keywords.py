@@ -40,6 +40,7 @@ class RunKeywords(TypedDict, total=False):
     pool: Pool
     limit_shards: int | None
     limit_rows: int | None
+    max_bad_rows: float
     model: Place | Sequence[Place] | Mapping[str, Place]
     scorer: str
     task: Task

@@ -65,6 +65,16 @@ class RunOptions:
     limit_rows: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after N rows in total.", rich_help_panel=_INPUT)
     ] = None
+    max_bad_rows: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Fail a shard if more than this share of its rows cannot be read; fewer are errored rows.",
+            rich_help_panel=_INPUT,
+        ),
+    ] = 0.01
     models: Annotated[
         tuple[str, ...],
         typer.Option(

@@ -18,7 +18,9 @@ from fleet.scorers import resolve_model
 from fleet.scoring import Scoring, check_scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.inputs.bad_rows import BadRowLimit, BadRows
 from fleet.storage.inputs.columns import Columns
+from fleet.storage.inputs.formats import has_footer
 from fleet.storage.inputs.opening import open_input
 from fleet.zero_shot import entailment_output
 from producer.destination import with_output
@@ -29,6 +31,8 @@ from producer.patience import patient
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.recipes import check_columns, recipe_lines, with_recipe
 from producer.sources.inputs import Input, crawl_input, limited, list_input, told_before_a_run
+
+_FIRST_ROWS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,7 @@ def plan_run(options: RunOptions) -> Plan:
     options = with_output(options)
     source = checked_input(options)
     schema = schema_of(source.shards[0], chosen_columns(options.columns))
+    _check_first_rows(source.shards[0], schema, options)
     models = _models(options)
     scorings = tuple(_scoring(one, model, schema, source.shards[0]) for one, model in models)
     spec = RunSpec(
@@ -64,6 +69,7 @@ def plan_run(options: RunOptions) -> Plan:
         row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
+        max_bad_rows=options.max_bad_rows,
         publish_paths=options.publish_paths,
     )
     check_filter(spec, schema)
@@ -154,6 +160,23 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
     try:
         with open_input(shard.uri, chosen, only=chosen is not None) as file:
             return file.schema
+    except ShardError as error:
+        raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
+
+
+def _check_first_rows(shard: Shard, schema: pa.Schema, options: RunOptions) -> None:
+    """Raises UsageError if the first rows of a file of lines would fail their shard, because too many cannot be read."""
+    if has_footer(shard.uri):
+        return
+    limit, bad, rows = BadRowLimit(most_share=options.max_bad_rows), BadRows(), 0
+    most = min(_FIRST_ROWS, shard.row_limit or _FIRST_ROWS)
+    try:
+        with open_input(shard.uri, describe_columns(schema), only=options.columns is not None) as file:
+            batches = file.batches(bad=bad, most_rows=most)
+            while rows < most and (batch := next(batches, None)) is not None:
+                rows = min(most, rows + len(batch))
+        limit.add([row for number, row in bad.items() if number < rows])
+        limit.check(rows, f"Shard {shard.name}")
     except ShardError as error:
         raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
 

@@ -59,7 +59,7 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
 def _first_rows(file: InputFile, columns: list[str], wanted: int) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     missing = wanted
-    for batch in file.batches(columns, most_rows=_STEP_ROWS, use_threads=False):
+    for batch in file.batches(columns, bad={}, most_rows=_STEP_ROWS, use_threads=False):
         batches.append(batch.slice(0, missing))
         missing -= len(batches[-1])
         if not missing:

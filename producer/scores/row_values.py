@@ -23,7 +23,7 @@ def values_of_input(file: InputFile, rows: Collection[int], columns: list[str]) 
     found: dict[int, dict[str, object]] = {}
     first = 0
     with translated("Reading the input"):
-        for batch in file.batches(columns, use_threads=False):
+        for batch in file.batches(columns, bad={}, use_threads=False):
             for row in rows:
                 if first <= row < first + len(batch):
                     found[row] = values_at(batch, row - first)

@@ -107,7 +107,7 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
     names = [*source.schema.names, *spec.added_columns]
     first = 0
     keep: Filter | None = None
-    for batch in source.batches(most_rows=_BATCH_ROWS, use_threads=False):
+    for batch in source.batches(bad={}, most_rows=_BATCH_ROWS, use_threads=False):
         if first == len(rows.added):
             return
         table = pa.Table.from_batches([batch]).slice(0, len(rows.added) - first)
@@ -118,7 +118,7 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
         passed = keep.keep(table) if keep else np.arange(len(table))
         kept = passed[~rows.errored[first + passed]]
         plain = pa.schema([schema.field(name) for name in names])
-        yield table.cast(plain).take(pa.array(kept))
+        yield table.take(pa.array(kept)).cast(plain)
         first += len(table)
 
 

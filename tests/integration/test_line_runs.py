@@ -97,6 +97,79 @@ def test_a_run_publishes_the_bytes_that_the_same_rows_give_as_parquet(
     assert f"in{ending}" in (output / "README.md").read_text()
 
 
+class TestBadRows:
+    """A file with some rows that cannot be read is published without them."""
+
+    @pytest.fixture
+    def spoilt(self, folder: Path, tmp_path: Path) -> Path:
+        """The shards as JSON Lines, with bad lines in the first row, in the middle and at the end of the first."""
+        spoilt = tmp_path / "spoilt.jsonl"
+        shutil.copytree(folder / "in.jsonl", spoilt)
+        first = min(spoilt.iterdir())
+        lines = first.read_bytes().splitlines()
+        bad = [
+            b'{"text": "\\ud800", "id": "x"}',
+            b"<html>",
+            b'{"text": "a", "token_count": "many"}',
+            b'{"text": "\xff"}',
+        ]
+        first.write_bytes(b"\n".join([bad[0], *lines[:9], *bad[1:3], *lines[9:], bad[3]]))
+        return tmp_path
+
+    def test_the_other_rows_are_published_as_without_them(
+        self, published: Published, spoilt: Path, folder: Path, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        whole = published(".jsonl", tmp_path / "whole")
+        source = (str(spoilt / "spoilt.jsonl"),)
+
+        output = published(".jsonl", tmp_path / "out", input_uris=source, max_bad_rows=0.2)
+
+        columns = [name for name in published_rows(whole).schema.names if name != "row"]
+        assert published_rows(output).select(columns) == published_rows(whole).select(columns)
+        checked = verify(str(output), source=source)
+        assert (checked.faults, checked.compared_with_source) == ((), True)
+        assert (checked.rows_in, checked.rows_errored) == (SHARDS * ROWS + 4, SHARDS + 4)
+        assert dict(manifest_lines(output)[0]["errors"]) == {
+            "does not fit the run's columns": 2,
+            "not valid JSON": 2,
+            "null text": 1,
+        }
+        side = pq.read_table(output / "scores/000_00000.parquet")
+        errors = {row: error for row, error in enumerate(side["error"].to_pylist()) if error is not None}
+        assert {row: error.partition(":")[0] for row, error in errors.items()} == {
+            0: "line 1",
+            4: "null text",
+            10: "line 11",
+            11: "line 12",
+            33: "line 34",
+        }
+        assert side["row"].to_pylist() == list(range(ROWS + 4))
+        assert side["score"].is_null().to_pylist() == [row in errors for row in range(ROWS + 4)]
+
+    def test_another_filter_gives_what_a_fresh_run_gives(
+        self, published: Published, spoilt: Path, ledger: Ledger, tmp_path: Path
+    ) -> None:
+        given = {"input_uris": (str(spoilt / "spoilt.jsonl"),), "max_bad_rows": 0.2}
+        earlier = published(".jsonl", tmp_path / "out", **given)
+        fresh = published(".jsonl", tmp_path / "fresh", where="score >= 3", **given)
+
+        choice = Choice(min_score=None, where="score >= 3", keep_all=False)
+        options = RefilterOptions(choice=choice, output_uri=str(tmp_path / "again"), input_uris=given["input_uris"])
+        plan = plan_refilter(str(earlier), options)
+        scores_from = plan.spec.scorings[0].scores_from
+        assert scores_from is not None
+        publish_plan(ledger, load_stored_scores(scores_from, None), plan, scratch=tmp_path / "scratch")
+
+        assert data_digests(tmp_path / "again") == data_digests(fresh)
+        assert manifest_lines(tmp_path / "again")[0]["errors"] == manifest_lines(fresh)[0]["errors"]
+
+    def test_too_many_in_the_first_shard_are_told_when_planned(
+        self, published: Published, spoilt: Path, tmp_path: Path
+    ) -> None:
+        with pytest.raises(UsageError, match="cannot be read. Shard 000_00000: 4 rows of 34 cannot be read.* line 1: "):
+            published(".jsonl", tmp_path / "out", input_uris=(str(spoilt / "spoilt.jsonl"),))
+
+
 def test_a_limit_on_rows_takes_the_first_rows(published: Published, folder: Path, tmp_path: Path) -> None:
     lines, parquet = (
         published(ending, tmp_path / f"out{ending}", where=None, keep_all=True, limit_rows=ROWS + 5)
@@ -177,7 +250,7 @@ class TestPlanning:
             ('{"text": 1}', 'The column "text" holds int64, not text'),
             ('{"text": null}\n{"text": {"en": "a"}}', 'The column "text" holds struct<en: string>, not text'),
             ("", "The first shard cannot be read. .*a.jsonl has no row with a field"),
-            ('{"text": "a"}\n{"text"', "The first shard cannot be read. .*a.jsonl, line 2: not valid JSON"),
+            ('{"text": "a"}\n{"text"', "The first shard cannot be read. .*line 2: not valid JSON"),
         ],
     )
     def test_a_first_shard_that_cannot_be_scored_is_told(
@@ -238,12 +311,26 @@ class TestShards:
     def office(self, ledger: Ledger, scorer: SequenceClassifier, tiny_model: Path, tmp_path: Path) -> Office:
         return Office(ledger, scorer, tiny_model, tmp_path)
 
-    def test_a_row_that_does_not_fit_the_first_shard_fails_its_shard(self, office: Office, tmp_path: Path) -> None:
+    def test_a_row_that_does_not_fit_the_first_shard_is_errored(self, office: Office, tmp_path: Path) -> None:
+        write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
+        write_json_lines(tmp_path / "in/b.jsonl", [{"text": "a"}, {"text": "b", "n": "many"}])
+        desk = office.claim(tmp_path / "in", shard=1, max_bad_rows=0.5)
+
+        receipt = desk.work()
+
+        assert (receipt.rows_in, receipt.rows_kept, receipt.rows_errored) == (2, 1, 1)
+        assert receipt.errors == {"does not fit the run's columns": 1}
+        side = pq.read_table(desk.output / receipt.scores.staged_path)
+        assert side["error"].to_pylist() == [None, 'line 2: "n" is a string, and the run reads it as int64']
+
+    def test_too_many_bad_rows_fail_their_shard(self, office: Office, tmp_path: Path) -> None:
         write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
         write_json_lines(tmp_path / "in/b.jsonl", [{"text": "a"}, {"text": "b", "n": "many"}])
         desk = office.claim(tmp_path / "in", shard=1)
 
-        with pytest.raises(ShardError, match='b.jsonl, line 2: "n" is a string, and the run reads it as int64'):
+        with pytest.raises(
+            ShardError, match='Shard b: 1 row of 2 cannot be read.* line 2: "n" is a string, and the run'
+        ):
             desk.work()
 
         assert desk.produced() == []

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.columns import describe_columns
+from fleet.storage.inputs.bad_rows import BadRows
 from fleet.storage.inputs.columns import Columns
 from fleet.storage.inputs.opening import open_input
 
@@ -57,6 +58,13 @@ def read(path: Path, columns: Columns | None = None, *, only: bool = False) -> p
     columns = columns or columns_of(path)
     with open_input(str(path), columns, only=only) as file:
         return pa.Table.from_batches(file.batches(), file.schema)
+
+
+def read_with_bad(path: Path, columns: Columns, *, only: bool = False) -> tuple[pa.Table, BadRows]:
+    """All rows, as a worker reads them, and those that cannot be read."""
+    bad: BadRows = {}
+    with open_input(str(path), columns, only=only) as file:
+        return pa.Table.from_batches(file.batches(bad=bad), file.schema), bad
 
 
 def columns_of(path: Path, chosen: Columns | None = None) -> Columns:

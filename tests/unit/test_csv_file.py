@@ -2,6 +2,8 @@
 
 import csv
 import io
+import random
+import re
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
+from fleet.storage.inputs.bad_rows import BadRows
 from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.csv_file import CsvFile
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
-from support.line_files import columns_of, read, rows_of, write_file
+from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 TEXT = (("text", "string"),)
+BAD_RECORDS = [b"1\n", b"1,2,3\n", b"x,1\n", b'1,"\n\xff"\n', b'1,a "b" c\n', b"1,a\rb\n", b'"",1\n', b"\xff\n"]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
@@ -119,6 +123,32 @@ class TestChosenColumns:
             columns_of(file, ((name, kind),))
 
 
+def test_bad_rows_of_many_are_found_wherever_they_are(tmp_path: Path) -> None:
+    choice = random.Random(1)
+    records, expected, lines, line = [], [], [], 2
+    for row in range(2_000):
+        is_bad = choice.random() < 0.1
+        record = choice.choice(BAD_RECORDS) if is_bad else f'{row},"t\n{row}"\n'.encode()
+        records.append(record)
+        expected.append(None if is_bad else row)
+        lines.append(line)
+        line += record.count(b"\n")
+    file = write_file(tmp_path / "a.csv", b"id,text\n" + b"".join(records))
+
+    for block_bytes in (40, 1_000, BLOCK_BYTES):
+        columns = (("id", "int64"), ("text", "string"))
+        opened = CsvFile(LineFile(partial(open, file, "rb"), None, "a.csv", block_bytes=block_bytes), columns)
+        bad: BadRows = {}
+        rows = [row for batch in opened.batches(bad=bad) for row in batch.to_pylist()]
+
+        assert [row["id"] for row in rows] == expected
+        assert [row["text"] for row in rows] == [None if row is None else f"t\n{row}" for row in expected]
+        assert {row: bad[row].place for row in bad} == {
+            row: f"line {lines[row]:,}" for row, value in enumerate(expected) if value is None
+        }
+        assert opened.count_rows() == len(expected)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("row", "problem"),
@@ -126,6 +156,9 @@ class TestRefusals:
             ("x,1", '"id" is a text that the run cannot read as int64. All rows of a run need the same'),
             ("007,1", '"id" is a text that the run cannot read as int64'),
             ("1.0,1", '"id" is a text that the run cannot read as int64'),
+            ("1234567890123456789012,1", '"id" is a text that the run cannot read as int64'),
+            ("1,a\rb", "a line ends with CR alone"),
+            ("1,\udcff", "not UTF-8"),
             ("9223372036854775808,1", '"id" is a text that the run cannot read as int64'),
             ("1", "1 field, and the line of names has 2. Commas separate fields, and the first line"),
             ("1,2,3", "3 fields, and the line of names has 2"),
@@ -135,10 +168,31 @@ class TestRefusals:
         ],
     )
     def test_a_row_that_does_not_fit_is_refused_by_its_line(self, tmp_path: Path, row: str, problem: str) -> None:
-        file = write_file(tmp_path / "a.csv", f'id,text\r\n1,"two\nlines"\n\n{row}\n2,b\n'.encode())
+        file = write_file(
+            tmp_path / "a.csv", f'id,text\r\n1,"two\nlines"\n\n{row}\n2,b\n'.encode(errors="surrogateescape")
+        )
 
         with pytest.raises(ShardError, match=f"a.csv, line 5: {problem}"):
             read(file, (("id", "int64"), ("text", "string")))
+        rows, bad = read_with_bad(file, (("id", "int64"), ("text", "string")))
+        assert list(bad) == [1]
+        assert re.match(f"line 5: {problem.partition('. ')[0]}", str(bad[1]))
+        assert rows.to_pylist() == [
+            {"id": 1, "text": "two\nlines"},
+            {"id": None, "text": None},
+            {"id": 2, "text": "b"},
+        ]
+
+    @pytest.mark.parametrize(
+        "rows", ['1,5" pipe\n2,b\n3,6" pipe\n4,d\n', '1,"a" b\n2,"c"\nd" e\n', '1,"two\nlines" or\n3 "more"\n']
+    )
+    def test_a_quote_that_may_move_the_ends_of_other_rows_fails_the_file(self, tmp_path: Path, rows: str) -> None:
+        file = write_file(tmp_path / "a.csv", f"id,text\n{rows}".encode())
+
+        with pytest.raises(
+            ShardError, match=r'a.csv, line \d: (a quote \("\) inside a field|a quoted field has no end)'
+        ):
+            read_with_bad(file, (("id", "string"), ("text", "string")))
 
     @pytest.mark.parametrize(
         ("content", "problem"),

@@ -1,7 +1,10 @@
 """JSON Lines: every row is read as it is written, or refused by its line and field."""
 
+import datetime
 import gzip
 import json
+import random
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
+from fleet.storage.inputs.bad_rows import BadRows
 from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.json_lines import JsonLines
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
-from support.line_files import columns_of, read, rows_of, write_file, write_json_lines
+from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)
+BAD_LINES = [
+    b"null",
+    b"[",
+    b'{"text": 1}',
+    b'{"text": "\xff"}',
+    b'{"text": "\\ud800"}',
+    b'{"text": "a"} {}',
+    b'{"text":',
+    b"}",
+    b"{",
+]
 ROWS = [
     {"id": 1, "text": "one", "score": 0.5, "good": True, "tags": ["a", "b"], "meta": {"n": 1, "by": {"name": "x"}}},
     {"id": 2, "text": 'two "quoted" \n\t\u2028 é 🙂', "score": 1, "good": False, "tags": [], "meta": {"n": None}},
@@ -127,27 +142,38 @@ class TestTypes:
         ]
 
     @pytest.mark.parametrize(
-        ("first", "second", "conflict"),
+        ("most", "other", "kind"),
         [
-            ("false", "3", '"x" is a whole number, and in an earlier row true or false'),
-            ("1", '"a"', '"x" is a string, and in an earlier row a whole number'),
-            ("[1]", '["a"]', r'"x\[\]" is a string, and in an earlier row a whole number'),
-            ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', r'"x.y.z" is an object, and in an earlier row a string'),
+            ("3", "false", "int64"),
+            ('"a"', "1", "string"),
+            ('["a"]', "[1]", "list<item: string>"),
+            ("1", "[[]]", "int64"),
+            ('{"y": {"z": "a"}}', '{"y": {"z": {}}}', "struct<y: struct<z: string>>"),
+            ("-1", "18446744073709551615", "int64"),
+            ("1", "184467440737095516150", "int64"),
+            ("0.5", "1e400", "double"),
+            ("1", "[" * 600 + "]" * 600, "int64"),
+            ("1", '{"\\ud800": 1}', "int64"),
         ],
     )
-    def test_that_differ_between_rows_are_refused(self, tmp_path: Path, first: str, second: str, conflict: str) -> None:
-        file = write_file(tmp_path / "a.jsonl", f'{{"x": {first}}}\n\n{{"x": {second}}}\n'.encode())
+    def test_are_those_of_most_rows_wherever_the_others_are(
+        self, tmp_path: Path, most: str, other: str, kind: str
+    ) -> None:
+        for place in range(3):
+            values = [most, most]
+            values.insert(place, other)
+            file = write_file(tmp_path / "a.jsonl", "\n".join(f'{{"x": {value}}}' for value in values).encode())
 
-        with pytest.raises(ShardError, match=f"a.jsonl, line 3: {conflict}. All rows of a run need the same types"):
-            columns_of(file)
+            assert columns_of(file) == (("x", kind),)
+            with pytest.raises(ShardError, match=f"a.jsonl, line {place + 1}: "):
+                read(file)
 
     @pytest.mark.parametrize(
         ("value", "problem"),
         [
             ('{"a: b, c": 1}', '"x" has fields with names like "a: b"'),
-            ("[" * 600 + "]" * 600, r'a.jsonl, line 1: "x\[\].*…" has lists or objects more than 64 deep'),
+            ("[" * 600 + "]" * 600, "has no row with a field.* Line 1: lists or objects more than 64 deep"),
             ("{}", '"x" has only objects without fields, which Parquet cannot hold'),
-            ("[-1, 18446744073709551615]", r'"x\[\]" has whole numbers that do not fit 64 bits'),
         ],
     )
     def test_that_no_column_has_are_refused(self, tmp_path: Path, value: str, problem: str) -> None:
@@ -205,6 +231,11 @@ class TestRowsThatDoNotFitTheRun:
 
         with pytest.raises(ShardError, match=f"a.jsonl, line 4: {problem}"):
             read(file, self.COLUMNS)
+        rows, bad = read_with_bad(file, self.COLUMNS)
+        assert list(bad) == [2]
+        assert re.match(f"line 4: {problem}", str(bad[2]))
+        assert rows["n"].to_pylist() == [1, 1, None, 1]
+        assert rows.slice(2, 1).to_pylist() == [dict.fromkeys(rows.schema.names)]
 
     def test_say_nothing_of_the_text(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", b'{"text": 12345}\n')
@@ -270,6 +301,54 @@ class TestChosenColumns:
 
         with pytest.raises(UsageError, match="'float' is not a type of --columns: string, int64, double or bool."):
             columns_of(file, (("ups:float", SEEN), *others))
+
+
+class TestBadRows:
+    def test_of_many_are_found_wherever_they_are(self, tmp_path: Path) -> None:
+        choice = random.Random(1)
+        lines, expected = [], []
+        for row in range(2_000):
+            is_bad = choice.random() < 0.1
+            lines.append(choice.choice(BAD_LINES) if is_bad else json.dumps({"text": f"t{row}"}).encode())
+            expected.append(None if is_bad else f"t{row}")
+        file = write_file(tmp_path / "a.jsonl", b"\n".join(lines))
+
+        for block_bytes in (40, 1_000, BLOCK_BYTES):
+            opened = JsonLines(LineFile(partial(open, file, "rb"), None, "a.jsonl", block_bytes=block_bytes), TEXT)
+            bad: BadRows = {}
+            texts = [text for batch in opened.batches(bad=bad) for text in batch["text"].to_pylist()]
+
+            assert texts == expected
+            assert [row for row, text in enumerate(expected) if text is None] == list(bad)
+            assert {row: bad[row].place for row in bad} == {row: f"line {row + 1:,}" for row in bad}
+            assert opened.count_rows() == len(expected)
+
+    def test_an_object_over_several_lines_is_a_bad_row_for_each_even_if_lines_and_objects_are_equally_many(
+        self, tmp_path: Path
+    ) -> None:
+        file = write_file(tmp_path / "a.jsonl", b'{"text": "a"} {"text": "b"}\n{"text":\n"c"}\n{"text": "d"}\n')
+
+        rows, bad = read_with_bad(file, TEXT)
+
+        assert rows["text"].to_pylist() == [None, None, None, "d"]
+        assert {row.reason for row in bad.values()} == {"not valid JSON"}
+
+    def test_the_name_of_a_field_is_told_in_part_if_it_is_long(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n')
+
+        _, bad = read_with_bad(file, TEXT)
+
+        assert len(str(bad[0])) < 250
+
+    def test_of_other_lines_make_no_difference_to_a_row(self, tmp_path: Path) -> None:
+        """A type that JSON does not have, of a run that begins with Parquet, is read by pyarrow alone."""
+        columns = (("day", "timestamp[s]"), ("text", "string"))
+        file = write_file(tmp_path / "a.jsonl", b'{"day": "2024-02-29"}\n[\n')
+
+        rows, bad = read_with_bad(file, columns)
+
+        assert rows["day"].to_pylist() == [datetime.datetime(2024, 2, 29), None]
+        assert list(bad) == [1]
 
 
 class TestDamage:

@@ -1,4 +1,4 @@
-"""Parquet: rows are read as they are written, in the run's order of columns."""
+"""Parquet: rows are read as they are written, in the run's order of columns, and a row that no reader can decode is a bad one."""
 
 import datetime
 from pathlib import Path
@@ -7,15 +7,71 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fleet.errors import ShardError
 from fleet.storage.inputs.opening import open_input
-from support.line_files import read
+from support.line_files import columns_of, read, read_with_bad
 
-VIEW = pa.string_view()
+TEXT, VIEW = pa.string(), pa.string_view()
+
+
+def not_utf8(kind: pa.DataType) -> pa.Array:
+    """Three texts, of which the second is none."""
+    binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
+    return pa.array([b"one", b"\xff", b"three"], binary).view(kind)
 
 
 def parquet(folder: Path, **columns: pa.Array) -> Path:
     pq.write_table(pa.table(columns), folder / "a.parquet")
     return folder / "a.parquet"
+
+
+COLUMNS = {
+    "text": not_utf8(TEXT),
+    "large text": not_utf8(pa.large_string()),
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), not_utf8(TEXT)),
+    "list": pa.ListArray.from_arrays([0, 1, 2, 3], not_utf8(TEXT)),
+    "object": pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 2, 3], not_utf8(TEXT))], names=["x"]),
+    "map": pa.MapArray.from_arrays([0, 1, 2, 3], pa.array(["a", "b", "c"]), not_utf8(TEXT)),
+}
+
+
+@pytest.mark.parametrize("values", COLUMNS.values(), ids=COLUMNS)
+def test_a_row_with_bytes_that_are_no_unicode_is_bad_and_can_be_read_as_null(tmp_path: Path, values: pa.Array) -> None:
+    file = parquet(tmp_path, id=pa.array([1, 2, 3]), x=values, y=pa.array(["é", "ü", None]))
+
+    rows, bad = read_with_bad(file, columns_of(file))
+
+    assert [(place, str(row), row.reason) for place, row in bad.items()] == [
+        (1, 'row 1: "x" is not UTF-8', "not UTF-8")
+    ]
+    assert rows["id"].to_pylist() == [1, None, 3]
+    assert rows["y"].to_pylist() == ["é", None, None]
+    assert rows["x"].to_pylist()[1] is None
+    assert rows["x"].type == values.type
+    pq.write_table(rows, tmp_path / "again.parquet")
+    assert pq.read_table(tmp_path / "again.parquet")["x"].is_null().to_pylist() == [False, True, False]
+    with pytest.raises(ShardError, match='a.parquet, row 1: "x" is not UTF-8. Store bytes in a binary column.'):
+        read(file)
+
+
+def test_bad_rows_are_numbered_in_the_file(tmp_path: Path) -> None:
+    texts = pa.array([b"\xff" if row in (5, 3_000, 4_999) else b"good" for row in range(5_000)]).view(pa.string())
+    file = parquet(tmp_path, text=texts)
+
+    rows, bad = read_with_bad(file, columns_of(file))
+
+    assert list(bad) == [5, 3_000, 4_999]
+    assert [row for row, text in enumerate(rows["text"].to_pylist()) if text is None] == list(bad)
+
+
+def test_bytes_and_times_that_python_does_not_have_are_no_bad_rows(tmp_path: Path) -> None:
+    midnight = pa.array([86_400], pa.int32()).view(pa.time32("s"))
+    file = parquet(tmp_path, x=pa.array([b"\xff"]), t=midnight, d=pa.array([1 << 61], pa.timestamp("ms")))
+
+    rows, bad = read_with_bad(file, columns_of(file))
+
+    assert bad == {}
+    assert rows["x"].to_pylist() == [b"\xff"]
 
 
 def test_columns_come_in_the_runs_order_and_others_last(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def windows_of(
     path: Path, *, row_limit: int | None = None, spec: RunSpec | None = None, **changes: Any
 ) -> list[Window]:
     """The windows as a worker reads them, by default in a run over only this file."""
-    with open_input(str(path)) as file:
+    with open_input(str(path), spec.columns if spec else None) as file:
         spec = spec or a_spec(columns=describe_columns(file.schema))
         changed = a_spec(**{**spec.__dict__, **changes})
         return list(read_windows(file, a_shard("000_00000", uri=str(path), row_limit=row_limit), changed))
@@ -248,3 +248,47 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, content: bytes) ->
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match=r"Opening .*gone\.parquet: No such file"):
         windows_of(tmp_path / "gone.parquet")
+
+
+class TestBadRows:
+    """Of lines, each a row: bad ones come null, with the reason, in their window."""
+
+    COLUMNS = (("text", "string"),)
+
+    def windows(self, folder: Path, lines: list[str], share: float, **changes: Any) -> list[Window]:
+        file = write_file(folder / "a.jsonl", "\n".join(lines).encode())
+        spec = a_spec(columns=self.COLUMNS, max_bad_rows=share, window_rows=100)
+        return windows_of(file, spec=spec, **changes)
+
+    def test_are_told_by_their_window(self, tmp_path: Path) -> None:
+        lines = ['{"text": "a"}'] * 250
+        for row in (7, 99, 100, 249):
+            lines[row] = "null"
+
+        windows = self.windows(tmp_path, lines, 4 / 250)
+
+        assert spans(windows) == [(0, 100), (100, 100), (200, 50)]
+        assert [list(window.bad) for window in windows] == [[7, 99], [0], [49]]
+        assert windows[1].bad[0].place == "line 101"
+        assert [window.rows["text"].null_count for window in windows] == [2, 1, 1]
+
+    def test_that_are_too_many_fail_the_shard_with_the_first_of_them(self, tmp_path: Path) -> None:
+        lines = ['{"text": "a"}', "null", "", '{"text": 1}', "{", "}", '{"text": "b"}']
+
+        with pytest.raises(
+            ShardError,
+            match="Shard 000_00000: 4 rows of 6 cannot be read, and --max-bad-rows allows 0.66 of them. line 2: not a JSON "
+            r'object.*; line 4: "text" is a whole number.*; line 5: not valid JSON: .*; and 1 more\.',
+        ):
+            self.windows(tmp_path, lines, 0.66)
+        assert len(self.windows(tmp_path, lines, 4 / 6)) == 1
+
+    def test_beyond_the_limit_of_rows_do_not_count(self, tmp_path: Path) -> None:
+        (window,) = self.windows(tmp_path, ['{"text": "a"}', "null", "null", "null"], 0.5, row_limit=2)
+
+        assert list(window.bad) == [1]
+
+    def test_are_refused_if_none_is_allowed(self, tmp_path: Path) -> None:
+        with pytest.raises(ShardError, match="1 row of 2 cannot be read"):
+            self.windows(tmp_path, ['{"text": "a"}', "null"], 0)
+        assert len(self.windows(tmp_path, ['{"text": "a"}', '{"text": null}'], 0)) == 1

@@ -40,6 +40,7 @@ CHANGES: dict[str, Any] = {
     "only_columns": True,
     "limit_shards": 1,
     "limit_rows": 1,
+    "max_bad_rows": 0.5,
     "window_rows": 1,
     "scorings": a_spec().scorings * 2,
     "zero_shot": ZeroShot(labels=("a", "b")),

@@ -1,7 +1,7 @@
 """Read a shard window by window. Memory is bounded by the window, not by the size of the file, its row groups or blocks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
+from fleet.storage.inputs.bad_rows import BadRow, BadRowLimit, BadRows
 from fleet.storage.inputs.input_file import InputFile
 from worker.shard.row_bytes import row_bytes
 
@@ -21,17 +22,27 @@ class Window:
 
     first_row: int
     rows: pa.Table
+    bad: dict[int, BadRow] = field(default_factory=dict)  # by their place in `rows`, where they are null
 
 
 def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
-    """The shard's windows in order. Raises ShardError if the file is broken or its columns differ from the run's."""
+    """The shard's windows in order.
+
+    Raises ShardError if the file is broken or its columns differ from the run's, and after the last window, if more of its
+    rows cannot be read than the run allows.
+    """
     _check_columns(file.schema, shard, spec)
     first_row = 0
-    for batches in _grouped(_batches(file, shard), spec):
+    bad: BadRows = {}
+    limit = BadRowLimit(most_share=spec.max_bad_rows)
+    for batches in _grouped(_batches(file, shard, bad), spec):
         rows = pa.Table.from_batches(batches)
-        yield Window(first_row=first_row, rows=rows)
+        of_window = {row - first_row: bad.pop(row) for row in sorted(bad) if row < first_row + len(rows)}
+        limit.add(of_window.values())
+        yield Window(first_row=first_row, rows=rows, bad=of_window)
         first_row += len(rows)
         pa.default_memory_pool().release_unused()  # otherwise the allocator keeps freed memory of every size
+    limit.check(first_row, f"Shard {shard.name}")
 
 
 def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[pa.RecordBatch]]:
@@ -56,11 +67,11 @@ def _grouped(batches: Iterator[pa.RecordBatch], spec: RunSpec) -> Iterator[list[
         yield pending
 
 
-def _batches(file: InputFile, shard: Shard) -> Iterator[pa.RecordBatch]:
+def _batches(file: InputFile, shard: Shard, bad: BadRows) -> Iterator[pa.RecordBatch]:
     """The rows up to the shard's limit, in batches as they are decoded."""
     left = shard.row_limit
     with translated(f"Reading shard {shard.name}"):
-        for batch in file.batches():
+        for batch in file.batches(bad=bad):
             yield batch.slice(0, left)
             if left is not None:
                 left -= min(left, batch.num_rows)

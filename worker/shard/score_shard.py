@@ -109,7 +109,8 @@ def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
 
 
 def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Window, scores: tuple[Scores, ...]) -> None:
-    errors = row_errors(scores, claim.spec.scorings)
+    unreadable = {row: str(bad) for row, bad in window.bad.items()}
+    errors = dict(sorted((row_errors(scores, claim.spec.scorings) | unreadable).items()))
     scored = with_scores(window, scores, errors, claim.shard, claim.spec)
     writer.write(scored, _kept_rows(keep, scored, errors), window, scores, errors)
 

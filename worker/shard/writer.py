@@ -111,13 +111,14 @@ class ShardWriter:
         errors: Mapping[int, str],
     ) -> None:
         """`scored` has the window's rows with the added columns. `kept` has the indices of the kept rows, ascending."""
-        self._kept.write(scored.cast(self._schema).take(pa.array(kept)))
+        self._kept.write(scored.take(pa.array(kept)).cast(self._schema))
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)
         for column, histogram in self.counts.histograms.items():
             self.counts.histograms[column] = with_values(histogram, scored[column].drop_null().to_numpy())
-        for reason in errors.values():
+        for row, error in errors.items():
+            reason = window.bad[row].reason if row in window.bad else error
             self.counts.errors[reason] = self.counts.errors.get(reason, 0) + 1
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:

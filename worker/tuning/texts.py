@@ -76,7 +76,7 @@ def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
             columns = text_columns(options, file.schema, file_uri, called=file_uri)
             read = tuple(dict.fromkeys((*columns, *([] if pair is None else [pair]))))
             with translated(f"Reading {file_uri}"):
-                for batch in file.batches(read, most_rows=_STEP_ROWS, use_threads=False):
+                for batch in file.batches(read, bad={}, most_rows=_STEP_ROWS, use_threads=False):
                     rows = pa.Table.from_batches([batch])
                     yield _scored(row_texts(rows, columns, template=template, pair_column=pair))
 

@@ -7,12 +7,15 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
 from fleet.counted import counted
 from fleet.errors import ShardError, ShardsiftError
+from fleet.storage.inputs.bad_rows import BadRow, BadRows, note_bad_rows
 from fleet.storage.inputs.columns import (
     RUN_REMEDY,
     SEEN,
@@ -23,11 +26,16 @@ from fleet.storage.inputs.columns import (
     sliced,
     typed,
 )
-from fleet.storage.inputs.csv_records import RECORDS, lone_return, record_starts, stray_quote
-from fleet.storage.inputs.csv_types import converted, first_misfit, is_readable, type_of
+from fleet.storage.inputs.csv_records import RECORDS, lone_returns, record_starts, stray_quotes
+from fleet.storage.inputs.csv_types import converted, is_readable, misfits, type_of
 from fleet.storage.inputs.formats import CSV_LAYOUT
 from fleet.storage.inputs.input_file import STEP_ROWS
-from fleet.storage.inputs.line_blocks import Block, LineFile
+from fleet.storage.inputs.line_blocks import Block, LineFile, is_utf8
+
+_MISFIT, _FIELDS = "does not fit the run's columns", "another number of fields"
+_QUOTE, _RETURN = 'a quote (") inside a field', "a line ends with CR alone"
+_QUOTE_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
+_Problems = dict[int, tuple[str, str, str]]  # place of a record in its block → reason, detail, remedy
 
 
 class CsvFile:
@@ -57,17 +65,24 @@ class CsvFile:
         return pa.schema([*known, *(pa.field(name, pa.string()) for name in more)])
 
     def batches(
-        self, columns: Sequence[str] | None = None, *, most_rows: int = STEP_ROWS, use_threads: bool = True
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        bad: BadRows | None = None,
+        most_rows: int = STEP_ROWS,
+        use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Reads on the caller's thread only. Raises ShardError that names the line of a row which does not fit the schema."""
+        """Reads on the caller's thread only."""
         chosen = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
+        first_row = 0
         for block in self._rows(self._lines.blocks(RECORDS)):
-            texts = self._texts(block)
-            values = [self._typed(block, texts[field.name], field) for field in chosen]
-            yield from sliced(pa.table(values, schema=chosen), most_rows)
+            table, problems = self._typed(block, chosen)
+            note_bad_rows(_bad_rows(block, problems), bad, first_row=first_row, uri=self._lines.uri)
+            yield from sliced(table, most_rows)
+            first_row += len(table)
 
     def count_rows(self, most: int | None = None) -> int:
-        """Counts lines and checks little else."""
+        """Counts records, whatever they hold."""
         return counted_rows((len(record_starts(block.data)) for block in self._rows(self._lines.blocks(RECORDS))), most)
 
     @cached_property
@@ -91,7 +106,8 @@ class CsvFile:
         return ShardError(f'{self._lines.uri} has no column "{name}"; it has: {names}. {CSV_LAYOUT}')
 
     def _seen_schema(self) -> pa.Schema:
-        texts = pa.concat_tables([self._no_texts(), *map(self._texts, self._rows(self._lines.sample(RECORDS)))])
+        blocks = self._rows(self._lines.sample(RECORDS))
+        texts = pa.concat_tables([self._no_texts(), *(self._texts(block)[0] for block in blocks)])
         return pa.schema([pa.field(name, type_of(texts[name])) for name in self._names])
 
     def _no_texts(self) -> pa.Table:
@@ -106,63 +122,113 @@ class CsvFile:
 
     def _cut(self, first: Block) -> tuple[Block, Block]:
         """The line of names, and the rest of the first block."""
-        self._check(first)
         starts = [*record_starts(first.data).tolist(), len(first.data)]
         if len(starts) == 1:
             raise ShardError(f"{self._lines.uri} has blank lines only. A CSV file begins with a line of names.")
-        return first.part(starts[0], starts[1]), first.part(starts[1], len(first.data))
+        header = first.part(starts[0], starts[1])
+        for reason, detail, remedy in self._unreadable(header).values():
+            raise self._lines.error(header.first_line, f"{detail or reason}. {remedy}")
+        return header, first.part(starts[1], len(first.data))
 
-    def _check(self, block: Block) -> None:
-        self._lines.check_utf8(block)
-        if (quote := stray_quote(block.data)) is not None:
-            raise self._lines.error(
-                block.line_at(quote),
-                'a quote (") inside a field. Quote such a field whole, with two quotes for one: "a ""b"" c".',
-            )
-        if (end := lone_return(block.data)) is not None:
-            raise self._lines.error(block.line_at(end), "a line ends with CR alone. End lines with LF or CR LF.")
+    def _typed(self, block: Block, schema: pa.Schema) -> tuple[pa.Table, _Problems]:
+        """The rows of a block, of which the bad ones are null, and what is wrong with those."""
+        texts, problems = self._texts(block)
+        values = [converted(texts[field.name], field.type) for field in schema]
+        if any(column is None for column in values):
+            for field, column in zip(schema, values, strict=True):
+                problem = f'"{field.name}" is a text that the run cannot read as {field.type}'
+                for place in misfits(texts[field.name], field.type) if column is None else ():
+                    problems.setdefault(place, (_MISFIT, problem, RUN_REMEDY))
+            texts = _without(texts, problems)
+            values = [converted(texts[field.name], field.type) for field in schema]
+        return pa.table(values, schema=schema), problems
 
-    def _texts(self, block: Block) -> pa.Table:
+    def _texts(self, block: Block) -> tuple[pa.Table, _Problems]:
         """The fields of a block, before they are numbers."""
-        self._check(block)
-        starts = record_starts(block.data)
-        if not len(starts):
-            return self._no_texts()
-        invalid: list[pyarrow.csv.InvalidRow] = []
-        try:
-            table = _parsed(block.data, self._names, invalid)
-        except pa.ArrowException as error:
-            for row in invalid:
-                line = block.line_at(int(starts[row.number - 1]))
-                problem = f"{counted(row.actual_columns, 'field')}, and the line of names has {row.expected_columns:,}."
-                raise self._lines.error(line, f"{problem} {CSV_LAYOUT}") from error
-            raise self._lines.error(block.first_line, "not readable as CSV from this line on.") from error
-        if len(table) != len(starts):
+        rows = len(record_starts(block.data))
+        if not rows:
+            return self._no_texts(), {}
+        problems = self._unreadable(block)
+        others: list[pyarrow.csv.InvalidRow] = []
+        table = self._parsed(block, problems, others)
+        if others:
+            for row in others:
+                found = f"{counted(row.actual_columns, 'field')}, and the line of names has {row.expected_columns:,}"
+                problems[row.number - 1] = (_FIELDS, found, CSV_LAYOUT)
+            table = self._parsed(block, problems, [])
+        if len(table) != rows:
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
-        return table
+        return _without(table, problems), problems
 
-    def _typed(self, block: Block, texts: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        values = converted(texts, field.type)
-        if values is not None:
-            return values
-        line = block.line_at(int(record_starts(block.data)[first_misfit(texts, field.type)]))
-        raise self._lines.error(
-            line, f'"{field.name}" is a text that the run cannot read as {field.type}. {RUN_REMEDY}'
-        )
+    def _unreadable(self, block: Block) -> _Problems:
+        """Records that pyarrow would read otherwise. Raises ShardError for a quote that may move the ends of other records."""
+        starts, problems = record_starts(block.data), {}
+        if not is_utf8(block.data):
+            for place, record in enumerate(_records(block)):
+                if not is_utf8(record):
+                    problems[place] = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
+        for offset in lone_returns(block.data):
+            place = int(np.searchsorted(starts, offset, side="right")) - 1
+            problems[place] = (_RETURN, _RETURN, "End lines with LF or CR LF.")
+        strays = stray_quotes(block.data)
+        records = _records(block) if len(strays) else []
+        for offset in sorted(strays.tolist()):
+            place = int(np.searchsorted(starts, offset, side="right")) - 1
+            if b"\n" in records[place].rstrip(b"\r\n"):
+                raise self._lines.error(block.line_at(offset), f"{_QUOTE}. {_QUOTE_REMEDY}")
+            problems[place] = (_QUOTE, _QUOTE, _QUOTE_REMEDY)
+        return problems
+
+    def _parsed(self, block: Block, problems: _Problems, others: list[pyarrow.csv.InvalidRow]) -> pa.Table:
+        """The fields of the records, without those of another number of fields, which are added to `others`."""
+        data = block.data
+        if problems:
+            nothing = b'""' + b"," * (len(self._names) - 1) + b"\n"
+            records = enumerate(_records(block))
+            data = b"".join(nothing if place in problems else record for place, record in records)
+        try:
+            return _parsed(data, self._names, others)
+        except pa.ArrowException as error:
+            raise self._lines.error(block.first_line, "not readable as CSV from this line on.") from error
+
+
+def _records(block: Block) -> list[bytes]:
+    starts = record_starts(block.data).tolist()
+    return [block.data[start:end] for start, end in pairwise([*starts, len(block.data)])]
+
+
+def _without(table: pa.Table, problems: _Problems) -> pa.Table:
+    """The rows, with null in the bad ones."""
+    if not problems:
+        return table
+    is_bad = np.zeros(len(table), dtype=np.bool_)
+    is_bad[list(problems)] = True
+    return table.take(pa.array(np.arange(len(table)), mask=is_bad))
+
+
+def _bad_rows(block: Block, problems: _Problems) -> BadRows:
+    if not problems:
+        return {}
+    ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == ord("\n"))
+    lines = block.first_line + np.searchsorted(ends, record_starts(block.data))
+    return {
+        place: BadRow(place=f"line {lines[place]:,}", reason=reason, detail=detail, remedy=remedy)
+        for place, (reason, detail, remedy) in sorted(problems.items())
+    }
 
 
 def _parsed(data: bytes, names: list[str], invalid: list[pyarrow.csv.InvalidRow]) -> pa.Table:
-    """The fields as text. Raises ArrowInvalid, and adds a row to `invalid` if it has too many or too few."""
+    """The fields as text. A row that has too many or too few is left out and added to `invalid`. Raises ArrowInvalid."""
 
-    def stop_at(row: pyarrow.csv.InvalidRow) -> str:
+    def leave_out(row: pyarrow.csv.InvalidRow) -> str:
         invalid.append(row)
-        return "error"
+        return "skip"
 
     content = pa.array([data], pa.large_binary()).buffers()[2]  # Arrow's own: its thread must not free a Python object
     return pyarrow.csv.read_csv(
         pa.BufferReader(content),
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=stop_at),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=leave_out),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=True,

@@ -1,7 +1,7 @@
 """Find the records of a CSV file: a line end inside quotes is part of a field.
 
 Outside of quotes, the number of quotes before is even, if every quote opens or closes a field or is one of two in a row.
-`stray_quote` finds one that does not.
+`stray_quotes` finds those that do not.
 """
 
 import numpy as np
@@ -22,28 +22,27 @@ def record_starts(data: bytes) -> npt.NDArray[np.int64]:
     return found
 
 
-def stray_quote(data: bytes) -> int | None:
-    """Where the first quote is that is inside of a field and not doubled, in whole records; None if there is none."""
+def stray_quotes(data: bytes) -> npt.NDArray[np.int64]:
+    """Where the quotes are that are inside of a field and not doubled, in whole records."""
     content = _padded(data)
     quotes = np.flatnonzero(content == _QUOTE)
     before = content[quotes[0::2] - 1]  # at 0: the last byte, which is the padding
     after = content[quotes[1::2] + 1]
-    strays = np.concatenate(
+    return np.concatenate(
         [
             quotes[0::2][~np.isin(before, (_COMMA, _NEWLINE, _RETURN, _QUOTE))],
             quotes[1::2][~np.isin(after, (_COMMA, _NEWLINE, _RETURN, _QUOTE))],
         ]
     )
-    return int(strays.min()) if len(strays) else None
 
 
-def lone_return(data: bytes) -> int | None:
-    """Where the first CR is that ends a line by itself, in whole records; None if there is none."""
+def lone_returns(data: bytes) -> npt.NDArray[np.int64]:
+    """Where a CR ends a line by itself, in whole records."""
     content = _padded(data)
     returns = np.flatnonzero(content == _RETURN)
     lone = returns[content[returns + 1] != _NEWLINE]
-    lone = lone[_is_outside_quotes(content, lone)]
-    return int(lone[0]) if len(lone) else None
+    outside: npt.NDArray[np.int64] = lone[_is_outside_quotes(content, lone)]
+    return outside
 
 
 def _last_end(piece: bytes) -> int:

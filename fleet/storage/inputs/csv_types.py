@@ -1,11 +1,13 @@
 """The types of CSV's texts. A text is a number only if the number says all that the text says: `007` and `1.` are texts."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _WHOLE = "^(0|-?[1-9][0-9]{0,18})$"
 _NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,17})?([eE][+-][0-9]{1,3})?$"  # 7e3 may well be somebody's id
 _BOOL = "^(true|false|True|False|TRUE|FALSE)$"
+_MOST_DIGITS = 19  # with a sign; every shorter whole number fits 64 bits
 _PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}
 
 
@@ -28,9 +30,13 @@ def converted(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
         return None
 
 
-def first_misfit(texts: pa.ChunkedArray, data_type: pa.DataType) -> int:
-    """The place of the first value that has not got this type."""
-    return next(place for place in range(len(texts)) if converted(texts.slice(place, 1), data_type) is None)
+def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
+    """The places of the values that have not got this type."""
+    fits = pc.and_(
+        pc.match_substring_regex(texts, _PATTERNS[data_type]), pc.less(pc.binary_length(texts), _MOST_DIGITS)
+    )
+    suspects = np.flatnonzero(~pc.fill_null(fits, True).to_numpy()).tolist()
+    return [place for place in suspects if converted(texts.slice(place, 1), data_type) is None]
 
 
 def is_readable(data_type: pa.DataType) -> bool:

@@ -3,6 +3,7 @@
 Strings stay strings, also those that look like times. A field without values is a string. Messages hold no values.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,73 +20,69 @@ _KINDS = {
 }
 _PLAIN: dict[type | None, pa.DataType] = {bool: pa.bool_(), float: pa.float64()}
 _MOST_DEPTH = 64
-_INT64, _UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
+_INT64, _NUMBERS = range(-(1 << 63), 1 << 63), range(-(1 << 63), 1 << 64)  # of int64, and of any integer column
 
 
 class TypeConflict(ValueError):
-    """A value that has not the type of the others. The message names its field."""
+    """Values that no column can hold. The message names their field."""
 
 
 @dataclass
 class Seen:
-    """What the values of one field were. The first values decide; a later one of another kind is a conflict."""
+    """What the values of one field were. Most of them decide about its type; rows with others are bad ones."""
 
     path: str = ""
-    kind: type | None = None
+    votes: Counter[type] = field(default_factory=Counter)  # whole numbers vote for numbers
+    has_fraction: bool = False
     smallest: int = 0
     largest: int = 0
     items: "Seen | None" = None
     fields: dict[str, "Seen"] = field(default_factory=dict)
-    depth: int = 0
 
-    def add(self, value: Any) -> None:
-        """Raises TypeConflict."""
+    def add(self, value: Any, depth: int = 0) -> None:
+        """Raises ValueError if the value is too deep, in which case nothing is added."""
+        if not depth and _is_deeper(value, _MOST_DEPTH):
+            raise ValueError(f"lists or objects more than {_MOST_DEPTH} deep")
         if value is None:
             return
-        if self.depth > _MOST_DEPTH:
-            raise TypeConflict(f'"{self.path[:_MOST_DEPTH]}…" has lists or objects more than {_MOST_DEPTH} deep')
-        self._add_kind(type(value))
+        self.votes[float if type(value) is int else type(value)] += 1
         if isinstance(value, dict):
             for name, inner in value.items():
-                self._field(name).add(inner)
+                self._field(name).add(inner, depth + 1)
         elif isinstance(value, list):
-            self.items = self.items or Seen(path=f"{self.path}[]", depth=self.depth + 1)
+            self.items = self.items or Seen(path=f"{self.path}[]")
             for inner in value:
-                self.items.add(inner)
-        elif type(value) is int:
+                self.items.add(inner, depth + 1)
+        elif isinstance(value, float):
+            self.has_fraction = True
+        elif type(value) is int and value in _NUMBERS:
             self.smallest, self.largest = min(self.smallest, value), max(self.largest, value)
 
     def data_type(self) -> pa.DataType:
         """Raises TypeConflict if no column can hold the values."""
-        if self.kind is list:
+        kind = self.votes.most_common(1)[0][0] if self.votes else None
+        if kind is list:
             return pa.list_((self.items or Seen()).data_type())
-        if self.kind is dict:
+        if kind is dict:
             if not self.fields:
                 raise TypeConflict(f'"{self.path}" has only objects without fields, which Parquet cannot hold')
             return pa.struct(list(self.schema()))
-        if self.kind is int:
-            return self._integer()
-        return _PLAIN.get(self.kind, pa.string())
+        if kind is float and not self.has_fraction:
+            return pa.uint64() if self.largest not in _INT64 and not self.smallest else pa.int64()
+        return _PLAIN.get(kind, pa.string())
 
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field(name, inner.data_type()) for name, inner in self.fields.items()])
 
-    def _add_kind(self, kind: type) -> None:
-        if self.kind is None or (self.kind is int and kind is float):
-            self.kind = kind
-        elif self.kind is not kind and not (self.kind is float and kind is int):
-            raise TypeConflict(f'"{self.path}" is {_KINDS[kind]}, and in an earlier row {_KINDS[self.kind]}')
-
     def _field(self, name: str) -> "Seen":
         if name not in self.fields:
-            self.fields[name] = Seen(path=f"{self.path}.{name}" if self.path else name, depth=self.depth + 1)
+            self.fields[name] = Seen(path=f"{self.path}.{name}" if self.path else name)
         return self.fields[name]
 
-    def _integer(self) -> pa.DataType:
-        for data_type, values in ((pa.int64(), _INT64), (pa.uint64(), _UINT64)):
-            if self.smallest in values and self.largest in values:
-                return data_type
-        raise TypeConflict(f'"{self.path}" has whole numbers that do not fit 64 bits')
+
+def _is_deeper(value: Any, most: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (most < 0 or any(_is_deeper(item, most - 1) for item in inner))
 
 
 def misfits(row: dict[str, Any], schema: pa.Schema) -> Iterator[str]:
@@ -110,7 +107,7 @@ def _misfit(value: Any, data_type: pa.DataType, path: str) -> Iterator[str]:
             yield from _misfit(item, data_type.value_type, f"{path}[]")
     elif value is not None and not _fits(value, data_type):
         yield f'"{path}" is {_kind(value)}, and the run reads it as {data_type}'
-    elif isinstance(value, str) and not _is_unicode(value):
+    elif isinstance(value, str) and not is_unicode(value):
         yield f'"{path}" has half of a surrogate pair, which is not Unicode'
 
 
@@ -131,7 +128,7 @@ def _kind(value: Any) -> str:
     return "a larger number" if isinstance(value, int) and value not in _INT64 else _KINDS[type(value)]
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -88,17 +88,6 @@ class LineFile:
             if left <= 0:
                 return
 
-    def check_utf8(self, block: Block) -> None:
-        """pyarrow's readers take bytes that are not Unicode. Raises ShardError that names the line."""
-        try:
-            pa.array([block.data], pa.large_binary()).cast(pa.large_string())
-        except pa.ArrowInvalid:
-            try:
-                block.data.decode()
-            except UnicodeDecodeError as error:
-                raise self.error(block.line_at(error.start), "not UTF-8. Convert the file to UTF-8.") from error
-            raise
-
     def error(self, line: int, problem: str) -> ShardError:
         return ShardError(f"{self.uri}, line {line:,}: {problem}")
 
@@ -138,6 +127,15 @@ class LineFile:
             raise ShardError(
                 f"Reading {self.uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
             ) from error
+
+
+def is_utf8(data: bytes) -> bool:
+    """pyarrow's readers do not check it."""
+    try:
+        pa.array([data], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _hint(error: OSError) -> str:

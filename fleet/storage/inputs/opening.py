@@ -28,7 +28,7 @@ def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) 
     known = format_of(uri)
     if known is None or has_footer(uri):
         with open_parquet(uri) as parquet:
-            yield ParquetInput(parquet, columns)
+            yield ParquetInput(parquet, columns, uri)
         return
     with translated(f"Opening {uri}"):
         filesystem, path = url_to_fs(uri)

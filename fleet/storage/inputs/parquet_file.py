@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fleet.storage.inputs.bad_rows import BadRow, BadRows, note_bad_rows
 from fleet.storage.inputs.columns import Columns
 from fleet.storage.inputs.input_file import STEP_ROWS
 
@@ -15,8 +17,9 @@ _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # view 
 class ParquetInput:
     """A Parquet file as an InputFile. Its columns are in the order of the run's; those that the run has not come last."""
 
-    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None) -> None:
+    def __init__(self, parquet: pq.ParquetFile, columns: Columns | None, uri: str) -> None:
         self._parquet = parquet
+        self._uri = uri
         places = {name: place for place, (name, _) in enumerate(columns or ())}
         fields = parquet.schema_arrow
         self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
@@ -29,12 +32,18 @@ class ParquetInput:
         self,
         columns: Sequence[str] | None = None,
         *,
+        bad: BadRows | None = None,
         most_rows: int = STEP_ROWS,
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         step = min(most_rows, _step_rows(self._parquet.metadata))
+        first_row = 0
         for batch in self._parquet.iter_batches(batch_size=step, columns=columns, use_threads=use_threads):
-            yield self._plain(batch.select(list(columns or self._order)))
+            rows = self._plain(batch.select(list(columns or self._order)))
+            found = _bad_rows(rows, first_row)
+            note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
+            yield _without(rows, found)
+            first_row += len(rows)
 
     def count_rows(self, most: int | None = None) -> int:
         rows = int(self._parquet.metadata.num_rows)
@@ -66,6 +75,51 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
             return pa.list_(item, kind.list_size)
         return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
     return _PLAIN.get(kind, kind)
+
+
+def _bad_rows(batch: pa.RecordBatch, first_row: int) -> BadRows:
+    """The rows of which a reader could not make Python values."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:  # or for another reason, such as a time of day after midnight
+        return {
+            place: BadRow(
+                place=f"row {first_row + place:,}",
+                reason="not UTF-8",
+                detail=f'"{name}" is not UTF-8',
+                remedy="Store bytes in a binary column.",
+            )
+            for place in range(len(batch))
+            if (name := _undecodable_column(batch.slice(place, 1))) is not None
+        }
+    return {}
+
+
+def _undecodable_column(row: pa.RecordBatch) -> str | None:
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            column.to_pylist()
+        except UnicodeDecodeError:
+            return str(name)
+        except (ValueError, OverflowError):  # Python has no such date
+            pass
+    return None
+
+
+def _without(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
+    """The rows, with null in the bad ones."""
+    if not bad:
+        return batch
+    is_bad = np.isin(np.arange(len(batch)), list(bad))
+    places = pa.array(np.arange(len(batch)), mask=is_bad)
+    return pa.record_batch([_taken(column, places) for column in batch.columns], schema=batch.schema)
+
+
+def _taken(column: pa.Array, places: pa.Int64Array) -> pa.Array:
+    """The values at these places. A dictionary keeps no others."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type).take(places).cast(column.type)
+    return column.take(places)
 
 
 def _step_rows(metadata: pq.FileMetaData) -> int:

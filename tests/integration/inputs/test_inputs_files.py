@@ -416,12 +416,6 @@ class TestLimits:
         assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
         assert count_rows(source.shards) == min(rows, 30)
 
-    def test_a_line_that_is_no_row_is_told(self, tmp_path: Path) -> None:
-        write_file(tmp_path / "a.jsonl", b"text")
-
-        with pytest.raises(UsageError, match="The rows cannot be counted. .*a.jsonl, line 1: not a JSON object"):
-            limited(list_input(str(tmp_path)), shards=None, rows=5)
-
     def test_a_broken_footer_is_told(self, folder: Path) -> None:
         (folder / "a.parquet").write_bytes(b"PAR1 no PAR1")
 

@@ -200,7 +200,7 @@ def test_rows_beyond_the_limit_are_not_read(office: Office, shards: Path) -> Non
 
 
 @pytest.mark.parametrize("text_type", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_a_text_that_is_not_utf8_is_scored_with_replacement_characters_and_kept_as_it_is(
+def test_a_row_with_a_text_that_is_not_utf8_is_errored_and_the_others_can_be_read(
     office: Office, tmp_path: Path, text_type: pa.DataType
 ) -> None:
     raw = pa.array([b"good", b"b\xffd", None], pa.binary())
@@ -209,13 +209,15 @@ def test_a_text_that_is_not_utf8_is_scored_with_replacement_characters_and_kept_
         texts = raw.cast(pa.large_binary()).view(pa.large_string())
     if pa.types.is_dictionary(text_type):
         texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), raw[:2].view(pa.string()))
-    desk = office.claim(one_shard(tmp_path / "in", pa.table({"text": texts})))
+    table = pa.table({"text": texts, "tags": pa.ListArray.from_arrays([0, 1, 2, 3], pa.array(["é", "ü", "å"]))})
+    desk = office.claim(one_shard(tmp_path / "in", table), max_bad_rows=0.5)
 
     receipt = desk.work()
 
     kept = pq.read_table(desk.output / receipt.data.staged_path)
-    as_bytes = kept["text"].cast(pa.large_string()).cast(pa.large_binary())
-    assert as_bytes.to_pylist() == [b"good", b"b\xffd"]
-    expected = desk.scorer.score(["good", "b\ufffdd"]).values[:, 0]
-    assert kept["score"].to_pylist() == pytest.approx(expected.tolist(), abs=1e-5)
-    assert receipt.errors == {"null text": 1}
+    assert kept["text"].to_pylist() == ["good"]
+    assert kept["text"].type == text_type
+    assert kept["score"].to_pylist() == pytest.approx(desk.scorer.score(["good"]).values[:, 0].tolist(), abs=1e-5)
+    assert receipt.errors == {"not UTF-8": 1, "null text": 1}
+    side = pq.read_table(desk.output / receipt.scores.staged_path)
+    assert side["error"].to_pylist() == [None, 'row 1: "text" is not UTF-8', "null text"]

@@ -1,0 +1,59 @@
+"""Rows that cannot be read. A run counts them as errored rows; a file in which they are more than a share fails."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from fleet.counted import counted
+from fleet.errors import ShardError
+
+_MOST_DETAIL = 200  # characters: a detail names fields, whose names come from the file
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadRow:
+    """A row that cannot be read."""
+
+    place: str  # in the file, such as "line 7"
+    reason: str  # one of few, by which rows are counted
+    detail: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.detail[:_MOST_DETAIL]}"
+
+
+BadRows = dict[int, BadRow]  # by the number of the row in its file, from 0
+
+
+def note_bad_rows(found: BadRows, bad: BadRows | None, *, first_row: int, uri: str) -> None:
+    """Add what a reader found, numbered from `first_row`, to `bad`. If that is None, raises ShardError about the first."""
+    if bad is None:
+        for row in found.values():
+            raise ShardError(f"{uri}, {row}. {row.remedy}")
+    else:
+        bad.update({first_row + place: row for place, row in found.items()})
+
+
+@dataclass(kw_only=True)
+class BadRowLimit:
+    """Counts the bad rows of a file, and refuses the file if they are too many."""
+
+    most_share: float  # of its rows
+    number: int = 0
+    first: list[BadRow] = field(default_factory=list)
+
+    def add(self, rows: Collection[BadRow]) -> None:
+        self.number += len(rows)
+        self.first += list(rows)[: _SHOWN - len(self.first)]
+
+    def check(self, rows: int, name: str) -> None:
+        """`rows` are all rows of the file. Raises ShardError that names the first bad ones."""
+        if self.number <= self.most_share * rows:
+            return
+        more = self.number - len(self.first)
+        raise ShardError(
+            f"{name}: {counted(self.number, 'row')} of {rows:,} cannot be read, and --max-bad-rows allows "
+            f"{self.most_share:.4g} of them. {'; '.join(map(str, self.first))}{f'; and {more:,} more' if more else ''}. "
+            f"{self.first[0].remedy}"
+        )
