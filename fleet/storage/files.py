@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -23,6 +24,7 @@ from fleet.storage.inspection import Problem, StoredFile, problem_of
 
 READERS = 16  # a bucket answers in tens of milliseconds, and a run has thousands of files
 _LISTINGS = 10
+_LEVELS = 3  # of a walk: the folder itself and two below it
 _BUCKETS = {
     "s3",
     "s3a",
@@ -40,7 +42,7 @@ class Files:
     def __init__(self, uri: str) -> None:
         self._fs: fsspec.AbstractFileSystem
         try:
-            self._fs, self._root = url_to_fs(uri)
+            self._fs, self.root = url_to_fs(uri)
         except (ImportError, ValueError) as error:  # a missing library or an unknown protocol
             raise UsageError(f"The output {uri} cannot be used: {error}.") from error
 
@@ -57,6 +59,23 @@ class Files:
             return set()
         paths = self._fs.ls(self._at(folder), detail=False)
         return {str(path).rstrip("/").rpartition("/")[2] for path in paths}
+
+    def around(self) -> Iterator["Files"]:
+        """All folders that this one lies in, nearest first. Links of a local disk are followed."""
+        root = os.path.realpath(self.root) if isinstance(self._fs, LocalFileSystem) else self.root.rstrip("/")
+        while root := root.rpartition("/")[0]:
+            yield self._elsewhere(root)
+
+    def below(self, *names: str) -> Iterator["Files"]:
+        """The folders below this one, two levels deep, that directly hold a file or folder with one of these names."""
+        for folder, folders, files in self._fs.walk(self.root, maxdepth=_LEVELS):
+            if folder.rstrip("/") != self.root.rstrip("/") and {*names} & {*folders, *files}:
+                yield self._elsewhere(folder)
+
+    def _elsewhere(self, root: str) -> "Files":
+        files = copy(self)
+        files.root = root
+        return files
 
     def sizes(self, *folders: str) -> dict[str, int]:
         """Path → size of all files below these folders, uncached."""
@@ -84,10 +103,10 @@ class Files:
         return cast(BinaryIO, self._fs.open(self._at(path), "rb"))
 
     def content(self, path: str) -> bytes | None:
-        """The content of a file; None if it does not exist, for example because it was removed after a listing."""
+        """The content of a file; None if there is no file, for example because it was removed after a listing."""
         try:
             return bytes(self._fs.cat_file(self._at(path)))
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return None
 
     def contents(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -126,7 +145,10 @@ class Files:
 
     def move(self, source: str, target: str) -> None:
         self._make_folder_of(target)
-        self._fs.mv(self._at(source), self._at(target))
+        place = self._at(target)
+        if isinstance(self._fs, LocalFileSystem) and Path(place).is_dir():  # shutil.move moves into a folder
+            raise IsADirectoryError(errno.EISDIR, "there is a folder in the place of a file; move it away", place)
+        self._fs.mv(self._at(source), place)
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with its content. Does nothing if it does not exist."""
@@ -155,11 +177,11 @@ class Files:
             self._fs.makedirs(folder, exist_ok=True)
 
     def _at(self, path: str) -> str:
-        return f"{self._root.rstrip('/')}/{path}"
+        return f"{self.root.rstrip('/')}/{path}"
 
     def _path_of(self, name: str) -> str:
         """The path below the root, from a name that the file system lists."""
-        return name.removeprefix(self._root.rstrip("/")).lstrip("/")
+        return name.removeprefix(self.root.rstrip("/")).lstrip("/")
 
 
 def _make_folder(folder: Path) -> None:

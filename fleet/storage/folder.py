@@ -22,9 +22,9 @@ from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.folder_receipts import FolderReceipts
-from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, compare
+from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, compare, has_text
 from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
-from fleet.storage.other_run import other_run
+from fleet.storage.other_run import card_of_others, data_of_others, other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Recovered, output_files
 
 WORKPLACE = ".shardsift"
@@ -40,12 +40,20 @@ class FolderOutput:
         self._run_id = run_id
         self._files = Files(uri)
 
+    def check_free(self, spec: RunSpec) -> None:
+        with translated(f"Looking at {self.uri}"):
+            self._refuse_other_runs(spec)
+            if not self._is_reserved and not self._is_published:
+                self._refuse_files_of_others()
+                self._refuse_overlap()
+
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
-                self._refuse_other_runs(spec)
-                self._write(f"{self._workplace}/spec.json", disclosed_spec(spec).to_json())
-                self._withdraw_beside_others(spec)
+                self.check_free(spec)
+                if not self._is_reserved:
+                    self._write(self._spec_path, disclosed_spec(spec).to_json())
+                    self._withdraw_beside_others(spec)
         except ShardError as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
@@ -155,35 +163,60 @@ class FolderOutput:
 
     # --- whose output this is ---------------------------------------------------------------------------------------
 
+    @property
+    def _spec_path(self) -> str:
+        return f"{self._workplace}/spec.json"
+
+    @property
+    def _is_reserved(self) -> bool:
+        return self._files.exists(self._spec_path)
+
+    @property
+    def _is_published(self) -> bool:
+        return self.published() == self._run_id
+
     def _refuse_other_runs(self, spec: RunSpec) -> None:
-        if others := self._other_runs():
-            raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
-        if self._files.exists(f"{self._workplace}/spec.json"):
+        others = [run_id for run_id in _reserved_by(self._files) if run_id != self._run_id]
+        if others:
+            raise other_run(self.uri, others[0], self._spec_of(others[0]), spec)
+        if self._is_reserved:
             return
         manifest = read_manifest(self._files.content(MANIFEST_PATH))
         if manifest and manifest.run_id != self._run_id:
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
-        if manifest is None and any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
-            raise UsageError(
-                f"The output {self.uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
-                "Choose another --output."
-            )
+
+    def _refuse_files_of_others(self) -> None:
+        if any(self._files.exists(path) for path in (*DATA_FOLDERS, MANIFEST_PATH)):
+            raise data_of_others(self.uri)
+        card = self._files.content(CARD_PATH)
+        if has_text(card) if card is not None else self._files.exists(CARD_PATH):
+            raise card_of_others(self.uri)
+
+    def _refuse_overlap(self) -> None:
+        """Refuse an output inside that of another run, whose data it would be taken for, or around one."""
+        places = (("inside", self._files.around()), ("around", self._files.below(WORKPLACE, MANIFEST_PATH)))
+        for where, folders in places:
+            for files in folders:
+                with suppress(ShardError), translated(f"Looking at {files.root}"):  # what cannot be read is not judged
+                    if run_id := next(iter(_runs_at(files)), None):
+                        raise UsageError(
+                            f"The output {self.uri} lies {where} {files.root}, the output of another run, {run_id}. "
+                            "Choose another --output."
+                        )
 
     def _withdraw_beside_others(self, spec: RunSpec) -> None:
         """If two runs reserve at the same moment, at least one of them sees the other now, and withdraws."""
-        if others := self._other_runs():
-            self._files.remove(f"{self._workplace}/spec.json")
-            raise other_run(self.uri, others[0], self._reserved_by(others[0]), spec)
+        try:
+            self._refuse_other_runs(spec)
+        except UsageError:
+            self._files.remove(self._spec_path)
+            raise
 
-    def _reserved_by(self, run_id: str) -> RunSpec | None:
+    def _spec_of(self, run_id: str) -> RunSpec | None:
         """The disclosed part of a run's spec; None if an earlier release wrote it."""
         with suppress(ValueError):
             return RunSpec.from_json(self._files.content(f"{WORKPLACE}/{run_id}/spec.json") or b"")
         return None
-
-    def _other_runs(self) -> list[str]:
-        names = self._files.names_in(WORKPLACE) - {self._run_id}
-        return sorted(name for name in names if self._files.exists(f"{WORKPLACE}/{name}/spec.json"))
 
     # --- publishing -------------------------------------------------------------------------------------------------
 
@@ -236,3 +269,14 @@ class FolderOutput:
     def _listed_receipts(self) -> Sequence[Receipt]:
         """The receipts in the manifest of this run, if the run is published and the manifest is intact."""
         return receipts_listed(self._files.content(MANIFEST_PATH), self._run_id)
+
+
+def _reserved_by(files: Files) -> list[str]:
+    """The runs that have reserved a folder."""
+    return sorted(name for name in files.names_in(WORKPLACE) if files.exists(f"{WORKPLACE}/{name}/spec.json"))
+
+
+def _runs_at(files: Files) -> list[str]:
+    """The runs that a folder is the output of: reserved or, if only what was published is there, published."""
+    manifest = read_manifest(files.content(MANIFEST_PATH))
+    return _reserved_by(files) or ([manifest.run_id] if manifest else [])

@@ -6,7 +6,7 @@ saves them in commits on a branch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -19,9 +19,9 @@ from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit
-from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare
+from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare, has_text
 from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
-from fleet.storage.other_run import other_run
+from fleet.storage.other_run import card_of_others, data_of_others, other_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Recovered
 from fleet.storage.receipts import by_shard
 from fleet.storage.run_branch import MAIN, RunBranch
@@ -40,12 +40,17 @@ class HubOutput:
         self._api = HfApi()
         self._branch = RunBranch(self._api, self._repo_id, run_id)
 
+    def check_free(self, spec: RunSpec) -> None:
+        with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
+            if not self._is_ours(spec):
+                self._refuse_reservation_of(self._branch.reserved_by_other())
+
     def reserve(self, spec: RunSpec, *, public: bool = False) -> None:
         try:
             with translated(f"Preparing the output {self.uri}"):
                 self._create_repo(public=public)
                 if not self._is_ours(spec):
-                    self._reserve(spec)
+                    self._refuse_reservation_of(self._branch.reserve(spec))
         except ShardError as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
 
@@ -178,23 +183,26 @@ class HubOutput:
         manifest = read_manifest(self._content(MANIFEST_PATH))
         if manifest and manifest.run_id != self._run_id:
             raise other_run(self.uri, manifest.run_id, manifest.spec, spec)
-        if manifest is None and self._holds_data() and not self._publication():
-            raise UsageError(
-                f"The output {self.uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
-                "Choose another --output."
-            )
+        refusal = None if manifest else self._files_of_others()
+        if refusal and not self._publication() and not self._branch.is_reserved():
+            raise refusal
         return manifest is not None
 
-    def _reserve(self, spec: RunSpec) -> None:
-        if other := self._branch.reserve(spec):
+    def _files_of_others(self) -> UsageError | None:
+        """The error for files at the paths of a run that has published nothing here."""
+        paths = {entry.path for entry in self._api.list_repo_tree(self._repo_id, repo_type="dataset")}
+        if paths & {*DATA_FOLDERS, MANIFEST_PATH}:
+            return data_of_others(self.uri)
+        if CARD_PATH in paths and has_text(self._content(CARD_PATH) or b""):
+            return card_of_others(self.uri)
+        return None
+
+    def _refuse_reservation_of(self, other: str | None) -> None:
+        if other:
             raise UsageError(
                 f"The output {self.uri} is reserved by another run, {other}, which is not published yet. Choose another "
                 f"--output or, if that run was abandoned, delete the branch shardsift/{other} of the repository."
             )
-
-    def _holds_data(self) -> bool:
-        entries = self._api.list_repo_tree(self._repo_id, repo_type="dataset")
-        return any(entry.path in (*DATA_FOLDERS, MANIFEST_PATH) for entry in entries)
 
 
 def repo_id_of(uri: str) -> str:

@@ -3,6 +3,7 @@
 Knows nothing of folders or the Hub: an output lists its files, and this module finds what is wrong with them.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from enum import StrEnum
 from fleet.receipt import OutputFile, Receipt
 
 DATA_FOLDERS = ("data", "scores")
+_FRONT_MATTER = re.compile(rb"\A\s*---\n.*?\n---\s*(?=\n|\Z)", re.DOTALL)
 
 
 class Problem(StrEnum):
@@ -85,10 +87,15 @@ def problem_of(file: OutputFile, stored: StoredFile | None) -> Problem | None:
     return Problem.SHA256 if stored.sha256 not in (None, file.sha256) else None
 
 
-def is_text(content: bytes) -> bool:
-    """Whether a card can be read, whatever it says."""
+def has_text(card: bytes) -> bool:
+    """Whether a card says more than the front matter that the Hub writes for a new repository."""
+    return bool(_FRONT_MATTER.sub(b"", card).strip())
+
+
+def is_text(card: bytes) -> bool:
+    """Whether a card can be read, and has a text, whatever it says."""
     try:
-        return bool(content.decode().strip()) and b"\0" not in content
+        return has_text(card) and "\0" not in card.decode()
     except UnicodeDecodeError:
         return False
 

@@ -1,4 +1,4 @@
-"""The error for an output that belongs to another run, with the options that differ."""
+"""The errors for an output that belongs to another run, with the options that differ, or to somebody else."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ from fleet.disclosure import disclosed_spec
 from fleet.errors import UsageError
 from fleet.spec import RunSpec
 from fleet.spec_difference import differences
+from fleet.storage.output import MANIFEST_PATH
 
 
 def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> UsageError:
@@ -13,6 +14,20 @@ def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> Us
     return UsageError(
         f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} "
         "Choose another --output, or use that run's options to continue it."
+    )
+
+
+def data_of_others(uri: str) -> UsageError:
+    return UsageError(
+        f"The output {uri} holds data, but no {MANIFEST_PATH} that this release of shardsift can read. "
+        "Choose another --output."
+    )
+
+
+def card_of_others(uri: str) -> UsageError:
+    return UsageError(
+        f"The output {uri} has a README.md, which the card of the dataset would replace. Move it away, or choose another "
+        "--output."
     )
 
 

@@ -43,6 +43,14 @@ class RunBranch:
         """The head commit of the branch; None if there is no branch."""
         return self._heads().get(self.name)
 
+    def is_reserved(self) -> bool:
+        """Whether this run has reserved the repository."""
+        return self._reserved_at(self._run_id) is not None
+
+    def reserved_by_other(self) -> str | None:
+        """Another run that has reserved the repository."""
+        return next(iter(self._reservations()), None)
+
     def reserve(self, spec: RunSpec) -> str | None:
         """Reserve the repository by committing the spec to the branch. Returns the other run if one has reserved it.
 
@@ -50,12 +58,11 @@ class RunBranch:
         if its commit is the earlier one by the Hub's clock; otherwise it removes its branch. So they never both continue.
         May run twice.
         """
-        if other := next(iter(self._reservations()), None):
+        if other := self.reserved_by_other():
             return other
-        heads = self._heads()
-        if self.name in heads and self._reserved_at(self._run_id):
+        if self.is_reserved():
             return None
-        self._create_branch(heads)
+        self._create_branch(self._heads())
         head = self._heads()[self.name]
         document = {_spec_path(self._run_id): disclosed_spec(spec).to_json()}
         commit(self._api, self._repo_id, [], document, message=_reservation(self._run_id), to=self.name, parent=head)

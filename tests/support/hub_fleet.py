@@ -70,6 +70,10 @@ def reserve(spec: RunSpec) -> None:
     HubOutput(spec.output_uri, spec.run_id).reserve(spec)
 
 
+def check_free(spec: RunSpec) -> None:
+    HubOutput(spec.output_uri, spec.run_id).check_free(spec)
+
+
 def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:
     os.environ["HF_TOKEN"] = token
     return function(*arguments)

@@ -61,7 +61,7 @@ class Published:
         return {path.removeprefix(self._root).lstrip("/") for path in found}
 
     def delete(self, path: str) -> None:
-        self._files.rm(self._at(path))
+        self._files.rm(self._at(path), recursive=True)
 
     def truncate(self, path: str) -> None:
         content = self.read(path)

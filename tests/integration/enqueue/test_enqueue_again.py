@@ -175,7 +175,8 @@ class TestTakingOver:
     ) -> None:
         do(options, ledger, app)
         ledger.redis.flushall()
-        (out / "manifest.parquet").mkdir()
+        (out / "file").write_text("not a folder")
+        (out / "manifest.parquet").symlink_to(out / "file/manifest.parquet")
 
         with pytest.raises(ShardError, match=r"manifest.parquet|receipts"):
             do(options, ledger, app)

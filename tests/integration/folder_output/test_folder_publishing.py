@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from fleet.errors import OutputDamaged
+from fleet.errors import OutputDamaged, ShardError
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH, output_files
 from support.folder_runs import RUN, SPEC, A, B, publish, stage
@@ -164,6 +164,30 @@ class TestPublishing:
         publish(output, [stage(output, A, tmp_path)])
 
         assert hidden(uri) == {f".shardsift/{RUN}/spec.json", f".shardsift/{RUN}/receipts/{A.name}/1-aa.json"}
+
+    @pytest.mark.parametrize("path", [A.data_path, MANIFEST_PATH, CARD_PATH])
+    def test_a_folder_in_the_place_of_a_published_file_is_found_and_the_file_is_not_moved_into_it(
+        self, tmp_path: Path, path: str
+    ) -> None:
+        output = FolderOutput(str(tmp_path / "out"), RUN)
+        output.reserve(SPEC)
+        publish(output, [stage(output, A, tmp_path)])
+        (tmp_path / "out" / path).unlink()
+        (tmp_path / "out" / path).mkdir()
+        receipt = stage(output, A, tmp_path)
+
+        found = output.inspect([receipt], hashes=True)
+        with pytest.raises(
+            ShardError, match=rf"there is a folder in the place of a file; move it away \({tmp_path}/out/{path}"
+        ):
+            publish(output, [receipt])
+        nothing_in_it = list((tmp_path / "out" / path).iterdir())
+        (tmp_path / "out" / path).rmdir()
+        publish(output, [receipt])
+
+        assert [str(finding) for finding in found] == [f"{path} is missing"]
+        assert nothing_in_it == []
+        assert output.inspect([receipt], hashes=True) == []
 
     def test_finalizers_that_race_make_one_whole_publication(self, tmp_path: Path) -> None:
         output = FolderOutput(str(tmp_path / "out"), RUN)

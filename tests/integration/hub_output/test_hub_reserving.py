@@ -13,7 +13,7 @@ import pytest
 from fleet.errors import TransientError, UsageError
 from fleet.storage.hub import repo_id_of
 from fleet.storage.output import MANIFEST_PATH
-from support.hub_fleet import reserve
+from support.hub_fleet import check_free, reserve
 from support.hub_runs import HubRun
 from support.records import a_spec
 
@@ -94,13 +94,33 @@ class TestReserving:
         with pytest.raises(UsageError, match="holds data, but no manifest.parquet that this release"):
             run.reserve()
 
-    def test_a_card_is_no_hindrance(self, run: HubRun) -> None:
-        run.add_file("README.md", "# To come")
+    @pytest.mark.parametrize("card", ["", "---\nlicense: mit\n---\n"])
+    def test_the_card_of_a_new_repository_is_no_hindrance(self, run: HubRun, card: str) -> None:
+        run.add_file("README.md", card)
 
         run.reserve()
 
         assert run.reserved_spec() == run.spec
         assert run.outputs() == {"README.md"}
+
+    def test_a_card_of_somebody_else_is_refused(self, run: HubRun) -> None:
+        run.add_file("README.md", "# My notes")
+
+        with pytest.raises(UsageError, match=r"has a README\.md, which the card of the dataset would replace"):
+            run.reserve()
+
+    def test_looking_whether_a_repository_is_free_changes_nothing(self, run: HubRun) -> None:
+        other = a_spec(output_uri=run.spec.output_uri, where=None)
+        missing = a_spec(output_uri=f"hf://datasets/org/new-{next(_numbers)}")
+
+        run.worker.call(check_free, run.spec)
+        run.worker.call(check_free, missing)
+        run.reserve()
+        run.worker.call(check_free, run.spec)
+
+        with pytest.raises(UsageError, match=f"is reserved by another run, {run.run_id}"):
+            run.worker.call(check_free, other)
+        assert run.branches() == {"main", run.branch}
 
     @pytest.mark.usefixtures("staged")
     def test_a_published_run_may_be_reserved_again(self, run: HubRun) -> None:
