@@ -5,7 +5,7 @@ from typing import Literal
 
 from fleet.counted import counted
 from fleet.durations import shown_duration
-from producer.status.advice import what_it_waits_for, what_next
+from producer.status.advice import MENDED, what_it_waits_for, what_next
 from producer.status.facts import time_left
 from producer.status.state import RunStatus
 
@@ -21,8 +21,11 @@ def verdict(status: RunStatus) -> str:
     if status.is_published:
         return status.word
     if status.word != "running":
-        said = next(iter([*what_it_waits_for(status), *what_next(status)]), None)
-        return f"{status.word}: {said}" if said else status.word
+        lines = [*what_it_waits_for(status), *what_next(status)]
+        said = lines[:1]
+        if status.word == "failed":
+            said += [line for line in lines if line.startswith(MENDED)]
+        return f"{status.word}: {' '.join(said)}" if said else status.word
     but, left = list(_troubles(status)), time_left(status)
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
 

@@ -169,6 +169,21 @@ class TestTheListOfRuns:
         ledger.cancel(RUN)
         assert runs_list(ledger)["runs"][0]["why"] is None  # type: ignore[index]
 
+    def test_a_run_that_failed_has_the_command_that_goes_on(self, fleet: Fleet) -> None:
+        fleet.ledger.create_run(SPEC, [A], now=1.0)
+        fleet.ledger.fail(claimed(fleet.ledger, RUN, A), "no column text.", "")
+
+        run: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
+
+        assert run["why"] == (
+            f"Shard {A.name} failed on w1 (attempt 1): no column text. When that is mended, try it again: producer retry {RUN}"
+        )
+        fleet.ledger.retry(RUN)
+        fleet.ledger.complete(claimed(fleet.ledger, RUN, A), a_receipt(RUN, A))
+        fleet.ledger.record_publish_error(RUN, "The disk is full.", is_permanent=True)
+        again: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
+        assert again["why"].endswith(f"The disk is full. When that is mended: producer finalize {RUN}")
+
     def test_a_run_of_a_newer_version_does_not_hide_the_others(self, ledger: Ledger) -> None:
         ledger.redis.hset("shardsift:run:newer", "spec", '{"unknown": 1}')
         ledger.redis.zadd("shardsift:runs", {"newer": 9.0})
