@@ -1,5 +1,6 @@
 """Start Flower, the web UI of the fleet, with a password, read-only, with its state saved across restarts, and our pages."""
 
+import logging
 import os
 import secrets
 import signal
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from celery import Celery
 from flower.app import Flower
@@ -19,6 +21,7 @@ from flower.command import (
     setup_logging,
     sigterm_handler,
 )
+from flower.inspector import Inspector
 from flower.options import options
 from flower.urls import settings as flower_settings
 
@@ -36,6 +39,7 @@ _RUNTIME_BUCKETS_SECONDS = (
 )
 _OFFLINE_SECONDS = 600  # a spot machine that is gone does not come back
 _LATE_SECONDS = 2.0
+_UNANSWERED = {f"Inspect method {method} failed" for method in Inspector.inspect_methods}
 
 
 def run_flower(settings: Settings, *, address: str, port: int) -> None:
@@ -67,6 +71,7 @@ def run_flower(settings: Settings, *, address: str, port: int) -> None:
         ],
     )
     add_runs_pages(application, ledger)
+    logging.getLogger(Inspector.__module__).addFilter(partial(is_news, application))
     _serve(application, celery)
 
 
@@ -77,6 +82,12 @@ def _new_application(celery: Celery, arguments: Sequence[str]) -> Flower:
     extract_settings()
     setup_logging()
     return Flower(capp=celery, options=options, template_loader=template_loader(), **flower_settings)
+
+
+def is_news(application: Flower, record: logging.LogRecord) -> bool:
+    """Flower warns of each question that no worker answers, also while there is none."""
+    is_there = any(worker.alive for worker in application.events.state.workers.values())
+    return is_there or record.getMessage() not in _UNANSWERED
 
 
 def _serve(application: Flower, celery: Celery) -> None:

@@ -1,0 +1,42 @@
+"""Flower's log says that workers do not answer only if there are any."""
+
+import logging
+import time
+
+import pytest
+from celery import Celery
+from flower.app import Flower
+
+from producer.flower.start import is_news
+
+UNANSWERED = logging.getLogger("flower.inspector").makeRecord(
+    "flower.inspector", logging.WARNING, __file__, 1, "Inspect method %s failed", ("conf",), None
+)
+BROKEN = logging.getLogger("flower.inspector").makeRecord(
+    "flower.inspector", logging.WARNING, __file__, 1, "Inspect method %s failed: %s", ("conf", "Redis is away"), None
+)
+
+
+@pytest.fixture
+def application() -> Flower:
+    return Flower(capp=Celery(set_as_current=False))
+
+
+def test_a_question_that_nobody_could_answer_is_no_news(application: Flower) -> None:
+    assert not is_news(application, UNANSWERED)
+    assert is_news(application, BROKEN)
+
+
+def test_a_worker_that_does_not_answer_is_news(application: Flower) -> None:
+    now = time.time()
+    beat = {
+        "type": "worker-heartbeat",
+        "hostname": "w1",
+        "timestamp": now,
+        "local_received": now,
+        "freq": 2.0,
+        "clock": 1,
+    }
+    application.events.state.event(beat)
+
+    assert is_news(application, UNANSWERED)
