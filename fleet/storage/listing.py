@@ -100,19 +100,19 @@ def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
     counts = counted_kinds(names)
     if len(counts) > 1:
         formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-        raise UsageError(
-            f"{shown} has files of several formats: {formats}. Choose one with a glob, like {option} "
-            f"'{_folder(shown)}/**/*{_first_ending(names)}'."
+        endings = sorted({known.ending for name in names if (known := format_of(name))})
+        globs = [f"{option} '{_folder(shown)}/**/*{ending}'" for ending in endings]
+        choice = (
+            f", or name each with an --input of its own: {' '.join(globs)}"
+            if option == "--input"
+            else f", like {globs[0]}"
         )
+        raise UsageError(f"{shown} has files of several formats: {formats}. Choose one with a glob{choice}.")
 
 
 def _folder(uri: str) -> str:
     parts = uri.rstrip("/").split("/")
     return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
-
-
-def _first_ending(names: list[str]) -> str:
-    return next(known.ending for name in names if (known := format_of(name)))
 
 
 def _is_hidden(path: str, root: str) -> bool:

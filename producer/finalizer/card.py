@@ -1,9 +1,11 @@
 """The dataset card: YAML that the viewer and `load_dataset` read, and what a reader must know of the data."""
 
 import re
+from collections import Counter
 
 from huggingface_hub import DatasetCardData
 
+from fleet.counted import counted
 from fleet.disclosure import disclosed_inputs, disclosed_model
 from fleet.histogram import added
 from fleet.receipt import Receipt
@@ -115,9 +117,12 @@ def _source(spec: RunSpec) -> str:
 
 
 def _format(receipts: list[Receipt]) -> str:
-    """Such as ` (JSON Lines)`; nothing for Parquet."""
-    kinds = sorted({kind_of(receipt.source_uri) for receipt in receipts} - {"Parquet"})
-    return f" ({', '.join(kinds)})" if kinds else ""
+    """Such as ` (JSON Lines)`, or of several formats ` (3 files of Parquet, 2 files of JSON Lines)`; nothing for Parquet."""
+    kinds = Counter(kind_of(receipt.source_uri) for receipt in receipts)
+    if len(kinds) > 1:
+        told = [f"{counted(files, 'file')} of {kind}" for kind, files in kinds.most_common()]
+        return f" ({', '.join(told)})"
+    return "".join(f" ({kind})" for kind in kinds if kind != "Parquet")
 
 
 def _changed_files(receipts: list[Receipt]) -> str:

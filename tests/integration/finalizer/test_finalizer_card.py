@@ -80,6 +80,14 @@ class TestCard:
         assert "| Source | `web` (JSON Lines) at revision" in dataset_card(spec, [lines]).decode()
         assert "| Source | `web` at revision" in dataset_card(spec, [a_receipt("r", A)]).decode()
 
+    def test_it_names_each_format_of_a_mixed_input_with_its_files(self) -> None:
+        lines = replace(a_receipt("r", A), source_uri="file:///me/web/a.jsonl.gz")
+        spec = a_spec(crawl=None, input_uris=("/me/web",))
+
+        card = dataset_card(spec, [lines, a_receipt("r", A), a_receipt("r", A)]).decode()
+
+        assert "| Source | `web` (2 files of Parquet, 1 file of JSON Lines) at revision" in card
+
     def test_it_speaks_of_a_filter_only_if_there_is_one(self) -> None:
         filtered, whole = (dataset_card(a_spec(where=w), [a_receipt("r", A)]).decode() for w in ("score > 3", None))
 

@@ -124,8 +124,11 @@ class TestFormats:
             list_input(place)
 
         shards = 3 if uri == "input" else 2
-        assert f"{place} has files of several formats: {shards} Parquet, 2 JSON Lines. Choose one" in str(refusal.value)
-        assert f"'{folder}/**/*.parquet'" in str(refusal.value)
+        assert f"{place} has files of several formats: {shards} Parquet, 2 JSON Lines. " in str(refusal.value)
+        assert str(refusal.value).endswith(
+            f" Choose one with a glob, or name each with an --input of its own: --input '{folder}/**/*.jsonl' "
+            f"--input '{folder}/**/*.jsonl.gz' --input '{folder}/**/*.parquet'."
+        )
         assert names(f"{folder}/**/*.parquet") == ["a", "b", "deep/er/c"]
         assert names(f"{folder}/*.jsonl") == ["d"]
 
