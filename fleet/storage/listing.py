@@ -120,7 +120,7 @@ def _is_hidden(path: str, root: str) -> bool:
 
 
 def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
-    """Describe a file; for a link, its target under the link's own name. Two links to one file are two shards."""
+    """Describe a file; for a link, its target under the link's own name."""
     try:
         return dict(filesystem.info(path))
     except OSError as error:

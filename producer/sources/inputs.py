@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -106,13 +106,24 @@ def _list(uri: str, *, most: int | None = None) -> _Part:
 
 def _refuse_files_named_twice(named: Iterable[tuple[str, Shard]]) -> None:
     """`named` are the shards, each with the user's URI. The two shards of one file may have different names."""
-    named_by: dict[str, str] = {}
+    seen: dict[Hashable, tuple[str, str]] = {}
     for uri, shard in named:
-        if named_by.setdefault(shard.uri, uri) != uri:
+        path = shard.uri.removeprefix("file://")
+        first_uri, first_path = seen.setdefault(_file(shard), (uri, path))
+        if (first_uri, first_path) != (uri, path):
+            again = "" if path == first_path else f" as {path}"
             raise UsageError(
-                f"The file {shard.uri.removeprefix('file://')} is named twice: by --input {named_by[shard.uri]} and by "
-                f"--input {uri}. Its rows would be there twice. Leave one of the two out."
+                f"The file {first_path} is named twice: by --input {first_uri} and{again} by --input {uri}. "
+                "Its rows would be there twice. Leave one of the two out."
             )
+
+
+def _file(shard: Shard) -> Hashable:
+    """The file itself, which may have several names on this machine. The identity is for file systems that repeat inodes."""
+    if not shard.uri.startswith("file://"):
+        return shard.uri
+    found = Path(shard.uri.removeprefix("file://")).stat()
+    return found.st_dev, found.st_ino, shard.identity
 
 
 def _refuse_same_names(shards: Iterable[Shard]) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -186,15 +188,29 @@ class TestFormats:
 class TestLinks:
     """Links, of which snapshots in the Hub's cache, DVC and git-annex consist."""
 
-    def test_a_link_to_a_file_is_a_shard_under_its_own_name(self, folder: Path) -> None:
-        (folder / "z.parquet").symlink_to(folder / "a.parquet")
+    def test_a_link_to_a_file_is_a_shard_under_its_own_name(self, folder: Path, tmp_path: Path) -> None:
+        target = shard(tmp_path / "elsewhere/d.parquet", 10)
+        (folder / "z.parquet").symlink_to(target)
 
         shards = {shard.name: shard for shard in list_input(str(folder)).shards}
 
         assert list(shards) == ["a", "b", "deep/er/c", "z"]
-        assert (shards["z"].identity, shards["z"].size_bytes) == (shards["a"].identity, shards["a"].size_bytes)
+        assert shards["z"].size_bytes == target.stat().st_size
         assert shards["z"].uri == f"file://{folder}/z.parquet"
         assert count_rows(tuple(shards.values())) == 70
+
+    @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+    def test_two_names_of_one_file_are_told(self, folder: Path, link: Callable[[Path, Path], None]) -> None:
+        link(folder / "z.parquet", folder / "a.parquet")
+
+        for inputs in ([folder], [f"{folder}/a*", f"{folder}/z*"], [f"{folder}/deep", f"{folder}/?.parquet"]):
+            with pytest.raises(
+                UsageError, match=rf"{folder}/a.parquet is named twice: .* as {folder}/z.parquet by --input "
+            ):
+                list_input(*map(str, inputs))
+        shutil.copy(folder / "a.parquet", folder / "copy.parquet")
+        (folder / "z.parquet").unlink()
+        assert names(str(folder)) == ["a", "b", "copy", "deep/er/c"]
 
     def test_a_folder_of_nothing_but_links_is_read_whole(self, folder: Path, tmp_path: Path) -> None:
         snapshot = tmp_path / "snapshot"
@@ -262,6 +278,14 @@ class TestSeveralInputs:
             f"The file {folder}/{file}.parquet is named twice: by --input {folder}{first} and by --input {folder}{second}. "
             "Its rows would be there twice. Leave one of the two out."
         )
+
+    @pytest.mark.parametrize("other", ["deep/../a.parquet", "/a.parquet", "deep/..//a.parquet", "../input/a.parquet"])
+    def test_so_is_a_file_that_is_spelled_in_two_ways(self, folder: Path, other: str) -> None:
+        for inputs in ([f"{folder}/{other}", str(folder)], [str(folder), f"file://{folder}/{other}"]):
+            with pytest.raises(
+                UsageError, match=r"/a.parquet is named twice: by --input .* as .*/a.parquet by --input "
+            ):
+                list_input(*inputs)
 
     def test_so_is_an_input_that_is_given_twice(self, folder: Path) -> None:
         with pytest.raises(UsageError, match=rf"^--input {folder} is given twice\. Leave one out\.$"):
