@@ -133,12 +133,11 @@ def _published(
         )  # read first: a commit that another process makes after this is a conflict, not a duplicate
         findings = output.inspect(receipts, hashes=hashes)
         _refuse_another_run(output, spec, findings)
-        broken = {finding.path for finding in _mendable(findings)}
         # The damaged file of a shard that was scored again may have the right size, and must still be replaced.
-        if not broken and not output.has_staged(receipts):
+        if not _mendable(findings) and not output.has_staged(receipts):
             return output.head()
         try:
-            documents = _documents(spec, receipts, broken, left_out=left_out)
+            documents = _documents(spec, receipts, findings, left_out=left_out)
             return output.publish(receipts, documents, parent=head)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
@@ -153,10 +152,11 @@ def _refuse_another_run(output: Publishing, spec: RunSpec, findings: Sequence[Fi
 
 
 def _documents(
-    spec: RunSpec, receipts: Sequence[Receipt], broken: set[str], *, left_out: Sequence[str]
+    spec: RunSpec, receipts: Sequence[Receipt], findings: Sequence[Finding], *, left_out: Sequence[str]
 ) -> dict[str, bytes]:
-    """Manifest and card; neither if only data are repaired: the owner may have edited the card."""
-    if not broken & {MANIFEST_PATH, CARD_PATH}:
+    """Manifest and card; neither if only data are repaired. A card that another hand wrote or edited stays."""
+    problems = {finding.path: finding.problem for finding in findings}
+    if not {finding.path for finding in _mendable(findings)} & {MANIFEST_PATH, CARD_PATH}:
         return {}
     card = dataset_card(spec, list(receipts))
     manifest = Manifest(
@@ -166,7 +166,10 @@ def _documents(
         left_out=tuple(left_out),
         card_sha256=sha256(card).hexdigest(),
     )
-    return {CARD_PATH: card, MANIFEST_PATH: manifest.to_parquet()}
+    stays = problems.get(CARD_PATH) is Problem.EDITED or (
+        CARD_PATH not in problems and problems.get(MANIFEST_PATH) in (Problem.MISSING, Problem.UNREADABLE)
+    )  # without a manifest it is not known who wrote the card
+    return {MANIFEST_PATH: manifest.to_parquet()} | ({} if stays else {CARD_PATH: card})
 
 
 def _mendable(findings: Sequence[Finding]) -> list[Finding]:

@@ -132,6 +132,52 @@ class TestFinalizing:
         }
         assert pq.read_table(out / MANIFEST_PATH).num_rows == 3
 
+    @pytest.mark.parametrize("is_manifest_lost", [False, True])
+    def test_an_edited_card_stays_when_the_run_is_published_again(
+        self, ledger: Ledger, spec: RunSpec, out: Path, is_manifest_lost: bool
+    ) -> None:
+        do(ledger, spec, A, B)
+        fail(ledger, spec, C)
+        finalize_run(ledger, spec.run_id, without_failed=True)
+        (out / "README.md").write_text("mine")
+        if is_manifest_lost:
+            (out / MANIFEST_PATH).unlink()
+        ledger.retry(spec.run_id)
+        do(ledger, spec, C)
+
+        publication = finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert publication == Publication(uri=str(out), commit="", shards=3)
+        assert (out / "README.md").read_text() == "mine"
+        found = open_output(str(out), spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True)
+        assert [str(finding) for finding in found] == ["README.md has changed since it was published"]
+
+    def test_our_own_card_is_written_again_when_the_run_is_published_again(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B)
+        fail(ledger, spec, C)
+        finalize_run(ledger, spec.run_id, without_failed=True)
+        before = (out / "README.md").read_text()
+        ledger.retry(spec.run_id)
+        do(ledger, spec, C)
+
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert (out / "README.md").read_text() != before
+        assert open_output(str(out), spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
+
+    def test_a_card_that_somebody_wrote_before_the_first_publication_stays(
+        self, ledger: Ledger, spec: RunSpec, out: Path
+    ) -> None:
+        do(ledger, spec, A, B, C)
+        (out / "README.md").write_text("mine")
+
+        finalize_run(ledger, spec.run_id, without_failed=False)
+
+        assert (out / "README.md").read_text() == "mine"
+        assert {A.data_path, MANIFEST_PATH} <= visible(out).keys()
+
     def test_what_another_run_published_is_left_alone(self, ledger: Ledger, spec: RunSpec, out: Path) -> None:
         do(ledger, spec, A, B, C)
         publish_as_other_run(out)
