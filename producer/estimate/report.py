@@ -8,6 +8,7 @@ from producer.estimate.ranges import Range
 from producer.gpus import gpu_called
 
 _DIGITS = 3  # of a total that is not exact
+_LEAST = 0.01  # hours or money that are told as a number
 _GAP = "  "
 
 
@@ -15,7 +16,12 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     known = ", ".join(_totals(estimate))
     if known:
         yield f"estimate: {known}{_sample(estimate)}"
-    yield from _columns([[device.device, _hours(device), _cost(device), device.basis] for device in estimate.devices])
+    if _is_small(estimate):
+        yield f"{_GAP}under a minute of work on each of {counted(len(estimate.devices), 'kind')} of devices"
+    else:
+        yield from _columns(
+            [[device.device, _hours(device), _cost(device), device.basis] for device in estimate.devices]
+        )
     for note in estimate.notes:
         yield f"{_GAP}{note}" if known else f"estimate: {note}"
     yield from _about_hours_and_prices(estimate)
@@ -55,7 +61,11 @@ def _cost(device: DeviceEstimate) -> str:
 
 
 def _shown(found: Range, number: Callable[[float], str]) -> str:
+    if found.high < _LEAST:
+        return f"under {number(_LEAST)}"
     low, high = number(found.low), number(found.high)
+    if found.low < _LEAST:
+        return f"up to {high}"
     return low if low == high else f"{low} to {high}"
 
 
@@ -71,8 +81,12 @@ def _money(cost: float) -> str:
     return f"{cost:,.0f}" if cost >= 100 else f"{cost:,.2f}"
 
 
+def _is_small(estimate: Estimate) -> bool:
+    return all(device.gpu_hours.high < _LEAST for device in estimate.devices) and bool(estimate.devices)
+
+
 def _about_hours_and_prices(estimate: Estimate) -> Iterator[str]:
-    prices = [device for device in estimate.devices if device.price_from]
+    prices = [device for device in estimate.devices if device.price_from and not _is_small(estimate)]
     if any(device.price_from == LIST_PRICE for device in prices):
         named = ", ".join(f"{device.device} {device.price_per_gpu_hour:.2f}" for device in prices)
         yield f"{_GAP}$ an hour: {named} ({LIST_PRICE})"

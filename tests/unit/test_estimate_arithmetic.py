@@ -328,3 +328,31 @@ def test_what_is_not_known_is_said_with_its_reason() -> None:
     lines = list(estimate_lines(Estimate(notes=("rows are unknown: files of lines do not say how many they have",))))
 
     assert lines == ["estimate: rows are unknown: files of lines do not say how many they have"]
+
+
+def of_device(name: str, low: float, high: float) -> DeviceEstimate:
+    time = DeviceTime(device=name, hours=Range(low=low, high=high), basis="estimated from its peak, not measured")
+    return priced(time, 0.0, 5.0)
+
+
+def test_a_small_input_has_no_row_of_hours_and_prices_that_round_to_nothing() -> None:
+    devices = (of_device("H200", 1e-6, 4e-6), of_device("T4", 1e-5, 4e-5))
+
+    lines = list(estimate_lines(an_estimate(rows=2, rows_error=0, tokens=8, tokens_error=0, devices=devices)))
+
+    assert lines == [
+        "estimate: 2 rows, 8 tokens (from 1,000 rows of 4 shards)",
+        "  under a minute of work on each of 2 kinds of devices",
+        "  Starts of workers and their idle time come on top.",
+    ]
+
+
+def test_beside_a_slow_device_a_fast_one_takes_less_than_can_be_told() -> None:
+    devices = (of_device("H200", 1e-6, 4e-6), of_device("T4", 0.001, 2.5))
+
+    lines = list(estimate_lines(an_estimate(devices=devices)))
+
+    assert lines[1:3] == [
+        "  H200  under 0.01 GPU-hours  under 0.01   estimated from its peak, not measured",
+        "  T4    up to 2.5 GPU-hours   up to 12.50  estimated from its peak, not measured",
+    ]
