@@ -13,9 +13,9 @@ from fleet.command_line import say
 from fleet.counted import counted
 from fleet.ledger import Ledger
 from producer.status import RunStatus, run_status
-from producer.status.advice import loading_line
 from producer.status.facts import time_left
 from producer.status.screen import status_screen
+from producer.status.verdict import troubles, verdict
 
 _LOOK_SECONDS = 0.5
 _REDRAW_SECONDS = 2.0
@@ -36,7 +36,7 @@ def watch(
     `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Raises
     redis.RedisError if Redis does not answer.
     """
-    with _shown_on(Console(stderr=True, quiet=not progress)) as show:
+    with shown_on(Console(stderr=True, quiet=not progress)) as show:
         while True:
             status = run_status(ledger, run_id, is_of_this_machine=is_of_this_machine)
             if status.is_over:
@@ -95,40 +95,32 @@ def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None
 
 
 @contextmanager
-def _shown_on(console: Console) -> Iterator[Callable[[RunStatus], None]]:
-    """What shows a status: as a screen that replaces the one before, or as a line every ten seconds without a terminal."""
+def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
+    """What shows a status: as a screen that replaces the one before, or without a terminal as a line if it has changed, every ten
+    seconds at most."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as screen:
             yield lambda status: screen.update(screen_text(status), refresh=True)
         return
-    next_line = 0.0
+    next_line, last = 0.0, ""
 
     def print_line(status: RunStatus) -> None:
-        nonlocal next_line
-        if time.monotonic() >= next_line:
-            shards = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}"
-            console.print(f"{shards}, {progress_line(status)}", highlight=False)
-            next_line = time.monotonic() + _LINE_SECONDS
+        nonlocal next_line, last
+        line = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}"
+        if time.monotonic() >= next_line and line != last:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            next_line, last = time.monotonic() + line_seconds, line
 
     yield print_line
 
 
 def progress_line(status: RunStatus) -> str:
-    """A short description of what the run is doing."""
-    match status.word:
-        case "publishing" if status.publish_error:
-            return f"publishing, not yet: {status.publish_error}"
-        case "publishing":
-            return "publishing"
-        case "paused":
-            return f"{counted(status.counts.rows_scored, 'row')}; paused"
-        case "loading":
-            return loading_line(status)
-        case "queued" | "stopped":
-            return "Waiting for a worker"
-        case "stalled":
-            waits_for = "no progress" if status.workers else "waiting for a worker"
-            return f"{counted(status.counts.rows_scored, 'row')}; {waits_for}"
-        case _:
-            rows, left = counted(status.counts.rows_scored, "row"), time_left(status)
-            return f"{rows}, {status.rows_per_second:,.0f} rows/s{f'; {left} left' if left else ''}"
+    """What the run is doing, or the verdict with the command that helps."""
+    if status.is_of_this_machine and status.word in ("queued", "stopped"):
+        return "waiting for a worker"  # which this command starts
+    said = verdict(status)
+    if status.word == "publishing" or (status.word != "running" and said != status.word):
+        return said
+    rows, left = counted(status.counts.rows_scored, "row"), time_left(status)
+    but = "".join(f"; {what}" for what in troubles(status))
+    return f"{rows}, {status.rows_per_second:,.0f} rows/s{f'; {left} left' if left else ''}{but}"

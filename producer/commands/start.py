@@ -168,6 +168,7 @@ def _enqueue(
     from producer.enqueue import enqueue
     from producer.output_look import looked_at
     from producer.progress import watch
+    from producer.status import ExitCode
 
     settings = read_settings()
     ledger = Ledger.connect(settings, role=PRODUCER)
@@ -179,7 +180,12 @@ def _enqueue(
         return
     say(f"{counted(done.added, 'shard')} new{taken_over(done)}, {done.counts.done} of {done.counts.shards} done.")
     say_if_paused(done)
-    ended = watch(ledger, done.run_id, on_look=lambda: None)
+    try:
+        ended = watch(ledger, done.run_id, on_look=lambda: None)
+    except KeyboardInterrupt as stop:
+        say(f"The run goes on. Watch it: producer status {done.run_id} --watch")
+        say(f"Or cancel it: producer cancel {done.run_id}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from stop
     report(looked_at(ledger, ended, hashes=verify), as_json=as_json)
 
 

@@ -26,11 +26,11 @@ def verdict(status: RunStatus) -> str:
         if status.word == "failed":
             said += [line for line in lines if line.startswith(MENDED)]
         return f"{status.word}: {' '.join(said)}" if said else status.word
-    but, left = list(_troubles(status)), time_left(status)
+    but, left = list(troubles(status)), time_left(status)
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
 
 
-def _troubles(status: RunStatus) -> Iterator[str]:
+def troubles(status: RunStatus) -> Iterator[str]:
     """What a person should know of a run that goes on nevertheless."""
     if status.counts.failed:
         yield f"{counted(status.counts.failed, 'shard')} failed"

@@ -124,7 +124,7 @@ class TestWorkers:
 
         assert status.word == "loading"
         assert what_next(status) == ["Loading the model (1 worker, 35 s)."]
-        assert progress_line(status) == "Loading the model (1 worker, 35 s)"
+        assert progress_line(status) == "loading: Loading the model (1 worker, 35 s)."
         assert "workers  1 loading" in status_lines(status)
 
     def test_a_run_whose_workers_process_is_replaced_is_loading_and_wants_no_other_worker(
@@ -364,7 +364,7 @@ class TestWorkers:
         assert what_next(status) == [
             "1 worker serves this run, but no row was scored for 7 min. Look at the logs: w1@host/7."
         ]
-        assert progress_line(status) == "5 rows; no progress"
+        assert progress_line(status) == f"stalled: {what_next(status)[0]}"
 
     def test_a_run_behind_another_says_which(self, ledger: Ledger, run: str) -> None:
         announce(ledger.redis, replace(READY, activity="busy", run_id="another.run"))
@@ -596,7 +596,7 @@ class TestEnds:
 
         status = run_status(ledger, done)
 
-        assert progress_line(status) == "publishing, not yet: The Hub answered 503."
+        assert progress_line(status) == f"publishing: {what_next(status)[0]}"
         assert what_next(status) == ["Publishing has not succeeded yet, and is tried again: The Hub answered 503."]
 
     def test_a_run_that_cannot_be_published_has_failed_and_is_over(self, ledger: Ledger, done: str) -> None:
@@ -731,7 +731,7 @@ class TestEnds:
 
         assert (status.word, status.exit_code, status.is_over) == ("paused", ExitCode.RUNNING, False)
         assert what_next(status) == [f"{said} Resume it: producer resume {run}"]
-        assert progress_line(status) == "0 rows; paused"
+        assert progress_line(status) == f"paused: {said} Resume it: producer resume {run}"
         assert status.as_json()["paused"] == reason
 
     def test_a_run_whose_last_shards_were_done_while_it_was_paused_waits_for_nothing(

@@ -1,19 +1,25 @@
-"""On a terminal a watched run is shown as the status screen, again and again until it is over."""
+"""On a terminal a watched run is shown as the status screen, again and again until it is over; elsewhere as lines."""
 
+import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fleet.finalizers import FinalizerState, announce_finalizer
 from fleet.ledger import Publication
+from producer.progress import shown_on
+from producer.status import run_status
 from support.fleet import Fleet
 from support.ledger_states import claimed
-from support.processes import BIN
+from support.processes import BIN, started
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until
 
@@ -83,3 +89,37 @@ def test_the_screen_follows_the_run_and_gives_way_to_its_end(fleet: Fleet, comma
         assert "█" * 20 in shown
         assert "░" * 20 in shown
         assert "2 of 2 done" in shown[shown.rindex("\x1b[2K") :]  # below the last screen, which is erased
+
+
+def test_without_a_terminal_it_says_the_verdict_with_its_command_once_and_ctrl_c_leaves_the_run(
+    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    log, output = tmp_path / "log", tmp_path / "out"
+    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-shards", "1", "--wait")
+
+    with started("producer", "enqueue", *arguments, environment=fleet.environment, log=log) as waiting:
+        wait_until(lambda: "0 of 1 shard, queued: No worker" in log.read_text(), description="the verdict is there")
+        waiting.send_signal(signal.SIGINT)
+        waiting.wait(timeout=30)
+
+    (run_id,) = fleet.ledger.run_ids()
+    assert f"Start one: worker start --model {tiny_model}\n" in log.read_text()
+    assert log.read_text().endswith(
+        f"The run goes on. Watch it: producer status {run_id} --watch\nOr cancel it: producer cancel {run_id}\n"
+    )
+    assert waiting.returncode == 130
+    assert not fleet.ledger.is_cancelled(run_id)
+
+
+def test_a_line_is_written_again_only_if_it_has_changed(fleet: Fleet) -> None:
+    fleet.ledger.create_run(SPEC, [A], now=0)
+    said = io.StringIO()
+    with shown_on(Console(file=said, width=40), line_seconds=0) as show:
+        for _ in range(3):
+            show(run_status(fleet.ledger, RUN))
+        fleet.ledger.pause(RUN)
+        show(run_status(fleet.ledger, RUN))
+
+    queued, paused = said.getvalue().splitlines()
+    assert queued.startswith("0 of 1 shard, queued: No worker serves this run. Start one: worker start")
+    assert paused.startswith("0 of 1 shard, paused: ")
