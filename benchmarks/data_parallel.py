@@ -80,7 +80,11 @@ def _seconds(workers: int, model: Path, shards: Path, folder: Path) -> float:
         _wait(lambda: sum(one.activity == "ready" for one in list_workers(ledger.redis)) == workers, pause=0.2)
         plan = plan_run(
             RunOptions(
-                input_uris=(str(shards),), models=(str(model),), dtype="float32", output_uri=str(folder / "output")
+                input_uris=(str(shards),),
+                models=(str(model),),
+                dtype="float32",
+                keep_all=True,
+                output_uri=str(folder / "output"),
             )
         )
         app = stack.enter_context(make_app("benchmark", settings))

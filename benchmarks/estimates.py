@@ -75,7 +75,7 @@ def estimates(
 
 
 def _enqueued(folder: Path, redis_url: str, model: Path) -> str:
-    arguments = ("enqueue", "--input", folder / "shards", "--model", model, "--output", folder / "kept")
+    arguments = ("enqueue", "--input", folder / "shards", "--model", model, "--output", folder / "kept", "--keep-all")
     command = own_command("producer", *map(str, arguments))
     done = subprocess.run(command, env=_environment(folder, redis_url), capture_output=True, text=True, check=True)
     return done.stdout.split()[-1]

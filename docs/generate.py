@@ -27,7 +27,7 @@ WANTED = {
         "see what a run will do, take and cost, and start nothing": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
         "see which classifiers are known, and with which options": "producer recipes",
         "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept --model me/my-classifier "
-        "--revision v1",
+        "--revision v1 --min-score 2",
         "score compressed JSON Lines, of which only some fields are needed": "producer run --input './posts/*.jsonl.zst' "
         "--columns id,title,selftext --text-column title,selftext --output ./kept",
         "collect the newest posts of subreddits, to score them": "producer collect reddit --subreddits technology,climate "

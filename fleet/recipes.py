@@ -31,6 +31,7 @@ class Recipe:
     windows: str | None = None
     function_to_apply: Function | None = None
     int_score: bool | None = None
+    min_score: float | None = None
     task: Task | None = None
     hypothesis_template: str | None = None
 
@@ -71,6 +72,9 @@ def filled(recipe: Recipe, chosen: Mapping[str, Any], defaults: Mapping[str, Any
         used.pop("windows", None)
     if chosen.get("function_to_apply") not in (None, "none"):
         used.pop("int_score", None)
+        used.pop("min_score", None)
+    if chosen.get("where") is not None or chosen.get("keep_all"):
+        used.pop("min_score", None)
     return used
 
 
@@ -82,9 +86,13 @@ def recipe_line(recipe: Recipe, model: str, used: Mapping[str, Any]) -> str:
 def as_arguments(options: Mapping[str, Any]) -> str:
     """Options as on the command line: `--max-tokens 512 --int-score`."""
     return " ".join(
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quoted(str(value))}")
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quoted(_shown(value))}")
         for name, value in options.items()
     )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def quoted(text: str) -> str:
@@ -92,8 +100,8 @@ def quoted(text: str) -> str:
 
 
 def _edu(model: str, *, checked: Checked = "checked", url: str = "") -> Recipe:
-    """One raw score from 0 to 5, also rounded as in FineWeb-Edu. The models themselves read 512 tokens, or 1,024 of code."""
-    return Recipe(model=model, checked=checked, url=url, int_score=True)
+    """One raw score from 0 to 5, also rounded; 3 and more is kept. The models themselves read 512 tokens, or 1,024 of code."""
+    return Recipe(model=model, checked=checked, url=url, int_score=True, min_score=3.0)
 
 
 def _finepdfs(model: str, *, checked: Checked = "checked") -> Recipe:

@@ -26,10 +26,11 @@ from huggingface_hub.errors import (
 
 from fleet.choices import Function
 from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
-from fleet.model import Model, folder_revision, is_folder_revision, short_revision
+from fleet.model import SEQUENCE_CLASSIFIER, Model, folder_revision, is_folder_revision, short_revision
 from fleet.scorers import ScorerKind, added_kinds
 from fleet.storage.errors import did_you_mean, translated
 
+THRESHOLD = "shardsift_threshold"  # key of a config.json: the score from which rows are kept
 _DEFAULT_LABELS = 2  # transformers' default if a config names no labels
 _CONFIG = "config.json"
 _PAUSES_SECONDS = (1.0, 1.0)  # between attempts to connect to the Hub
@@ -70,6 +71,17 @@ def _file_told(file: str) -> str:
         f"The model {file} is a file. --model takes a name on the Hub or a folder. For a file, also name the kind of scorer "
         f"that reads it: --scorer KIND. {installed}"
     )
+
+
+def threshold_of(model: Model) -> float | None:
+    """The score from which rows are kept, if the model's config.json says one, as `worker train` writes it."""
+    file = Path(model.name, _CONFIG)
+    if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
+        file = _hub_config(model.name, model.revision)
+    if not file.is_file():  # another kind of scorer may load any file
+        return None
+    threshold = _read_config(file, model.name).get(THRESHOLD)
+    return float(threshold) if isinstance(threshold, (int, float)) else None
 
 
 @contextmanager

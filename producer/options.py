@@ -133,7 +133,8 @@ class RunOptions:
     min_score: Annotated[
         float | None,
         typer.Option(
-            help="Threshold: keep rows with at least this score. Default: 3, for one raw score.",
+            help="Threshold: keep rows with at least this score. Default: that of the model's recipe, or of a model "
+            "that `worker train` made.",
             rich_help_panel=_KEEP,
         ),
     ] = None

@@ -1,7 +1,8 @@
 """From the user's options to a checked run. Nothing is written yet."""
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from fleet.model import SEQUENCE_CLASSIFIER, Model
 from fleet.redact import redacted
 from fleet.scorers import resolve_model
 from fleet.scoring import Scoring, check_scoring
+from fleet.sequence_classifier import threshold_of
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.inputs.bad_rows import BadRowLimit, BadRows
@@ -43,6 +45,7 @@ class Plan:
     shards: tuple[Shard, ...]
     public: bool = False  # whether a repository that is created is public; the published bytes are the same
     recipes: tuple[str, ...] = ()  # what to tell the user of the models' recipes
+    kept: str | None = None  # what to tell the user of the rows that are kept, if that may surprise
     left_out: tuple[str, ...] = ()  # files in the input's folders whose endings are not those of an input
 
 
@@ -57,6 +60,7 @@ def plan_run(options: RunOptions) -> Plan:
     _check_first_rows(source.shards[0], schema, options)
     models = _models(options)
     scorings = tuple(_scoring(one, model, schema, source.shards[0]) for one, model in models)
+    choice = _choice(models, scorings)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -64,7 +68,7 @@ def plan_run(options: RunOptions) -> Plan:
         columns=describe_columns(schema),
         only_columns=options.columns is not None,
         scorings=scorings,
-        where=_condition(options, scorings),
+        where=choice.condition(scorings[0].score_column),
         output_uri=absolute_uri(options.output_uri),
         row_columns=_row_columns(options),
         limit_shards=options.limit_shards,
@@ -78,6 +82,7 @@ def plan_run(options: RunOptions) -> Plan:
         shards=source.shards,
         public=options.public,
         recipes=recipe_lines(one for one, _ in models),
+        kept=_kept_told(choice, scorings),
         left_out=source.left_out,
     )
 
@@ -233,29 +238,73 @@ def _row_columns(options: RunOptions) -> tuple[str, str] | None:
     return names
 
 
-def _condition(options: RunOptions, scorings: Sequence[Scoring]) -> str | None:
+def _choice(models: Sequence[tuple[RunOptions, Model]], scorings: Sequence[Scoring]) -> "Choice":
+    """The rows to keep: as the user says it, otherwise as the recipe or the model does. Raises UsageError if none says it."""
+    options, model = models[0]
+    options = with_recipe(options)
     choice = Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
-    check_is_for_scorings(choice, scorings)
-    scoring = scorings[0]
-    if choice.is_default and scoring.function_to_apply != "none":
-        raise UsageError(
-            "Say which rows to keep: --min-score, --where or --keep-all. The default, 3, is for raw scores."
-        )
-    if scoring.function_to_apply != "none" and options.min_score is not None and options.min_score > 1:
-        raise UsageError(
-            f"--min-score {options.min_score:g} keeps no row: these scores are probabilities from 0 to 1, "
-            f"by {scoring.function_to_apply}."
-        )
-    return choice.condition(scoring.score_column)
+    if choice.is_default and len(scorings) == 1:
+        if scorings[0].outputs == 1 and scorings[0].function_to_apply == "none":
+            choice = replace(choice, min_score=threshold_of(model))
+        if choice.is_default:
+            raise UsageError(
+                f"Say which rows to keep: --min-score, --where or --keep-all. The model {model.name} has no threshold of its own."
+            )
+    check_choice(choice, scorings)
+    return choice
 
 
-def check_is_for_scorings(choice: "Choice", scorings: Sequence[Scoring]) -> None:
-    """Raises UsageError if there are several, and the choice does not say which of them it is about."""
+def check_choice(choice: "Choice", scorings: Sequence[Scoring]) -> None:
+    """Raises UsageError if the choice does not say which of several models it is about, or keeps no row, or every row."""
     if len(scorings) > 1 and choice.where is None and not choice.keep_all:
         raise UsageError(
             f'Say which rows to keep with --where, like "{" and ".join(map(_example, scorings))}", or --keep-all: '
             "a --min-score is for a single model."
         )
+    if choice.min_score is not None:
+        _check_min_score(choice.min_score, scorings[0])
+
+
+def _check_min_score(min_score: float, scoring: Scoring) -> None:
+    function, labels = scoring.function_to_apply, scoring.outputs
+    if function != "none" and min_score > 1:
+        raise UsageError(
+            f"--min-score {min_score:g} keeps no row: these scores are probabilities from 0 to 1, by {function}."
+        )
+    if function == "softmax" and min_score <= 1 / labels:
+        raise UsageError(
+            f"--min-score {min_score:g} keeps every row: {scoring.score_column} is the probability of the best of {labels} "
+            f"labels, which is never below 1/{labels}. Name a label: --where {shlex.quote(_of_one_label(scoring))}."
+        )
+    if function == "sigmoid" and min_score <= 0:
+        raise UsageError(f"--min-score {min_score:g} keeps every row: these scores are from 0 to 1. Say --keep-all.")
+
+
+def _of_one_label(scoring: Scoring) -> str:
+    """A condition on the last label, which of two is that of the rows that are looked for."""
+    if not scoring.label_score_columns:
+        return f"{_column(scoring.label_column)} = '{scoring.labels[-1]}'"
+    return f"{_column(scoring.label_score_columns[-1])} >= 0.5"
+
+
+def _column(name: str) -> str:
+    """A column's name in SQL, in quotes if it needs them."""
+    return name if name.isascii() and name.isidentifier() else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _kept_told(choice: "Choice", scorings: Sequence[Scoring]) -> str | None:
+    """A line about what a threshold keeps, if it is not that of a single output."""
+    if choice.min_score is None or scorings[0].outputs == 1:
+        return None
+    return (
+        f"Rows are kept whose best label, whichever it is, scores {choice.min_score:g} or more. "
+        f"For one label: --where {shlex.quote(_of_one_label(scorings[0]))}."
+    )
 
 
 def _example(scoring: Scoring) -> str:
@@ -286,5 +335,4 @@ class Choice:
             return None
         if self.where is not None:
             return self.where
-        quoted = score_column.replace('"', '""')
-        return f'"{quoted}" >= {3.0 if self.min_score is None else self.min_score}'
+        return f"{_quoted(score_column)} >= {self.min_score}"

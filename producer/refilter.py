@@ -11,7 +11,7 @@ from fleet.storage.published import Published
 from fleet.stored_scores import model_of, published_run
 from producer.options import RunOptions
 from producer.patience import patient
-from producer.plan import Choice, Plan, absolute_uri, check_filter, check_is_for_scorings, checked_input, schema_of
+from producer.plan import Choice, Plan, absolute_uri, check_choice, check_filter, checked_input, schema_of
 from producer.same_run import files_differ
 
 
@@ -84,5 +84,5 @@ def _check_is_what_was_scored(shards: Sequence[Shard], published: Published) -> 
 def _condition(choice: Choice, spec: RunSpec) -> str | None:
     if choice.is_default:
         raise UsageError("Say which rows to keep: --min-score, --where or --keep-all.")
-    check_is_for_scorings(choice, spec.scorings)
+    check_choice(choice, spec.scorings)
     return choice.condition(spec.scorings[0].score_column)

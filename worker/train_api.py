@@ -37,7 +37,7 @@ class TrainKeywords(TypedDict, total=False):
     validation: Place | None
     held_out: float
     seed: int
-    threshold: float
+    threshold: float | None
     full: bool
     epochs: float
     learning_rate: float

@@ -102,8 +102,13 @@ class TrainOptions:
     ] = 0.2
     seed: Annotated[int, typer.Option(min=0, help="Chooses the held-out rows.", rich_help_panel=_MEASURE)] = 0
     threshold: Annotated[
-        float, typer.Option(help="Score of a regression from which a row counts as kept.", rich_help_panel=_MEASURE)
-    ] = 3.0
+        float | None,
+        typer.Option(
+            help="Score of a regression from which a row is kept. It is stored with the model, and runs use it. "
+            "Default: the middle of the labels' range.",
+            rich_help_panel=_MEASURE,
+        ),
+    ] = None
     full: Annotated[
         bool,
         typer.Option(

@@ -51,7 +51,9 @@ class TrainSpec:
     full: FullTraining | None = None  # None: the encoder is frozen, and only the last layer is fitted
     dtype: TrainDtype = "auto"
     max_tokens: int | None = None  # read of a text; None: as many as the model takes
-    threshold: float = 3.0  # of a regression, for the figures
+    threshold: float | None = (
+        None  # of a regression: a score from here on is kept; None: the middle of the labels' range
+    )
     validation_uri: str | None = None  # rows to measure on; None: `held_out_share` of the data, chosen by the seed
     held_out_share: float = 0.2
     seed: int = 0

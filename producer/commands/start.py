@@ -153,6 +153,8 @@ def _planned(options: RunOptions) -> "Plan":
         say(f"Publishing to {plan.spec.output_uri} (created {sight}).")
     for line in plan.recipes:
         say(f"Recipe of {line}.")
+    if plan.kept:
+        say(plan.kept)
     say_left_out(plan)
     return plan
 

@@ -70,7 +70,8 @@ class HeldOut:
 def fit_classifier(folder: Path) -> HeldOut:
     """Fit the head with `worker train`, in a separate process because it needs torch."""
     command = own_command("worker", "train", "--data", str(folder / "labelled.parquet"), "--base-model", "demo")
-    command += ["--max-tokens", "128", "--output", str(folder / "classifier"), "--json"]
+    command += ["--max-tokens", "128", "--threshold", str(_MIN_SCORE)]
+    command += ["--output", str(folder / "classifier"), "--json"]
     log = folder / "state" / "logs" / "train.log"  # torch and transformers print a lot
     log.parent.mkdir(parents=True)
     with log.open("wb") as stderr:

@@ -62,7 +62,7 @@ def quick_fleet(fleet: Fleet, faults: InjectedFaults) -> Fleet:
 def options(fleet: Fleet) -> tuple[str, ...]:
     """Of the run, for `enqueue`."""
     scorer = fleet.environment.get("SHARDSIFT_SCORER", "sequence-classifier")
-    return ("--crawl", CRAWL, "--scorer", scorer, "--output", f"hf://datasets/{OUTPUT}")
+    return ("--crawl", CRAWL, "--scorer", scorer, "--min-score", "3", "--output", f"hf://datasets/{OUTPUT}")
 
 
 def _copied(shards: Path, folder: Path) -> Path:

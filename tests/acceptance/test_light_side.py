@@ -35,7 +35,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_run_is_enqueued_published_and_reported_without_torch(fleet: Fleet, shards: Path, model: Path) -> None:
     output = fleet.folder / "out"
-    options = ("--input", shards, "--model", model, "--output", output)
+    options = ("--input", shards, "--model", model, "--output", output, "--keep-all")
 
     sent = fleet.producer("enqueue", *options)
     run_id = sent.stdout.strip()

@@ -55,7 +55,7 @@ def enqueue(machine_fleet: Fleet, shards: Path, tmp_path: Path) -> Callable[...,
         model.mkdir()
         (model / "config.json").write_text(json.dumps({"id2label": {"0": name}}))
         arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", tmp_path / f"out-{name}")
-        done = machine_fleet.call_producer("enqueue", *arguments, *options)
+        done = machine_fleet.call_producer("enqueue", *arguments, "--keep-all", *options)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

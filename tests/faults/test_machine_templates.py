@@ -157,7 +157,7 @@ def enqueued(fleet: Fleet, shards: Path, folder: Path, *options: str) -> str:
     model.mkdir()
     (model / "config.json").write_text(json.dumps({"id2label": {"0": "model"}}))
     arguments = ("--input", shards, "--model", model, "--scorer", STAND_IN, "--output", folder / "out", *options)
-    done = fleet.call_producer("enqueue", *arguments)
+    done = fleet.call_producer("enqueue", *arguments, "--keep-all")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

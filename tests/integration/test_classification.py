@@ -2,15 +2,19 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from transformers import pipeline
 
 import shardsift
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from producer.options import RunOptions
+from producer.plan import Choice, check_choice, plan_run
 from support.models import tiny_classifier
 from support.outputs import published_rows
 from support.small_run import publish
@@ -84,3 +88,73 @@ def test_rows_are_kept_by_label_and_by_the_score_of_each(
     added = ["shard", "row", "score", "label", *COLUMNS]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
     assert shardsift.verify(output).faults == ()
+
+
+# --- a threshold that means something ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_labels(tmp_path: Path) -> Path:
+    folder = tiny_classifier(tmp_path / "two", labels=2)
+    return with_config(folder, id2label={"0": "0", "1": "1"}, label2id={"0": 0, "1": 1})
+
+
+@pytest.mark.parametrize(
+    ("choice", "refusal"),
+    [
+        ({"min_score": 0.5}, "keeps every row: .* never below 1/2. Name a label: --where 'score_1 >= 0.5'"),
+        ({"min_score": 0.5, "score_column": "edu"}, "Name a label: --where 'edu_1 >= 0.5'"),
+        ({"min_score": 0.0, "function_to_apply": "sigmoid"}, "keeps every row: .* Say --keep-all"),
+        ({"min_score": 1.5}, "keeps no row"),
+        ({}, "Say which rows to keep: --min-score, --where or --keep-all"),
+    ],
+)
+def test_a_threshold_that_keeps_every_row_or_none_is_refused(
+    choice: dict[str, Any], refusal: str, two_labels: Path, shards: Path, tmp_path: Path
+) -> None:
+    options = RunOptions(input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),))
+
+    with pytest.raises(UsageError, match=refusal):
+        plan_run(replace(options, **choice))
+
+
+def test_the_plan_says_what_a_threshold_keeps_and_the_condition_that_it_names_works(
+    two_labels: Path, shards: Path, tmp_path: Path
+) -> None:
+    options = RunOptions(
+        input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),), min_score=0.9
+    )
+
+    told = plan_run(options).kept
+
+    assert told == (
+        "Rows are kept whose best label, whichever it is, scores 0.9 or more. For one label: --where 'score_1 >= 0.5'."
+    )
+    plan_run(replace(options, min_score=None, where="score_1 >= 0.5"))
+
+
+def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
+    two_labels: Path, shards: Path, tmp_path: Path
+) -> None:
+    options = RunOptions(
+        input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(two_labels),), keep_all=True
+    )
+    scorings = plan_run(options).spec.scorings
+
+    with pytest.raises(UsageError, match="Name a label"):
+        check_choice(Choice(min_score=0.4, where=None, keep_all=False), scorings)
+
+
+@pytest.mark.parametrize(("threshold", "where"), [(0.25, '"score" >= 0.25'), (None, None), ("high", None)])
+def test_a_model_of_one_score_is_filtered_by_its_own_threshold_or_the_user_must_say_one(
+    threshold: object, where: str | None, tiny_model: Path, shards: Path, tmp_path: Path
+) -> None:
+    model = with_config(Path(shutil.copytree(tiny_model, tmp_path / "model")), shardsift_threshold=threshold)
+    options = RunOptions(input_uris=(str(shards),), output_uri=str(tmp_path / "out"), models=(str(model),))
+
+    if where:
+        assert plan_run(options).spec.where == where
+    else:
+        with pytest.raises(UsageError, match="--min-score, --where or --keep-all. The model .* has no threshold"):
+            plan_run(options)
+    assert plan_run(replace(options, min_score=2.0)).spec.where == '"score" >= 2.0'

@@ -259,6 +259,7 @@ class TestOnTheHub:
                 "--model",
                 model,
                 "--dry-run",
+                "--keep-all",
             ),
             *("--output", tmp_path / "out", "--json"),
             environment=hub.client_env(tmp_path / "home"),

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from itertools import islice
@@ -25,18 +26,22 @@ from transformers import (
     RobertaForSequenceClassification,
     pipeline,
 )
+from typer.testing import CliRunner
 
 import worker.training.demo_encoder
 import worker.training.frozen
 from fleet.errors import UsageError
-from fleet.training.spec import TrainSpec
+from fleet.training.spec import TrainSpec, TrainTask
+from producer.cli import cli
 from producer.demo.shards import write_labelled
 from producer.demo.texts import Document, Kind, Part, documents
+from producer.options import RunOptions
+from producer.plan import plan_run
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import call_command
 from worker.cli import main
-from worker.training.card import model_card
+from worker.training.card import model_card, next_step
 from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.head import fit_head
 from worker.training.metrics import measure
@@ -327,7 +332,11 @@ TEXTS = [f"text {number}" for number in range(20)]
         ({"text": ["a"] * 5, "label": [1.0] * 5}, {}, "has 5 rows, too few to train on. Give 20 or more"),
         ({"text": TEXTS, "label": ["good"] * 20}, {}, 'All rows of .* have the class "good"'),
         ({"text": TEXTS, "label": [1.5] * 20}, {}, "All labels of .* are 1.5"),
-        ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {}, "labels are 0.5 to 1, all on one side of the threshold 3"),
+        (
+            {"text": TEXTS, "label": [0.5, 1.0] * 10},
+            {"threshold": 3.0},
+            "labels are 0.5 to 1, all on one side of the threshold 3",
+        ),
         ({"text": TEXTS, "label": [0.5, 1.0] * 10}, {"task": "classification"}, "are double, and classes are texts"),
         ({"text": TEXTS, "label": ["a", "b"] * 10}, {"task": "regression"}, "are string, not numbers"),
         ({"text": TEXTS, "label": ["a", *"b" * 19]}, {}, 'Only one row has the class "a"'),
@@ -530,3 +539,44 @@ def test_the_card_names_no_signature_of_the_address_that_was_read(tiny_base: str
 
     assert "s3cret" not in card
     assert "`topics.parquet?***`" in card
+
+
+# --- the threshold ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "threshold", "are_classes"), [([0, 1], 0.5, True), ([0.0, 1.0], 0.5, False), ([1, 5], 3.0, False)]
+)
+def test_the_threshold_is_the_middle_of_the_labels_and_runs_use_it(
+    labels: list[float], threshold: float, are_classes: bool, tmp_path: Path, tiny_base: str
+) -> None:
+    pq.write_table(pa.table({"text": TEXTS, "label": labels * 10}), tmp_path / "labelled.parquet")
+    told: list[str] = []
+
+    report = train(
+        spec_of(tmp_path / "labelled.parquet", tmp_path / "out", base_model=tiny_base), CPU, tell=told.append
+    )
+
+    assert report is not None
+    assert report.threshold == threshold
+    options = RunOptions(
+        input_uris=(str(tmp_path / "labelled.parquet"),),
+        models=(str(tmp_path / "out"),),
+        output_uri=str(tmp_path / "kept"),
+    )
+    assert plan_run(options).spec.where == f'"score" >= {threshold}'
+    assert any("--task classification" in line for line in told) == are_classes
+
+
+@pytest.mark.parametrize("task", ["auto", "classification"])
+def test_the_next_command_can_be_pasted(task: TrainTask, tmp_path: Path, tiny_base: str) -> None:
+    data = tmp_path / "labelled.parquet"
+    pq.write_table(pa.table({"text": TEXTS, "label": [0, 1] * 10}), data)
+    report = train(spec_of(data, tmp_path / "my classifier", base_model=tiny_base, task=task), CPU)
+    assert report is not None
+
+    said, command = next_step(report).splitlines()
+
+    assert str(tmp_path / "my classifier") in said
+    dry = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--dry-run", "--json"])
+    assert dry.exit_code == 0, dry.output

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
+from fleet.sequence_classifier import THRESHOLD
 from support.models import with_lively_scores
 from support.tokenizers import save_llama3_tokenizer
 
@@ -25,6 +26,7 @@ def divisible_llama(folder: Path, *, layers: int = 4) -> Path:
         num_labels=1,
         pad_token_id=tokenizer.pad_token_id or tokenizer.eos_token_id,
     )
+    config.update({THRESHOLD: 3.0})
     torch.manual_seed(0)
     with_lively_scores(LlamaForSequenceClassification(config), std=0.15).save_pretrained(folder)
     return folder

@@ -12,6 +12,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from fleet.sequence_classifier import THRESHOLD
 from worker.training.demo_encoder import verified_demo_encoder
 
 
@@ -122,3 +123,4 @@ def _spread_scores(model: BertForSequenceClassification, *, bias: float) -> None
     with torch.no_grad():
         model.classifier.weight.normal_(std=1.0)
         model.classifier.bias.fill_(bias)
+    model.config.update({THRESHOLD: 3.0})

@@ -153,7 +153,7 @@ class TestWhatTheUserIsTold:
         assert line == f"{PDFS}: --windows finepdfs (checked; --no-recipe leaves it out)"
 
     def test_nothing_if_the_user_has_set_them_all(self) -> None:
-        options = RunOptions(models=(EDU,), int_score=False)
+        options = RunOptions(models=(EDU,), int_score=False, where="score >= 2")
 
         assert recipe_lines([options]) == ()
 
@@ -208,8 +208,20 @@ class TestTheCommand:
             "checked": "checked",
             "source": f"https://huggingface.co/{EDU}",
             "note": "",
-            "options": {"int_score": True},
+            "options": {"int_score": True, "min_score": 3.0},
         }
+
+
+class TestTheThreshold:
+    @pytest.mark.parametrize(
+        "chosen",
+        [{"where": "int_score >= 3"}, {"keep_all": True}, {"function_to_apply": "sigmoid"}, {"min_score": 2.0}],
+    )
+    def test_of_a_recipe_gives_way_to_the_users_choice(self, chosen: dict[str, Any]) -> None:
+        assert with_recipe(RunOptions(models=(EDU,), **chosen)).min_score == chosen.get("min_score")
+
+    def test_of_a_recipe_is_used_otherwise(self) -> None:
+        assert with_recipe(RunOptions(models=(EDU,))).min_score == 3.0
 
 
 class TestInPython:

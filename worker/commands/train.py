@@ -41,6 +41,7 @@ def train(
     check_installed()
     from fleet.settings import read_settings
     from worker.commands.label_run import with_run_found
+    from worker.training.card import next_step
     from worker.training.place import TrainPlace
     from worker.training.report import report_table
     from worker.training.stopped import TrainingStopped
@@ -60,3 +61,4 @@ def train(
         print_json(report.as_json())
     else:
         print_table(report_table(report))
+    say(next_step(report))

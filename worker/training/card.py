@@ -51,9 +51,25 @@ With {versions}.
 ## How to use it
 
 ```bash
-producer run --input ./shards{_text(report)}{_length(report)} --model {_model(spec.output_uri)} --output ./kept{_filter(report)}
+{run_command(report, _model(spec.output_uri))}
 ```
 """
+
+
+def run_command(report: TrainReport, model: str, input_uri: str = "./shards") -> str:
+    """The command that scores files with the classifier, as `model` names it."""
+    return (
+        f"producer run --input {shlex.quote(input_uri)}{_text(report)}{_length(report)} --model {shlex.quote(model)} "
+        f"--output ./kept{_filter(report)}"
+    )
+
+
+def next_step(report: TrainReport) -> str:
+    """Where the classifier is, and a command that scores the labelled files with it, or others if they have its columns."""
+    uri, data = report.spec.output_uri, report.spec.data_uri
+    command = run_command(report, uri.removeprefix("hf://"), data or "./shards")
+    other_names = " --score-column predicted_score" if data and report.source.label_column in ("label", "score") else ""
+    return f"The classifier is in {uri}. To score files with it:\n  {command}{other_names}"
 
 
 def _head(report: TrainReport) -> str:
@@ -116,7 +132,7 @@ def _measured_on(report: TrainReport) -> str:
 
 
 def _filter(report: TrainReport) -> str:
-    return " --keep-all" if report.classes else f" --min-score {report.spec.threshold:g}"
+    return " --keep-all" if report.classes else f" --min-score {report.threshold:g}"
 
 
 def _without_paths(command: list[str]) -> list[str]:

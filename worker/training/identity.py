@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # so that importing this loads no torch
     from worker.training.base_model import BaseModel
 
 Description = dict[str, Any]
-# Of the spec: where things are, and what is only measured. Digests are compared instead of names.
-_PLACES = {"output_uri", "data_uri", "label_with", "validation_uri", "threshold"}
+# Of the spec: where things are. Digests are compared instead of names.
+_PLACES = {"output_uri", "data_uri", "label_with", "validation_uri"}
 
 
 def described(spec: TrainSpec, split: Split) -> Description:

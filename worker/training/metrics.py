@@ -45,10 +45,13 @@ class Metrics:
     calibration_error: float  # mean distance of `predicted` and `observed`, weighted by rows
 
 
-def measure(logits: npt.NDArray[np.floating], targets: Targets, target: Target, *, threshold: float) -> Metrics:
-    """`logits` have shape (rows, outputs)."""
+def measure(logits: npt.NDArray[np.floating], targets: Targets, target: Target, *, threshold: float | None) -> Metrics:
+    """`logits` have shape (rows, outputs). A regression needs a threshold."""
     values = np.asarray(logits, dtype=np.float64)
-    return _of_classes(values, targets, target) if target.classes else _of_scores(values[:, 0], targets, threshold)
+    if target.classes:
+        return _of_classes(values, targets, target)
+    assert threshold is not None
+    return _of_scores(values[:, 0], targets, threshold)
 
 
 def _of_scores(scores: Floats, labels: Targets, threshold: float) -> Metrics:

@@ -32,6 +32,7 @@ class TrainReport:
     spec: TrainSpec
     source: LabelSource
     classes: tuple[str, ...]  # none in a regression
+    threshold: float | None  # of a regression
     rows: int  # of the data, with those that were held out of it
     held_out: "Metrics"
     seconds: float  # from reading the rows to the trained model; saving it is not in them
@@ -78,7 +79,7 @@ def report_lines(report: TrainReport) -> list[tuple[str, str]]:
     if held_out.mae is not None:
         lines.append(("mean absolute error", f"{held_out.mae:.3f}"))
     if held_out.at_threshold is not None:
-        lines += _of(held_out.at_threshold, f" at {report.spec.threshold:g}")
+        lines += _of(held_out.at_threshold, f" at {report.threshold:g}")
     lines += _of(held_out.macro, "" if report.classes else " of rounded scores")
     lines += [
         ("calibration error", f"{held_out.calibration_error:.3f}"),

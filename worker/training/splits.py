@@ -29,6 +29,8 @@ class Split:
     """Rows of the data, and what identifies them. The texts are in memory once."""
 
     target: Target
+    threshold: float | None  # of a regression
+    could_be_classes: bool  # the integers 0 and 1, learned as numbers
     learned: Rows
     held_out: Rows
     rows: int  # of the data, before any were held out
@@ -45,7 +47,7 @@ def read_split(spec: TrainSpec, source: LabelSource) -> Split:
     digest, measured_digest = labelled.digest, None  # before the rows are divided, since either takes memory
     target = target_of(labelled, spec.task, spec.class_weights)
     every = _rows(labelled, target)
-    _check_threshold(every, target, spec)
+    threshold = _threshold(every, target, spec)
     if spec.validation_uri is not None:
         measured = read_labelled(source.beside(spec.validation_uri))
         if not len(measured):
@@ -55,6 +57,8 @@ def read_split(spec: TrainSpec, source: LabelSource) -> Split:
         learned, held_out = (_rows(labelled.take(part), target) for part in _parts(every, target, spec))
     return Split(
         target=target,
+        threshold=threshold,
+        could_be_classes=target.is_regression and _are_zero_and_one(labelled),
         learned=learned,
         held_out=held_out,
         rows=len(labelled),
@@ -73,15 +77,22 @@ def _rows(labelled: Labelled, target: Target) -> Rows:
     return Rows(texts=labelled.texts, targets=target.of(labelled))
 
 
-def _check_threshold(rows: Rows, target: Target, spec: TrainSpec) -> None:
+def _are_zero_and_one(labelled: Labelled) -> bool:
+    return pa.types.is_integer(labelled.labels.type) and set(labelled.labels.unique().to_pylist()) == {0, 1}
+
+
+def _threshold(rows: Rows, target: Target, spec: TrainSpec) -> float | None:
     if not target.is_regression:
-        return
-    lowest, highest = rows.targets.min(), rows.targets.max()
+        return None
+    lowest, highest = float(rows.targets.min()), float(rows.targets.max())
+    if spec.threshold is None:
+        return (lowest + highest) / 2
     if not lowest < spec.threshold <= highest:
         raise UsageError(
             f"The labels are {lowest:g} to {highest:g}, all on one side of the threshold {spec.threshold:g}. "
-            "Name another one with --threshold."
+            "Name another one with --threshold, or leave it out."
         )
+    return spec.threshold
 
 
 def _parts(rows: Rows, target: Target, spec: TrainSpec) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.counted import counted
-from fleet.sequence_classifier import pinned_model
+from fleet.sequence_classifier import THRESHOLD, pinned_model
 from fleet.storage.model_output import model_output
 from fleet.training.labels import LabelSource, Teacher, label_source
 from fleet.training.model import MARK
@@ -66,9 +66,12 @@ def train(
         return None
     if is_first and source.teacher:
         tell(_rows_told(source.teacher, split))
+    if is_first and split.could_be_classes and spec.task == "auto":
+        tell("The labels 0 and 1 are learned as numbers. --task classification learns them as two classes.")
     trained = _trained(_with_base(spec), split, place, tell)
     if not is_first:
         return None
+    trained.base.model.config.update({THRESHOLD: split.threshold})
     report = _report(spec, source, split, trained, seconds=time.monotonic() - began)
     save_model(trained.base, output, partial(_write_figures, report), place, training=training)
     place.forget_checkpoints(tell)
@@ -135,8 +138,9 @@ def _report(spec: TrainSpec, source: LabelSource, split: Split, trained: "Traine
         spec=spec,
         source=source,
         classes=split.target.classes,
+        threshold=split.threshold,
         rows=split.rows,
-        held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=spec.threshold),
+        held_out=measure(trained.held_out_logits, split.held_out.targets, split.target, threshold=split.threshold),
         seconds=seconds,
         rows_per_second=trained.rows_per_second,
         work_seconds=trained.work_seconds,
