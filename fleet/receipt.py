@@ -43,6 +43,7 @@ class ScoringReceipt:
     parity: Parity | None  # None if the trial was left out
     refused_dtypes: tuple[str, ...] = ()  # that "auto" tried first, and whose scores differed too much
     histogram: Histogram  # of the rows that have a score
+    label_histograms: tuple[Histogram, ...] = ()  # of each label's score, if there are several labels, and not too many
 
     @property
     def format_told(self) -> str:

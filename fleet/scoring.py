@@ -17,6 +17,8 @@ _NOT_IN_NAMES = re.compile(r"\W+")
 _MODEL_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MOST_LABEL_COLUMNS = 256  # of one scoring; a model with more labels has its best label and score only, and all logits
 
+_MOST_LABEL_HISTOGRAMS = 16
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
@@ -83,6 +85,11 @@ class Scoring:
             taken.add(column.lower())
             columns.append(column)
         return tuple(columns)
+
+    @property
+    def label_histogram_columns(self) -> tuple[str, ...]:
+        """The columns whose scores are counted beside the best label's. None for many labels, so that receipts stay small."""
+        return self.label_score_columns if self.outputs <= _MOST_LABEL_HISTOGRAMS else ()
 
     @property
     def logits_column(self) -> str:

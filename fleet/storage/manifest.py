@@ -41,6 +41,7 @@ _SCORING = pa.struct(
         ("refused_dtypes", pa.list_(pa.string())),
         ("bins_per_unit", pa.int64()),
         ("rows_by_bin", pa.map_(pa.int64(), pa.int64())),
+        ("label_rows_by_bin", pa.list_(pa.map_(pa.int64(), pa.int64()))),
     ]
 )
 _SCHEMA = pa.schema(
@@ -197,6 +198,7 @@ def _scoring_line(scoring: ScoringReceipt) -> dict[str, object]:
         "refused_dtypes": list(scoring.refused_dtypes),
         "bins_per_unit": scoring.histogram.bins_per_unit,
         "rows_by_bin": list(scoring.histogram.rows_by_bin.items()),
+        "label_rows_by_bin": [list(histogram.rows_by_bin.items()) for histogram in scoring.label_histograms],
     }
 
 
@@ -240,9 +242,14 @@ def _scoring(line: dict[str, Any]) -> ScoringReceipt:
     return ScoringReceipt(
         parity=_parity(line),
         refused_dtypes=tuple(line.get("refused_dtypes") or ()),  # an earlier version wrote none
-        histogram=Histogram(bins_per_unit=line["bins_per_unit"], rows_by_bin=dict(line["rows_by_bin"])),
+        histogram=_histogram(line, line["rows_by_bin"]),
+        label_histograms=tuple(_histogram(line, bins) for bins in line.get("label_rows_by_bin") or ()),  # as above
         **{name: line[name] for name in _SAME_IN_SCORING},
     )
+
+
+def _histogram(line: dict[str, Any], bins: list[tuple[int, int]]) -> Histogram:
+    return Histogram(bins_per_unit=line["bins_per_unit"], rows_by_bin=dict(bins))
 
 
 def _parity(line: dict[str, Any]) -> Parity | None:

@@ -7,8 +7,8 @@ from huggingface_hub import DatasetCardData
 
 from fleet.counted import counted
 from fleet.disclosure import disclosed_inputs, disclosed_model
-from fleet.histogram import added
-from fleet.receipt import Receipt
+from fleet.histogram import Histogram, added
+from fleet.receipt import Receipt, ScoringReceipt
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.storage.inputs.formats import kind_of, without_ending
@@ -155,11 +155,21 @@ kept = load_dataset("{output[1]}", split="train", streaming=True)
 
 
 def _scores(spec: RunSpec, receipts: list[Receipt]) -> str:
+    """A histogram of each score column or, of a model with several labels, of each label's score."""
     tables = [
-        (scoring.score_column, score_histogram(added(receipt.scorings[place].histogram for receipt in receipts)))
+        (column, score_histogram(added(histograms)))
         for place, scoring in enumerate(spec.scorings)
+        for column, histograms in _histograms(scoring, [receipt.scorings[place] for receipt in receipts])
     ]
     return "".join(_histogram(column, text) for column, text in tables if text)
+
+
+def _histograms(scoring: Scoring, made: list[ScoringReceipt]) -> list[tuple[str, tuple[Histogram, ...]]]:
+    """The columns that are shown, each with its histogram in every shard."""
+    columns = scoring.label_histogram_columns
+    if columns and all(one.label_histograms for one in made):
+        return list(zip(columns, zip(*(one.label_histograms for one in made), strict=True), strict=True))
+    return [(scoring.score_column, tuple(one.histogram for one in made))]
 
 
 def _histogram(column: str, text: str) -> str:

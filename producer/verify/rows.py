@@ -57,9 +57,15 @@ def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterato
     if errored != receipt.rows_errored:
         yield f"has {counted(errored, 'errored row')}, its receipt says {receipt.rows_errored:,}"
     for scoring, told in zip(spec.scorings, receipt.scorings, strict=True):
-        values = table[scoring.score_column].drop_null().to_numpy()
-        if with_values(empty_histogram(scoring.function_to_apply), values[~np.isnan(values)]) != told.histogram:
-            yield f'its scores in "{scoring.score_column}" are spread differently than its receipt says'
+        columns = (scoring.score_column, *scoring.label_histogram_columns)
+        histograms = (
+            told.histogram,
+            *told.label_histograms,
+        )  # those of labels are missing in receipts of earlier versions
+        for column, histogram in zip(columns, histograms, strict=False):
+            values = table[column].drop_null().to_numpy()
+            if with_values(empty_histogram(scoring.function_to_apply), values[~np.isnan(values)]) != histogram:
+                yield f'its scores in "{column}" are spread differently than its receipt says'
 
 
 def kept_faults(data: pq.ParquetFile, rows: ScoredRows, receipt: Receipt, spec: RunSpec) -> list[Fault]:

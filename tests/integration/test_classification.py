@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
@@ -15,6 +17,7 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from producer.options import RunOptions
 from producer.plan import Choice, check_choice, plan_run
+from producer.verify.rows import scored_rows
 from support.models import tiny_classifier
 from support.outputs import published_rows
 from support.small_run import publish
@@ -87,7 +90,42 @@ def test_rows_are_kept_by_label_and_by_the_score_of_each(
     assert 0 < len(kept) < len(scores)
     added = ["shard", "row", "score", "label", *COLUMNS]
     assert kept[added].to_dict("records") == expected[added].to_dict("records")
+    card = (output / "README.md").read_text()
+    assert [line for line in card.splitlines() if line.startswith("## Scores")] == [
+        f"## Scores in `{column}`" for column in COLUMNS
+    ]
+    assert all(rows_in_histogram(card, column) == len(scores) for column in COLUMNS)
     assert shardsift.verify(output).faults == ()
+
+
+def rows_in_histogram(card: str, column: str) -> int:
+    """The sum of the rows of all lines."""
+    table = card.partition(f"## Scores in `{column}`")[2].partition("```text\n")[2].partition("\n```")[0]
+    return sum(int(line.split()[1]) for line in table.splitlines()[1:])
+
+
+def test_a_score_file_whose_label_scores_were_changed_is_found(
+    classifier: Path, shards: Path, ledger: Ledger, tmp_path: Path
+) -> None:
+    scorer = shardsift.load_scorer(classifier, dtype="float32", device="cpu", parity_rows=0)
+    output = tmp_path / "out"
+    options = RunOptions(
+        input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", keep_all=True
+    )
+    spec = publish(ledger, scorer.scorer, replace(options, limit_shards=1), scratch=tmp_path / "scratch")
+    (receipt,) = ledger.receipts(spec.run_id)
+    (file,) = (output / "scores").rglob("*.parquet")
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("score_so_so")
+    pq.write_table(
+        table.set_column(place, table.schema.field(place), pa.array([0.99] * len(table), pa.float32())), file
+    )
+
+    _, faults = scored_rows(pq.ParquetFile(file), receipt, spec)
+
+    assert [fault.problem for fault in faults] == [
+        'its scores in "score_so_so" are spread differently than its receipt says'
+    ]
 
 
 # --- a threshold that means something ---------------------------------------------------------------------------------

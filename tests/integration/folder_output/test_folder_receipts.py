@@ -7,6 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from fleet.histogram import Histogram
 from fleet.receipt import Receipt
 from fleet.storage.folder import FolderOutput
 from fleet.storage.manifest import receipts_listed
@@ -14,6 +15,8 @@ from fleet.storage.output import output_files
 from support.folder_runs import RUN, A, B, publish, stage
 from support.outputs import hidden, visible
 from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, stage_file
+
+_OF_LABELS = tuple(Histogram(bins_per_unit=4, rows_by_bin=bins) for bins in ({1: 9}, {}))
 
 
 class TestReceipts:
@@ -122,7 +125,12 @@ class TestReceipts:
     def test_the_manifest_is_as_good_as_the_receipts(self, tmp_path: Path) -> None:
         receipts = [
             a_receipt(RUN, A),
-            a_receipt(RUN, B, scorings=(a_scoring_receipt(parity=None, refused_dtypes=("bfloat16",)),), errors={}),
+            a_receipt(
+                RUN,
+                B,
+                scorings=(a_scoring_receipt(parity=None, refused_dtypes=("bfloat16",), label_histograms=_OF_LABELS),),
+                errors={},
+            ),
         ]
 
         read = receipts_listed(a_manifest(RUN, receipts), RUN)
