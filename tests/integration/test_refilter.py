@@ -2,11 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +26,8 @@ from producer.refilter import RefilterOptions, plan_refilter
 from producer.verify.verify import verify
 from support.models import tiny_classifier
 from support.outputs import data_digests, published_rows
-from support.small_run import publish, publish_plan
+from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
+from support.small_run import publish, publish_plan, score
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.shard.stored_scores import load_stored_scores
 
@@ -203,6 +205,89 @@ class TestWhatItRefuses:
     def test_the_place_of_the_earlier_run(self, earlier: Earlier) -> None:
         with pytest.raises(UsageError, match=r"kept is where the scores are read from\. Choose another --output"):
             earlier.plan(min_score=1.0, to="kept")
+
+
+class TestAnInputThatWasRewrittenWithTheSameFooter:
+    @pytest.fixture
+    def rewritable(self, options: RunOptions, tmp_path: Path) -> RunOptions:
+        numbers = np.random.default_rng(1).integers(100_000, 999_999, ROWS)
+        texts = [f"A text about the number {number}." for number in numbers]
+        rows = pa.table({"text": texts, "other": [f"See {number}" for number in numbers]})
+        (tmp_path / "in").mkdir()
+        write_uncompressed(tmp_path / "in/plain.parquet", rows)
+        pq.write_table(rows, tmp_path / "in/snappy.parquet")
+        return replace(options, input_uris=(str(tmp_path / "in"),), min_score=None, keep_all=True)
+
+    @pytest.mark.parametrize(
+        ("name", "rewrite"), [("plain", rewrite_shuffled), ("snappy", rewrite_with_two_rows_exchanged)]
+    )
+    def test_gets_no_score_of_another_text(
+        self,
+        ledger: Ledger,
+        scorer: SequenceClassifier,
+        rewritable: RunOptions,
+        tmp_path: Path,
+        name: str,
+        rewrite: Callable[[Path], None],
+    ) -> None:
+        earlier = published(ledger, scorer, rewritable, tmp_path)
+        rewrite(tmp_path / f"in/{name}.parquet")
+
+        with pytest.raises(ShardError, match=f"{name}, rows 0 to {ROWS - 1}: these are not the texts"):
+            earlier.refiltered(keep_all=True)
+
+    @pytest.mark.parametrize(
+        "scored",
+        [
+            {"text_pair_column": "other"},
+            {"text_template": "{text} {other}"},
+            {"text_column": "text,other"},
+            {"text_column": "other", "several": True},
+        ],
+        ids=["pairs", "a template", "several columns", "several models"],
+    )
+    def test_is_known_by_all_that_was_scored(
+        self,
+        ledger: Ledger,
+        scorer: SequenceClassifier,
+        rewritable: RunOptions,
+        tmp_path: Path,
+        scored: dict[str, Any],
+    ) -> None:
+        models = tuple(f"{name}={rewritable.models[0]}" for name in ("one", "two")) if scored.pop("several", 0) else ()
+        options = replace(rewritable, models=models or rewritable.models, **scored)
+        earlier = published(ledger, scorer, options, tmp_path)
+        rewrite_shuffled(tmp_path / "in/plain.parquet", "other")
+
+        with pytest.raises(ShardError, match=f"plain, rows 0 to {ROWS - 1}: these are not the texts"):
+            earlier.refiltered(keep_all=True)
+
+    def test_may_have_other_values_where_none_was_scored(
+        self, ledger: Ledger, scorer: SequenceClassifier, rewritable: RunOptions, tmp_path: Path
+    ) -> None:
+        earlier = published(ledger, scorer, rewritable, tmp_path)
+        rewrite_shuffled(tmp_path / "in/plain.parquet", "other")
+
+        again = pq.read_table(earlier.refiltered(keep_all=True) / "data/plain.parquet")
+
+        assert again["other"].equals(pq.read_table(tmp_path / "in/plain.parquet")["other"])
+        assert again["score"].to_pylist() == scorer.score(again["text"]).values[:, 0].tolist()
+
+    def test_is_scored_again_as_it_is_if_a_published_file_was_lost(
+        self, ledger: Ledger, scorer: SequenceClassifier, rewritable: RunOptions, tmp_path: Path
+    ) -> None:
+        earlier = published(ledger, scorer, rewritable, tmp_path)
+        (earlier.output / "data/plain.parquet").unlink()
+        rewrite_shuffled(tmp_path / "in/plain.parquet")
+
+        look_again(ledger, earlier.spec.run_id, hashes=False)
+        shards = {shard.name: shard for shard in ledger.shards(earlier.spec.run_id)}
+        score(ledger, scorer, earlier.spec, [shards["plain"]], scratch=tmp_path / "scratch")
+        look_again(ledger, earlier.spec.run_id, hashes=False)
+
+        rows = pq.read_table(earlier.output / "data/plain.parquet")
+        assert rows["score"].to_pylist() == scorer.score(rows["text"]).values[:, 0].tolist()
+        assert rows["text"].equals(pq.read_table(tmp_path / "in/plain.parquet")["text"])
 
 
 class TestAManifestWithAFlippedBit:

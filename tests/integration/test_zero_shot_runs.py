@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
 import shardsift
-from fleet.errors import UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.stored_scores import published_run
 from producer.options import RunOptions
@@ -18,6 +19,7 @@ from producer.plan import Choice, plan_run
 from producer.refilter import RefilterOptions, plan_refilter
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
+from support.same_footer import rewrite_shuffled, write_uncompressed
 from support.small_run import publish, publish_plan
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.shard.stored_scores import load_stored_scores
@@ -92,6 +94,25 @@ def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
 
     assert data_digests(tmp_path / "again") == data_digests(tmp_path / "fresh")
     assert 0 < len(published_rows(tmp_path / "fresh")) < len(scores)
+
+
+def test_texts_that_were_exchanged_are_given_no_scores(
+    options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    texts = [f"Number {number}" for number in range(10, 30)]
+    write_uncompressed(tmp_path / "in/a.parquet", pa.table({"text": texts}))
+    options = replace(options, input_uris=(str(tmp_path / "in"),), limit_shards=None)
+    earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
+    rewrite_shuffled(tmp_path / "in/a.parquet")
+
+    choice = Choice(min_score=None, where="label = 'C++'", keep_all=False)
+    plan = plan_refilter(
+        earlier.output_uri, RefilterOptions(choice=choice, output_uri=str(tmp_path / "again")), earlier=earlier
+    )
+    stored = load_stored_scores(plan.spec.scorings[0].served_by, None)
+    with pytest.raises(ShardError, match="a, rows 0 to 19: these are not the texts"):
+        publish_plan(ledger, stored, plan, scratch=tmp_path / "scratch")
 
 
 def test_the_labels_of_long_texts_are_those_of_their_passages_and_the_card_says_so(

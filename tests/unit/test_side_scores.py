@@ -22,7 +22,7 @@ from support.records import a_receipt, a_shard, a_spec
 from worker.scoring import Scores
 from worker.shard.reader import Window
 from worker.shard.side_scores import open_side_scores
-from worker.shard.writer import ShardWriter, with_scores
+from worker.shard.writer import ShardWriter, row_errors, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
 SCHEMA = pa.schema([("text", pa.string()), ("id", pa.string())])
@@ -62,14 +62,20 @@ def side_file(folder: Path, spec: RunSpec, scores: Scores) -> bytes:
     for first, window, cut in windows(scores):
         rows = pa.table({"text": [str(row) for row in window], "id": [str(row) for row in window]}, schema=SCHEMA)
         at = Window(first_row=first, rows=rows)
-        files.write(with_scores(at, [cut], cut.errors, SHARD, spec), np.arange(0), at, [cut], cut.errors)
+        scored = with_scores(at, [cut], cut.errors, SHARD, spec)
+        files.write(scored, np.arange(0), at, [cut], cut.errors, digests_of(first))
     return files.close()[1].file.read_bytes()
+
+
+def digests_of(first_row: int) -> list[str]:
+    return [f"texts from {first_row}"]
 
 
 def regrouped(content: bytes, group_rows: int) -> bytes:
     """The same file with smaller row groups, as in a shard of many rows."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pq.read_table(BytesIO(content)), sink, row_group_size=group_rows)
+    sink, metadata = pa.BufferOutputStream(), pq.read_metadata(BytesIO(content)).metadata
+    rows = pq.read_table(BytesIO(content)).replace_schema_metadata(metadata)
+    pq.write_table(rows, sink, row_group_size=group_rows)
     return sink.getvalue().to_pybytes()
 
 
@@ -97,20 +103,61 @@ def test_the_scores_of_every_window_come_back(outputs: int, function: str, group
 
     with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
         assert side is not None
-        for first, rows, expected in windows(scores):
-            (found,) = side.scores_of(first, len(rows)) or ()
+        for first, _, expected in windows(scores):
+            (found,) = side.scores_of(first, digests_of(first)) or ()
             assert found.has_all_rows
             assert found.errors == expected.errors
             assert found.values.tobytes() == expected.values.tobytes()
 
 
-def test_rows_that_the_file_does_not_have_are_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first_row", "digests"),
+    [(0, ["other texts"]), (8, digests_of(0)), (8, [*digests_of(8), "more"]), (3, digests_of(3)), (64, digests_of(64))],
+)
+def test_other_texts_and_other_windows_have_no_scores(first_row: int, digests: list[str], tmp_path: Path) -> None:
     spec = a_spec_of()
     content = side_file(tmp_path, spec, some_scores(1))
 
     with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
         assert side is not None
-        assert side.scores_of(ROWS - 2, 3) is None
+        assert side.scores_of(first_row, digests) is None
+
+
+def test_a_file_of_an_earlier_release_says_of_no_text_that_it_has_its_scores(tmp_path: Path) -> None:
+    spec, sink = a_spec_of(), pa.BufferOutputStream()
+    pq.write_table(pq.read_table(BytesIO(side_file(tmp_path, spec, some_scores(1)))).replace_schema_metadata(), sink)
+    content = sink.getvalue().to_pybytes()
+
+    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
+        assert side is not None
+        assert side.scores_of(0, digests_of(0)) is None
+
+
+def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> None:
+    one, other = (a_spec(score_column=column).scorings[0] for column in ("edu", "edu_too"))
+    spec = replace(a_spec(), scorings=(one, other))
+    scores = [
+        Scores(values=np.array([[np.nan], [np.nan], [2.0]], np.float32), errors={0: "null text", 1: "odd; edu_too"}),
+        Scores(values=np.array([[np.nan], [1.0], [3.0]], np.float32), errors={0: "blank text"}),
+    ]
+    rows = pa.table({"text": ["", "a", "b"], "id": ["0", "1", "2"]}, schema=SCHEMA)
+    window, errors = Window(first_row=0, rows=rows), row_errors(scores, spec.scorings)
+    files = ShardWriter(tmp_path, SCHEMA, SHARD, spec)
+    files.write(
+        with_scores(window, scores, errors, SHARD, spec), np.arange(0), window, scores, errors, ["texts", "others"]
+    )
+    content = files.close()[1].file.read_bytes()
+
+    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
+        assert side is not None
+        found = side.scores_of(0, ["texts", "others"])
+        assert side.scores_of(0, ["others", "texts"]) is None
+
+    assert found is not None
+    assert [part.errors for part in found] == [part.errors for part in scores]
+    assert row_errors(found, spec.scorings) == errors
+    again = with_scores(window, found, errors, SHARD, spec)
+    assert again.equals(with_scores(window, scores, errors, SHARD, spec))
 
 
 @pytest.mark.parametrize("stored", ["damaged", "gone"])

@@ -73,7 +73,7 @@ def write_shard(
             )
             chosen = np.array([row - here.start for row in kept if row in here], dtype=np.int64)
             scored = with_scores(window, [scores], scores.errors, shard, spec)
-            writer.write(scored, chosen, window, [scores], scores.errors)
+            writer.write(scored, chosen, window, [scores], scores.errors, [f"texts from {window.first_row}"])
         data, side = writer.close()
     return Written(data, side, writer.counts)
 
@@ -360,7 +360,8 @@ def test_nothing_but_the_inputs_metadata_and_the_librarys_name_is_in_the_footer(
 
     data, side = (pq.read_metadata(file.file) for file in (written.data, written.scores))
     assert set(data.metadata) == {b"origin", b"ARROW:schema"}
-    assert set(side.metadata) == {b"ARROW:schema"}
+    assert set(side.metadata) == {b"ARROW:schema", b"shardsift.texts"}
+    assert side.metadata[b"shardsift.texts"] == b'{"0": ["texts from 0"]}'
     assert {data.created_by, side.created_by} == {f"parquet-cpp-arrow version {pa.__version__}"}
 
 

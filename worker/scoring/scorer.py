@@ -38,6 +38,7 @@ class Place:
     shard: str
     source_identity: str  # of the shard's file: it changes with the content
     first_row: int
+    text_digests: tuple[str, ...] = ()  # of the window's texts, one for each scoring of the run
 
     def is_in_file_of(self, other: "Place") -> bool:
         return (self.shard, self.source_identity) == (other.shard, other.source_identity)

@@ -35,7 +35,7 @@ class Checkpoint:
 
         Only scores of texts with these digests are used.
         """
-        if self._side and (scores := self._side.scores_of(first_row, rows)):
+        if self._side and (scores := self._side.scores_of(first_row, digests)):
             return scores
         content = self._found.get(first_row)
         return [None] * len(digests) if content is None else unpacked(content, rows, digests)

@@ -89,7 +89,7 @@ def _write_windows(
             scores = scoring.scores(prepared, progress)
             progress.check()
             vitals.enter(Phase.WRITE)
-            write(prepared.window, scores)
+            write(prepared.window, scores, prepared.digests)
             progress.on_window()
             vitals.enter(Phase.INPUT)
         vitals.enter(Phase.WRITE)
@@ -108,11 +108,18 @@ def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
     return Filter(spec.where, kept_schema(input_schema, spec)) if spec.where else None
 
 
-def _write(writer: ShardWriter, keep: Filter | None, claim: Claim, window: Window, scores: tuple[Scores, ...]) -> None:
+def _write(
+    writer: ShardWriter,
+    keep: Filter | None,
+    claim: Claim,
+    window: Window,
+    scores: tuple[Scores, ...],
+    digests: Sequence[str],
+) -> None:
     unreadable = {row: str(bad) for row, bad in window.bad.items()}
     errors = dict(sorted((row_errors(scores, claim.spec.scorings) | unreadable).items()))
     scored = with_scores(window, scores, errors, claim.shard, claim.spec)
-    writer.write(scored, _kept_rows(keep, scored, errors), window, scores, errors)
+    writer.write(scored, _kept_rows(keep, scored, errors), window, scores, errors, digests)
 
 
 def _kept_rows(keep: Filter | None, scored: pa.Table, errors: Mapping[int, str]) -> npt.NDArray[np.int64]:

@@ -1,16 +1,17 @@
 """Reuse the scores in a shard's side file, if the shard's other stored files were lost or damaged.
 
-The side file holds the raw logits, as a checkpoint does.
+The side file holds the raw logits and a digest of the texts, as a checkpoint does.
 """
 
 import hashlib
+import json
 import logging
 import shutil
 import tempfile
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import IO
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, ROW
+from fleet.columns import ERROR, TEXT_DIGESTS
 from fleet.errors import ShardsiftError
 from fleet.ledger.records import Claim
 from fleet.receipt import OutputFile, Receipt
@@ -26,6 +27,7 @@ from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.storage.output import Staging
 from worker.scoring import Scores
+from worker.shard.writer import errors_of_each
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +40,27 @@ class SideScores:
         self._scorings = spec.scorings
         groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
         self._starts = [0, *accumulate(groups)]
+        self._digests: dict[str, list[str]] = json.loads(parquet.metadata.metadata.get(TEXT_DIGESTS.encode(), b"{}"))
+        self._ends = dict(pairwise([*self._digests, str(self._starts[-1])]))
         self._group: tuple[int, pa.Table] | None = None
 
-    def scores_of(self, first_row: int, rows: int) -> tuple[Scores, ...] | None:
-        """The scores of these rows, one entry per scoring. None unless the file has the scores of all these rows."""
-        if first_row + rows > self._starts[-1]:
+    def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
+        """The scores of a window, one entry per scoring. None unless they are the scores of texts with these digests.
+
+        Stored scores reach rows by this and by `checkpoint.unpacked` only.
+        """
+        first = str(first_row)
+        if self._digests.get(first) != list(digests):
             return None
-        lines = self._lines(first_row, first_row + rows)
-        if not np.array_equal(lines.column(ROW.name).to_numpy(), np.arange(first_row, first_row + rows)):
-            return None
+        lines = self._lines(first_row, int(self._ends[first]))
         reasons = lines.column(ERROR.name).to_pylist()
         errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
-        return tuple(
-            Scores(values=_values(lines.column(_column(scoring)), scoring.outputs), errors=errors)
-            for scoring in self._scorings
-        )
+        found = []
+        for scoring, own in zip(self._scorings, errors_of_each(errors, self._scorings), strict=True):
+            values = _values(lines.column(_column(scoring)), scoring.outputs)
+            values[[row for row in errors if row not in own]] = 0  # another scoring's error: not stored, and not used
+            found.append(Scores(values=values, errors=own))
+        return tuple(found)
 
     def _lines(self, start: int, end: int) -> pa.Table:
         parts = []
@@ -65,7 +73,7 @@ class SideScores:
 
     def _row_group(self, number: int) -> pa.Table:
         if self._group is None or self._group[0] != number:
-            columns = [ROW.name, ERROR.name, *map(_column, self._scorings)]
+            columns = [ERROR.name, *map(_column, self._scorings)]
             self._group = (number, self._parquet.read_row_group(number, columns=columns))
         return self._group[1]
 

@@ -45,13 +45,15 @@ class StoredScores:
         return StoredColumn(stored=self, score_column=score_column)
 
     def scores_of(self, rows: StoredRows) -> dict[str, Scores]:
-        """By score column. Raises ShardError if the run has no scores of these rows of this file, or its file is damaged."""
+        """By score column. Raises ShardError if the run has no scores of these texts, or its file is damaged."""
         if self._latest is None or self._latest[0] != rows:
             place = rows.place
-            found = self._scores_file(place).scores_of(place.first_row, rows.rows)
+            found = self._scores_file(place).scores_of(place.first_row, place.text_digests)
             if found is None:
                 raise ShardError(
-                    f"The run at {self._published.uri} has no scores of the rows of {place.shard} from {place.first_row:,} on."
+                    f"Shard {place.shard}, rows {place.first_row:,} to {place.first_row + rows.rows - 1:,}: these are not the "
+                    f"texts that the run at {self._published.uri} scored. The file has changed since, or an earlier release "
+                    "scored it. Score it again with `producer run`."
                 )
             columns = [scoring.score_column for scoring in self._published.spec.scorings]
             self._latest = rows, dict(zip(columns, found, strict=True))

@@ -52,7 +52,13 @@ class WindowScoring:
             of_each = [texts[texts_key(scoring)] for scoring in self._scorings]
             digests = [one.digest for one in of_each]
             earlier = self._checkpoint.scores_of(window.first_row, len(window.rows), digests)
-            encoded = self._encoded(window, texts, earlier)
+            place = Place(
+                shard=self._shard.name,
+                source_identity=self._shard.identity,
+                first_row=window.first_row,
+                text_digests=tuple(digests),
+            )
+            encoded = self._encoded(place, texts, earlier)
             yield PreparedWindow(
                 window=window,
                 digests=digests,
@@ -62,13 +68,12 @@ class WindowScoring:
                 encode_seconds=time.monotonic() - begun,
             )
 
-    def _encoded(self, window: Window, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
+    def _encoded(self, place: Place, texts: dict[Hashable, "_Texts"], earlier: Sequence[Scores | None]) -> list[Any]:
         """What each group scores. Groups of one encoding get the same."""
-        place = Place(shard=self._shard.name, source_identity=self._shard.identity, first_row=window.first_row)
         found: dict[Hashable, Any] = {}
         encoded: list[Any] = []
         for group in self._groups:
-            known = [earlier[place] for place in group.places]
+            known = [earlier[number] for number in group.places]
             if all(scores is not None and scores.has_all_rows for scores in known):
                 encoded.append(None)
                 continue

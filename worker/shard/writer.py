@@ -4,6 +4,8 @@ The bytes depend only on the rows and the spec. The files do not say who wrote t
 """
 
 import hashlib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
+from fleet.columns import ERROR, ROW, SHARD, TEXT_DIGESTS, kept_schema, row_fields, scores_schema, scoring_fields
 from fleet.histogram import Histogram, empty_histogram, with_values
 from fleet.scoring import Scoring
 from fleet.shard import Shard
@@ -74,9 +76,10 @@ class ParquetFileWriter:
         if full or sum(len(table) for table in self._pending) >= _ROW_GROUP_ROWS:
             self._flush()
 
-    def close(self) -> WrittenFile:
+    def close(self, **metadata: str) -> WrittenFile:
         self._flush()
         with translated(f"Writing {self._file.name}"):
+            self._writer.add_key_value_metadata(metadata)
             self._writer.close()
             with self._file.open("rb") as written:
                 sha256 = hashlib.file_digest(written, "sha256").hexdigest()
@@ -107,6 +110,7 @@ class ShardWriter:
         self._schema = kept_schema(input_schema, spec)
         self._kept = ParquetFileWriter(folder / "data.parquet", self._schema)
         self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
+        self._text_digests: dict[int, Sequence[str]] = {}
 
     def write(
         self,
@@ -115,8 +119,13 @@ class ShardWriter:
         window: Window,
         scores: Sequence[Scores],
         errors: Mapping[int, str],
+        digests: Sequence[str],
     ) -> None:
-        """`scored` has the window's rows with the added columns. `kept` has the indices of the kept rows, ascending."""
+        """`scored` has the window's rows with the added columns. `kept` has the indices of the kept rows, ascending.
+
+        `digests` are those of the texts that each scoring has scored.
+        """
+        self._text_digests[window.first_row] = digests
         self._kept.write(scored.take(pa.array(kept)).cast(self._schema))
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
@@ -130,7 +139,7 @@ class ShardWriter:
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
         """Close the data file and the scores file, and hash both."""
-        return self._kept.close(), self._scores.close()
+        return self._kept.close(), self._scores.close(**{TEXT_DIGESTS: json.dumps(self._text_digests)})
 
 
 def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[int, str]:
@@ -142,6 +151,20 @@ def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[in
         for row, reason in found.errors.items():
             reasons.setdefault(row, []).append(f"{scoring.score_column}: {reason}")
     return {row: "; ".join(reasons[row]) for row in sorted(reasons)}
+
+
+def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> list[dict[int, str]]:
+    """The reasons of each scoring, of which `row_errors` made these."""
+    if len(scorings) == 1:
+        return [dict(errors)]
+    columns = [scoring.score_column for scoring in scorings]
+    beginning = re.compile(f"(?:^|; )({'|'.join(map(re.escape, columns))}): ")
+    found: dict[str, dict[int, str]] = {column: {} for column in columns}
+    for row, error in errors.items():
+        _, *parts = beginning.split(error)
+        for column, reason in zip(parts[::2], parts[1::2], strict=True):
+            found[column][row] = reason
+    return list(found.values())
 
 
 def with_scores(
