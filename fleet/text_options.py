@@ -57,7 +57,8 @@ Windows = Annotated[
     typer.Option(
         metavar="KIND",
         help=f"What is read of a longer text: {choices.PASSAGES}. stride:N reads all of it, a passage of --max-tokens every N "
-        "tokens; finepdfs reads as the FinePDFs classifiers do, and does not go with --labels.",
+        "tokens, of which the last begins earlier, so that it ends with the text; finepdfs reads as the FinePDFs classifiers "
+        "do, and does not go with --labels.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -156,8 +156,8 @@ def score(
         inference choose from the labels, and the others keep their own.
     max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
     windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
-        of `max_tokens` begins every N tokens; "finepdfs" reads as the FinePDFs classifiers do. `pool` is how the logits of a
-        text's passages become one: "max" or "mean".
+        of `max_tokens` begins every N tokens, and the last one earlier, so that it ends with the text; "finepdfs" reads as the
+        FinePDFs classifiers do. `pool` is how the logits of a text's passages become one: "max" or "mean".
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
     int_score: in tables, also a column with FineWeb-Edu's rounded score. Default: if the model's recipe says so.

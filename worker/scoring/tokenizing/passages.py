@@ -1,7 +1,8 @@
 """Turn long texts into passages of token ids, as long as the model takes. Knows nothing of models.
 
 `head+tail` reads the beginning and the end of a text, `head+middle+tail` its middle too, and `stride:N` all of it: a passage
-starts every N tokens. A text that fits the model is one passage. Passages are put together when their batch is due.
+starts every N tokens, and the last one earlier, so that it ends with the text. A text that fits the model is one passage.
+Passages are put together when their batch is due.
 """
 
 from dataclasses import dataclass
