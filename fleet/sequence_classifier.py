@@ -117,12 +117,24 @@ def _changed(folder: Path, revision: str, found: str) -> ShardsiftError:
 def revision_of_folder(folder: Path) -> str:
     """The revision of a model folder: a digest of the names and contents of its files, without subfolders and hidden files.
 
-    Raises UsageError if a file cannot be read.
+    Raises UsageError if a file cannot be read, or weights lie elsewhere.
     """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        if path.name.endswith(".index.json"):
+            _check_index(path)
         total.update(f"{path.name} {_file_digest(path)}\n".encode())
     return folder_revision(total.hexdigest())
+
+
+def _check_index(index: Path) -> None:
+    """Raises UsageError if an index of weights names a file that the folder's digest does not cover."""
+    weights = _read_config(index, str(index.parent)).get("weight_map")
+    for file in weights.values() if isinstance(weights, dict) else ():
+        if Path(str(file)).name != file or file.startswith("."):
+            raise UsageError(
+                f"{index} names the weights {file!r}, which are not a file of that folder. Put them into it, and name them there."
+            )
 
 
 def _file_digest(path: Path) -> str:
@@ -222,10 +234,10 @@ def _read_config(file: Path, name: str) -> dict[str, Any]:
         return dict(json.loads(file.read_text()))
     except OSError as error:
         raise UsageError(
-            f"The config.json of {name} cannot be read ({error.strerror}). Let this user read it."
+            f"The {file.name} of {name} cannot be read ({error.strerror}). Let this user read it."
         ) from error
     except (ValueError, TypeError) as error:  # not text, not JSON, or not an object
-        raise UsageError(f"The config.json of {name} cannot be read: {error}.") from error
+        raise UsageError(f"The {file.name} of {name} cannot be read: {error}.") from error
 
 
 def _has_two_heads(config: dict[str, Any]) -> bool:

@@ -1,9 +1,11 @@
 """A changed model folder is noticed: its bytes are checked before and after it is loaded."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from fleet.errors import ShardsiftError, UsageError
 from fleet.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
@@ -54,6 +56,27 @@ def test_a_folder_that_is_changed_while_it_is_read_is_noticed(model: Path) -> No
 
     with pytest.raises(ShardsiftError, match="have changed"), unchanged_folder(str(model), revision):
         change(model)
+
+
+@pytest.mark.parametrize("elsewhere", ["../outside.safetensors", "more/outside.safetensors", "/outside", ".outside"])
+def test_weights_that_the_digest_does_not_cover_are_refused(model: Path, elsewhere: str) -> None:
+    for weights in (model / "more/outside.safetensors", model.parent / "outside.safetensors", model / ".outside"):
+        weights.parent.mkdir(exist_ok=True)
+        shutil.copy(model / "model.safetensors", weights)
+    names = saved_names(model / "model.safetensors")
+    index = model / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "model.safetensors")}))
+    assert load_model(settings_for(model, resolve_classifier(str(model), None).revision)).outputs == 1
+
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, elsewhere)}))
+
+    with pytest.raises(UsageError, match=f"names the weights '{elsewhere}', which are not a file of that folder"):
+        resolve_classifier(str(model), None)
+
+
+def saved_names(weights: Path) -> list[str]:
+    with safe_open(weights, "pt") as file:
+        return list(file.keys())
 
 
 def test_a_file_that_cannot_be_read_is_named(model: Path) -> None:
