@@ -2,6 +2,7 @@
 
 ShardsiftError
 ├── UsageError        the user can fix it            → one line on stderr, exit code 2
+│   └── OutputTaken      another run has the output   → `enqueue` takes it, if that run has scored nothing
 ├── ShardError        this shard cannot be scored    → recorded as failed; the worker continues
 ├── TransientError    may go away by itself          → the shard or the request is tried again later
 │   └── PublishConflict  the output changed meanwhile → the finalizer looks again
@@ -24,6 +25,14 @@ class ShardsiftError(Exception):
 
 class UsageError(ShardsiftError):
     """The user asked for something impossible. The message says what to do instead."""
+
+
+class OutputTaken(UsageError):
+    """The output belongs to another run, `run_id`."""
+
+    def __init__(self, message: str, *, run_id: str = "") -> None:  # pickling needs a default
+        super().__init__(message)
+        self.run_id = run_id
 
 
 class ShardError(ShardsiftError):

@@ -43,12 +43,13 @@ _ZERO_SHOT_OPTIONS = {
 
 def differences(there: RunSpec, here: RunSpec) -> list[str]:
     """A clause for each option that differs, such as `--min-score or --where: score >= 3 there, score >= 4 here`."""
-    return [
+    clauses = (
         clause
         for field in fields(RunSpec)
         if getattr(there, field.name) != getattr(here, field.name)
         for clause in _CLAUSES.get(field.name, _option)(field.name, there, here)
-    ]
+    )
+    return list(dict.fromkeys(clauses))  # several models often differ in the same way
 
 
 def _option(name: str, there: RunSpec, here: RunSpec) -> Iterator[str]:

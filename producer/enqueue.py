@@ -7,6 +7,7 @@ from celery import Celery
 
 from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards
+from fleet.errors import OutputTaken
 from fleet.ledger import Counts, Ledger
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
@@ -35,6 +36,7 @@ class Enqueued:
     sent: int
     counts: Counts
     findings: tuple[Finding, ...] = ()
+    instead_of: str | None = None  # a run of this output that had scored nothing, and is cancelled now
     paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
 
     def __repr__(self) -> str:
@@ -61,7 +63,7 @@ def enqueue(
     how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
-        patient(output.reserve)(spec, public=plan.public)
+        instead_of = _reserved(output, spec, ledger, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
     # worker scores finished shards, and the next call reads the receipts.
     recovered = Recovered() if ledger.is_enqueued(spec.run_id) else patient(output.recovered)()
@@ -84,8 +86,41 @@ def enqueue(
         sent=sent,
         counts=ledger.counts(spec.run_id),
         findings=findings,
+        instead_of=instead_of,
         paused=ledger.pause_reason(spec.run_id) is not None,
     )
+
+
+def check_output(plan: Plan, ledger: Ledger | None) -> None:
+    """Raises UsageError if `enqueue` would find that the output cannot be used. Changes nothing."""
+    spec = same_run(plan.spec, plan.shards, ledger) if ledger else plan.spec
+    try:
+        patient(open_output(spec.output_uri, spec.run_id).check_free)(spec)
+    except OutputTaken as taken:
+        if not (ledger and _has_scored_nothing(ledger, taken.run_id)):
+            raise
+
+
+def _reserved(output: Publishing, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
+    """Reserve the output. Returns the run that gave way because it had scored nothing, such as one of a wrong --dtype.
+
+    That run is cancelled first, so that its workers store and its finalizer publishes nothing.
+    """
+    try:
+        patient(output.reserve)(spec, public=public)
+    except OutputTaken as taken:
+        if not _has_scored_nothing(ledger, taken.run_id):
+            raise
+        ledger.cancel(taken.run_id)
+        patient(open_output(spec.output_uri, taken.run_id).withdraw)()
+        patient(output.reserve)(spec, public=public)
+        return taken.run_id
+    return None
+
+
+def _has_scored_nothing(ledger: Ledger, run_id: str) -> bool:
+    """Of a run that the ledger does not know, nothing is known."""
+    return run_id in ledger.run_ids() and not ledger.counts(run_id).done and not ledger.pace(run_id).rows
 
 
 def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:

@@ -57,6 +57,10 @@ class FolderOutput:
         except ShardError as error:
             raise UsageError(f"{error} Choose an --output that can be written.") from error
 
+    def withdraw(self) -> None:
+        with translated(f"Giving up the output {self.uri}"):
+            self._files.remove(self._workplace)
+
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         staged_path = f"{self._workplace}/staged/{path}/{attempt}"
         with translated(f"Storing {path} in {self.uri}"):

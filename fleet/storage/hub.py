@@ -14,7 +14,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
-from fleet.errors import OutputDamaged, PublishConflict, ShardError, UsageError
+from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
@@ -53,6 +53,10 @@ class HubOutput:
                     self._refuse_reservation_of(self._branch.reserve(spec))
         except ShardError as error:
             raise UsageError(f"{error} The output must be a dataset repository that HF_TOKEN can write.") from error
+
+    def withdraw(self) -> None:
+        with translated(f"Giving up the output {self.uri}"):
+            self._branch.delete()
 
     def stage(self, file: Path, path: str, *, attempt: str) -> str:
         """Upload a blob. The Hub drops it after about a day unless a commit refers to it."""
@@ -199,9 +203,10 @@ class HubOutput:
 
     def _refuse_reservation_of(self, other: str | None) -> None:
         if other:
-            raise UsageError(
+            raise OutputTaken(
                 f"The output {self.uri} is reserved by another run, {other}, which is not published yet. Choose another "
-                f"--output or, if that run was abandoned, delete the branch shardsift/{other} of the repository."
+                f"--output or, if that run was abandoned, delete the branch shardsift/{other} of the repository.",
+                run_id=other,
             )
 
 

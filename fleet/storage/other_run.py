@@ -3,17 +3,18 @@
 from dataclasses import replace
 
 from fleet.disclosure import disclosed_spec
-from fleet.errors import UsageError
+from fleet.errors import OutputTaken, UsageError
 from fleet.spec import RunSpec
 from fleet.spec_difference import differences
 from fleet.storage.output import MANIFEST_PATH
 
 
-def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> UsageError:
+def other_run(uri: str, run_id: str, there: RunSpec | None, here: RunSpec) -> OutputTaken:
     """`there` is the other run's spec as its output discloses it; None if it cannot be read."""
-    return UsageError(
+    return OutputTaken(
         f"The output {uri} holds the data of another run, {run_id}.{_difference(there, here)} "
-        "Choose another --output, or use that run's options to continue it."
+        "Choose another --output, or use that run's options to continue it.",
+        run_id=run_id,
     )
 
 

@@ -65,6 +65,9 @@ class Publishing(Protocol):
         `public` sets the visibility of a new repository. An existing one keeps its own.
         """
 
+    def withdraw(self) -> None:
+        """Give the output up, with all that this run has stored and not published."""
+
     def recovered(self) -> "Recovered":
         """The receipts found in this output, to rebuild a ledger that lost the run. Does not use the ledger.
 

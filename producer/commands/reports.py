@@ -45,7 +45,7 @@ def print_plan(plan: "Plan", *, as_json: bool, price_per_gpu_hour: float | None 
 
     report = plan_report(plan)
     rows = report["rows"]
-    estimate = _estimate(plan, rows if isinstance(rows, int) else None, price_per_gpu_hour)
+    estimate = _checked_estimate(plan, rows if isinstance(rows, int) else None, price_per_gpu_hour)
     if as_json:
         print_json(report | {"estimate": estimate.as_json()})
         return
@@ -56,13 +56,16 @@ def print_plan(plan: "Plan", *, as_json: bool, price_per_gpu_hour: float | None 
         typer.echo(line)
 
 
-def _estimate(plan: "Plan", counted_rows: int | None, price_per_gpu_hour: float | None) -> "Estimate":
+def _checked_estimate(plan: "Plan", counted_rows: int | None, price_per_gpu_hour: float | None) -> "Estimate":
+    """Raises UsageError if the output cannot be used."""
     from fleet.settings import read_settings
+    from producer.enqueue import check_output
     from producer.estimate.earlier import ledger_if_it_answers
     from producer.estimate.estimate import estimate_run
 
     settings = read_settings()
     with ledger_if_it_answers(settings) as ledger:
+        check_output(plan, ledger)
         return estimate_run(
             plan,
             counted_rows=counted_rows,
@@ -106,8 +109,14 @@ def print_enqueued(done: "Enqueued", *, as_json: bool) -> None:
 def say_begun(done: "Enqueued") -> None:
     """Runs after the checks, because the output may belong to another run, and the same options resume an earlier run."""
     say(f"Run {done.run_id}: {counted(done.counts.shards, 'shard')}{taken_over(done)}, {done.counts.done:,} done")
+    say_instead_of(done)
     say_findings(done)
     say_if_paused(done)
+
+
+def say_instead_of(done: "Enqueued") -> None:
+    if done.instead_of:
+        say(f"Run {done.instead_of} of this output had scored nothing. It is cancelled, and this run takes its place.")
 
 
 def say_if_paused(done: "Enqueued") -> None:

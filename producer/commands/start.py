@@ -15,6 +15,7 @@ from producer.commands.reports import (
     say_begun,
     say_findings,
     say_if_paused,
+    say_instead_of,
     say_left_out,
     taken_over,
 )
@@ -176,6 +177,7 @@ def _enqueue(
     ledger = Ledger.connect(settings, role=PRODUCER)
     app = make_app("producer", settings)
     done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
+    say_instead_of(done)
     say_findings(done)
     if not wait:
         print_enqueued(done, as_json=as_json)

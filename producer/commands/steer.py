@@ -27,6 +27,7 @@ def retry(
     from fleet.dispatch import send_due_shards
     from fleet.errors import UsageError
     from fleet.settings import read_settings
+    from fleet.storage.opening import open_output
     from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.retry import retry_run
@@ -40,7 +41,9 @@ def retry(
                 raise UsageError("--all is for the shards of a run, and a training has none. Leave it out.")
             retry_training(ledger.trainings, run_id, settings)
             return
-        ledger.spec(run_id)
+        spec = ledger.spec(run_id)
+        if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
+            open_output(spec.output_uri, run_id).reserve(spec)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
         before = run_status(ledger, run_id)

@@ -95,5 +95,12 @@ def test_no_field_of_a_scoring_differs_without_a_word(field: str) -> None:
     assert differences(SPEC, changed(**{field: OTHER_SCORINGS.get(field, "other")}))
 
 
+def test_a_difference_of_several_models_is_told_once() -> None:
+    several = replace(SPEC, scorings=SPEC.scorings * 2)
+    coarser = replace(several, scorings=tuple(replace(one, dtype="float16") for one in several.scorings))
+
+    assert differences(several, coarser) == [f"--dtype: {SPEC.scorings[0].dtype} there, float16 here"]
+
+
 def changed(**changes: Any) -> RunSpec:
     return a_spec(**{"input_uris": ("/data/web",), "input_revision": "sha256-1", "crawl": None, **changes})

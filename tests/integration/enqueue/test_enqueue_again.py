@@ -18,6 +18,7 @@ from producer.plan import Plan, plan_run
 from producer.retry import retry_run
 from producer.steering import SteeringOptions
 from support.enqueued_runs import do, write
+from support.ledger_states import claimed
 from support.records import stage_shard
 
 
@@ -36,6 +37,7 @@ class TestChangedInput:
 
     def test_files_that_changed_are_named(self, options: RunOptions, ledger: Ledger, app: Celery, source: Path) -> None:
         first = do(options, ledger, app)
+        ledger.renew(claimed(ledger, first.run_id), rows=5)
         write(source / "a.parquet", id=["other"] * 10)
         (source / "c.parquet").rename(source / "d.parquet")
 

@@ -14,10 +14,13 @@ from celery import Celery
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.queues import queue_length
+from producer.enqueue import check_output
 from producer.options import RunOptions
 from producer.plan import plan_run
 from support.enqueued_runs import copied_model, do, write
-from support.records import a_manifest
+from support.ledger_states import claimed
+from support.processes import call_command
+from support.records import a_manifest, a_shard
 
 
 class TestRefusals:
@@ -175,6 +178,7 @@ class TestOutputsThatAreRefused:
 
     def test_an_output_of_another_run(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
         first = do(options, ledger, app)
+        ledger.renew(claimed(ledger, first.run_id), rows=5)
 
         differs = r'--min-score or --where: "score" >= 3.0 there, "score" >= 1.0 here'
         with pytest.raises(
@@ -239,3 +243,78 @@ class TestOutputsThatAreRefused:
             do(replace(options, output_uri=uri), ledger, app)
 
         assert ledger.redis.keys() == []
+
+
+class TestARunThatHasScoredNothing:
+    """Another run of the same output takes its place, as when its --dtype was found to be too coarse."""
+
+    def test_it_gives_way_and_is_cancelled(self, options: RunOptions, ledger: Ledger, app: Celery, out: Path) -> None:
+        first = do(options, ledger, app)
+
+        second = do(replace(options, dtype="float32"), ledger, app)
+
+        assert (first.instead_of, second.instead_of) == (None, first.run_id)
+        assert ledger.is_cancelled(first.run_id)
+        assert [path.name for path in (out / ".shardsift").iterdir()] == [second.run_id]
+        assert ledger.counts(second.run_id).queued == 3
+
+    def test_one_that_failed_before_its_first_row_gives_way_too(
+        self, options: RunOptions, ledger: Ledger, app: Celery
+    ) -> None:
+        first = do(options, ledger, app)
+        for name in "abc":
+            ledger.fail(claimed(ledger, first.run_id, a_shard(name)), "The scores are not finite.", "")
+
+        assert do(replace(options, dtype="float32"), ledger, app).instead_of == first.run_id
+
+    def test_one_whose_worker_has_scored_rows_does_not(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+        ledger.renew(claimed(ledger, first.run_id), rows=5)
+
+        with pytest.raises(
+            UsageError, match=f"another run, {first.run_id}. The difference is --dtype: auto there, float32"
+        ):
+            do(replace(options, dtype="float32"), ledger, app)
+
+        assert not ledger.is_cancelled(first.run_id)
+
+    def test_its_retry_is_refused_while_the_output_is_anothers(
+        self, options: RunOptions, ledger: Ledger, app: Celery, redis_url: str
+    ) -> None:
+        first = do(options, ledger, app)
+        second = do(replace(options, dtype="float32"), ledger, app)
+
+        done = call_command("producer", "retry", first.run_id, environment={"REDIS_URL": redis_url})
+
+        assert (done.returncode, ledger.is_cancelled(first.run_id)) == (2, True)
+        assert f"holds the data of another run, {second.run_id}" in done.stderr
+
+    def test_the_first_command_takes_the_output_back(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+        second = do(replace(options, dtype="float32"), ledger, app)
+
+        again = do(options, ledger, app)
+
+        assert (again.run_id, again.instead_of) == (first.run_id, second.run_id)
+        assert not ledger.is_cancelled(first.run_id)
+
+
+class TestADryRunLooksAtTheOutput:
+    def test_it_refuses_what_the_run_refuses(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+        other = plan_run(replace(options, dtype="float32"))
+
+        check_output(plan_run(options), ledger)
+        check_output(other, ledger)  # the first has scored nothing
+        ledger.renew(claimed(ledger, first.run_id), rows=5)
+        check_output(plan_run(options), ledger)
+        for known in (ledger, None):
+            with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+                check_output(other, known)
+
+    def test_it_leaves_the_run_that_would_give_way(self, options: RunOptions, ledger: Ledger, app: Celery) -> None:
+        first = do(options, ledger, app)
+
+        check_output(plan_run(replace(options, dtype="float32")), ledger)
+
+        assert not ledger.is_cancelled(first.run_id)

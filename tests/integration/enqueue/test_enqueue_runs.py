@@ -15,6 +15,7 @@ from producer.options import RunOptions
 from producer.plan import plan_run
 from producer.plan_report import plan_report
 from support.enqueued_runs import copied_model, do, write
+from support.ledger_states import claimed
 
 
 class TestEnqueueing:
@@ -80,6 +81,7 @@ class TestEnqueueing:
         self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, out: Path
     ) -> None:
         first = do(options, ledger, app)
+        ledger.renew(claimed(ledger, first.run_id), rows=5)
         write(source / "d.parquet")
 
         with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):

@@ -13,7 +13,7 @@ import pytest
 from fleet.errors import TransientError, UsageError
 from fleet.storage.hub import repo_id_of
 from fleet.storage.output import MANIFEST_PATH
-from support.hub_fleet import check_free, reserve
+from support.hub_fleet import check_free, reserve, withdraw
 from support.hub_runs import HubRun
 from support.records import a_spec
 
@@ -41,6 +41,16 @@ class TestReserving:
             run.worker.call(reserve, other)
 
         assert run.branches() == {"main", run.branch}
+
+    def test_a_run_that_gives_it_up_leaves_it_to_another(self, run: HubRun) -> None:
+        run.reserve()
+        other = a_spec(output_uri=run.spec.output_uri, where=None)
+
+        run.worker.call(withdraw, run.spec)
+        run.worker.call(withdraw, run.spec)
+        run.worker.call(reserve, other)
+
+        assert run.branches() == {"main", f"shardsift/{other.run_id}"}
 
     def test_of_two_runs_that_reserve_at_the_same_moment_not_both_go_on(self, run: HubRun) -> None:
         other = a_spec(output_uri=run.spec.output_uri, where=None)
