@@ -19,6 +19,7 @@ from fleet.queues import MESSAGE_PRIORITIES
 from fleet.redact import all_redacted
 from fleet.redis_away import ABOUT_REDIS, OnceAMinute
 from fleet.settings import Settings
+from fleet.transport import RefusingAMQP
 
 _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refuses a message that is redelivered later
 _CONFIGURATION: dict[str, Any] = {
@@ -83,7 +84,9 @@ def make_app(name: str, settings: Settings, *, is_current: bool = True, **overri
     process must not become Celery's current app, because the user's tasks may belong to another.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # the Hub client logs a line for every request
-    app = Celery(name, broker=settings.broker_url, loader=InstalledModules, set_as_current=is_current)
+    app = Celery(
+        name, broker=settings.broker_url, loader=InstalledModules, amqp=RefusingAMQP, set_as_current=is_current
+    )
     app.events.dispatcher_cls = _RedactingDispatcher
     for is_set_up in (signals.after_setup_logger, signals.after_setup_task_logger):
         is_set_up.connect(_set_log_format)

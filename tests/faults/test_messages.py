@@ -1,5 +1,6 @@
 """Messages are hints: if they are tripled, lost, taken by a dead worker, forged or of another release, no row is lost."""
 
+import base64
 import json
 import os
 import signal
@@ -20,6 +21,25 @@ from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until
 
 LOG_LIMIT_BYTES = 1_000_000
+HEADERS = (
+    "eta",
+    "expires",
+    "group",
+    "root_id",
+    "parent_id",
+    "timelimit",
+    "retries",
+    "stamps",
+    "stamped_headers",
+    "replaced_task_nesting",
+    "ignore_result",
+    "origin",
+    "compression",
+    "method",
+    "meth",
+    "shadow",
+    "group_index",
+)
 
 
 @pytest.fixture
@@ -199,4 +219,70 @@ def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues
     left = [message for _, message in taken_out(runs, run_id)]
     assert [json.loads(message)["headers"]["id"] for message in left] == ["newer"]
     assert set(runs.fleet.ledger.refused()) == {"messages of a newer version"}
+    runs.check_each_row_scored_once(run_id, undisturbed)
+
+
+def junk() -> list[str]:
+    """Contents of a queue that no client of Celery writes."""
+    ours = {
+        "body": base64.b64encode(b"[[], {}, {}]").decode(),
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {"lang": "py", "task": SCORE_SHARD, "id": "x", "argsrepr": "", "kwargsrepr": ""},
+        "properties": {
+            "correlation_id": "x",
+            "reply_to": "x",
+            "delivery_mode": 2,
+            "delivery_info": {"exchange": "", "routing_key": "x"},
+            "priority": 0,
+            "body_encoding": "base64",
+            "delivery_tag": "x",
+        },
+    }
+    headers, properties = ours["headers"], ours["properties"]
+    odd: list[object] = [None, 5, "x", [], {}, ["x"], -1e300, {"__type__": "uuid", "__value__": "x"}, True]
+    changed = [
+        *({name: value for name, value in ours.items() if name != missing} for missing in ours),
+        *(ours | {name: value} for name in ours for value in odd),
+        *(ours | {"headers": headers | {name: value}} for name in (*headers, *HEADERS) for value in odd),
+        *(ours | {"properties": properties | {name: value}} for name in properties for value in odd),
+        *(ours | {"body": base64.b64encode(json.dumps(body).encode()).decode()} for body in (*odd, [[], {}, {}, {}])),
+        *(ours | {"body": base64.b64encode(body).decode()} for body in (b"", b"{", b"\xff\xfe", b"[" * 1_000_000)),
+        ours | {"headers": headers | {"compression": "gzip"}},
+        ours | {"headers": headers | {"timelimit": ["a", "b"]}},
+        ours | {"headers": headers | {"timelimit": [1, 2, 3]}},
+    ]
+    plain = [
+        "not json at all",
+        "",
+        "5",
+        "null",
+        "[]",
+        "{}",
+        '"x"',
+        "NaN",
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin1"),
+    ]
+    return [*plain, "[" * 2_000_000, '{"a":' * 500_000, *map(json.dumps, changed)]
+
+
+def test_no_content_of_a_queue_ends_a_worker(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
+    run_id = runs.enqueue()
+    ours, queue = taken_out(runs, run_id), runs.fleet.ledger.spec(run_id).queue
+    client = runs.fleet.ledger.redis
+    for content in junk():
+        client.lpush(queue, content)
+    put_in(runs, ours)
+
+    with runs.finalizer(), runs.worker() as worker:
+        child = child_of(worker).pid
+        for content in junk():
+            client.publish("/0.celery.pidbox", content)
+        runs.wait_until_published(run_id, seconds=90)
+        wait_until(lambda: not queue_length(client, queue), description="all messages are answered")
+        assert worker.poll() is None
+        assert child_of(worker).pid == child
+
+    assert client.hlen("unacked") == 0
+    assert runs.fleet.ledger.refused()["messages that are not ours"] > len(junk()) / 2
     runs.check_each_row_scored_once(run_id, undisturbed)

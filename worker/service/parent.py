@@ -230,7 +230,7 @@ class Parent:
         return EXIT_NO_MODEL
 
     def on_refused(self, **_: Any) -> None:
-        """Count a message that Celery itself refuses: an unknown task, or a malformed message."""
+        """Count a message that is refused before its task runs: an unknown task, or a malformed message."""
         try:
             self._ledger.count_refused(NOT_OURS)
         except redis.RedisError as problem:

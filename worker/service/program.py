@@ -11,6 +11,7 @@ from typing import Any
 from celery import bootsteps, signals
 from celery.apps.worker import Worker, install_worker_term_handler
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
+from celery.worker import state as celery_state
 from celery.worker.consumer.tasks import Tasks
 from kombu.entity import Queue
 
@@ -73,6 +74,16 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
     def on_consumer_ready(self, consumer: Any) -> None:
         """Called when Celery is connected. The worker reports that it is ready later, when its model is loaded."""
         self.parent.watch_for_spot_notice()
+
+    def _process_task(self, req: Any) -> None:
+        """Free the pool's only place if odd fields keep a request from the child. Celery would leave it taken."""
+        req.time_limits = (None, None)  # ours have none, and odd ones would end Celery's loop later
+        try:
+            super()._process_task(req)
+        except Exception:
+            celery_state.task_ready(req)
+            self._quick_release()
+            raise
 
     def start(self) -> None:
         super().start()
