@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.worker.control import Panel
 
 from fleet.broker import make_app
 from fleet.message import SCORE_SHARD
@@ -286,3 +287,34 @@ def test_no_content_of_a_queue_ends_a_worker(runs: DisturbedRuns, undisturbed: d
     assert client.hlen("unacked") == 0
     assert runs.fleet.ledger.refused()["messages that are not ours"] > len(junk()) / 2
     runs.check_each_row_scored_once(run_id, undisturbed)
+
+
+def test_remote_control_may_look_at_a_worker_and_do_nothing_to_it(runs: DisturbedRuns, app: Celery) -> None:
+    commands = set(Panel.data)
+    assert {"shutdown", "pool_restart", "add_consumer", "cancel_consumer", "revoke", "terminate"} <= commands
+    with runs.finalizer(), runs.worker() as worker:
+        run_id = runs.enqueue()
+        runs.wait_for_rows(run_id)
+        child = child_of(worker).pid
+        answers = {
+            command: app.control.broadcast(command, reply=True, timeout=5, limit=1)
+            for command in sorted(commands - {"hello"})
+        }
+        for command, arguments in {
+            "add_consumer": {"queue": "other"},
+            "cancel_consumer": {"queue": runs.fleet.ledger.spec(run_id).queue},
+            "pool_grow": {"n": 3},
+            "shutdown": {},
+        }.items():
+            app.control.broadcast(command, arguments=arguments)
+
+        runs.wait_until_published(run_id)
+        assert worker.poll() is None
+        assert child_of(worker).pid == child
+
+    assert {
+        command for command, answer in answers.items() if answer and "error" not in next(iter(answer[0].values()))
+    } == {
+        *("ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"),
+        "enable_events",
+    }

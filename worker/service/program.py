@@ -13,6 +13,7 @@ from celery.apps.worker import Worker, install_worker_term_handler
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
 from celery.worker.consumer.tasks import Tasks
+from celery.worker.control import Panel
 from kombu.entity import Queue
 
 from fleet.command_line import USAGE
@@ -26,6 +27,10 @@ from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
 from worker.service.logs import quieten_celery
 from worker.service.parent import Parent
 
+# What Celery's remote control may ask of a worker, and Flower does ask. All else, such as to shut down or to take other
+# queues, is no matter of whoever may write to Redis.
+_ANSWERED = {"ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"}
+_ANSWERED |= {"enable_events"}
 _ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
 
 
@@ -53,6 +58,8 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         signals.worker_shutting_down.connect(self.parent.on_shutting_down, weak=False)
         # It warns root of messages that carry code. Ours are JSON; Celery refuses others (`accept_content`).
         warnings.filterwarnings("ignore", category=SecurityWarning)
+        for command in Panel.data.keys() - _ANSWERED:
+            del Panel.data[command]
         super().on_before_init(**options)
 
     def setup_logging(self, colorize: bool | None = None) -> Any:

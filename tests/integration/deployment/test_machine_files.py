@@ -112,8 +112,9 @@ def complaints(unit: Path) -> list[str]:
     return [line for line in answer.stderr.splitlines() if "is not executable: No such file" not in line]
 
 
-def test_a_worker_that_ends_idle_is_not_started_again_and_every_other_end_is_a_restart() -> None:
-    assert unit_settings(UNIT)["Restart"] == ["on-failure"]  # not after exit code 0 or SIGTERM
+def test_every_end_is_a_restart_except_that_of_a_worker_that_was_idle_and_switches_the_machine_off() -> None:
+    assert unit_settings(UNIT)["Restart"] == ["always"]
+    assert unit_settings(POWER_OFF)["Restart"] == ["on-failure"]  # not after exit code 0
     assert not {"RestartPreventExitStatus", "SuccessExitStatus"} & set(unit_settings(UNIT))
     assert unit_settings(UNIT)["OOMPolicy"] == ["continue"]
 
