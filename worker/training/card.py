@@ -68,8 +68,9 @@ def next_step(report: TrainReport) -> str:
     """Where the classifier is, and a command that scores the labelled files with it, or others if they have its columns."""
     uri, data = report.spec.output_uri, report.spec.data_uri
     command = run_command(report, uri.removeprefix("hf://"), data or "./shards")
-    other_names = " --score-column predicted_score" if data and report.source.label_column in ("label", "score") else ""
-    return f"The classifier is in {uri}. To score files with it:\n  {command}{other_names}"
+    added = ("score", "label") if report.classes else ("score",)
+    renamed = " --score-column predicted_score" if data and report.source.label_column in added else ""
+    return f"The classifier is in {uri}. To score files with it:\n  {command}{renamed}"
 
 
 def _head(report: TrainReport) -> str:
