@@ -9,6 +9,7 @@ from fleet.counted import counted
 from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import OutputTaken
 from fleet.ledger import Counts, Ledger
+from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.storage.inspection import Finding
 from fleet.storage.opening import open_output
@@ -66,12 +67,14 @@ def enqueue(
         instead_of = _reserved(output, spec, ledger, public=plan.public)
     # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
     # worker scores finished shards, and the next call reads the receipts.
-    recovered = Recovered() if ledger.is_enqueued(spec.run_id) else patient(output.recovered)()
+    recovered, taken = Recovered(), list[Receipt]()
+    if not (ledger.is_enqueued(spec.run_id) and ledger.counts(spec.run_id).is_whole):
+        recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
     steer(ledger, spec.run_id, how)
-    restored = ledger.restore(spec.run_id, recovered.whole)
+    restored = ledger.restore(spec.run_id, [*taken, *recovered.whole])
     ledger.remember(spec.run_id, recovered.partial)
-    ledger.mark_enqueued(spec.run_id)
+    ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
     ledger.clear_publish_error(spec.run_id)
     findings = patient(look_again)(ledger, spec.run_id, hashes=verify)
     findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)

@@ -20,7 +20,7 @@ _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
     *("take_due", "queue_again", "withdraw", "forget_messages"),
-    *("retry", "restore", "requeue", "remember", "update_shards"),
+    *("retry", "restore", "requeue", "remember", "update_shards", "forget_receipts"),
     *("cancel", "pause", "begin_publishing", "record_publication"),
 )
 
@@ -69,7 +69,11 @@ class LedgerBase(Generic[S]):
 
     def run_ids(self) -> list[str]:
         """All runs, newest first."""
-        return self._ordered(index(self.kind.noun))[::-1]
+        run_ids = self._ordered(index(self.kind.noun))[::-1]
+        pipeline = self.redis.pipeline(transaction=False)
+        for run_id in run_ids:
+            pipeline.hexists(self._keys(run_id).run, "spec")
+        return [run_id for run_id, has_spec in zip(run_ids, pipeline.execute(), strict=True) if has_spec]
 
     def _keys(self, run_id: str) -> Keys:
         return Keys(run_id, self.kind.noun)

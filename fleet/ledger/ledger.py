@@ -75,7 +75,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
     def create_run(self, spec: S, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
         added = self.add_shards(spec, shards, now=now)
-        self.mark_enqueued(spec.run_id)
+        self.mark_enqueued(spec.run_id, shards=int(self.redis.hlen(self._keys(spec.run_id).shards)))
         return added
 
     def add_shards(self, spec: S, shards: Iterable[Shard], *, now: float) -> int:
@@ -90,13 +90,22 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
             added += self._run_script("add_shards", keys.of(), fields)
         return added
 
-    def mark_enqueued(self, run_id: str) -> None:
-        """Note that all shards of the run are written, together with the receipts that were found."""
-        self.redis.hset(self._keys(run_id).run, "complete", 1)
+    def mark_enqueued(self, run_id: str, *, shards: int) -> None:
+        """Note that all shards of the run are written, how many they are, and that the receipts that were found are too."""
+        self.redis.hset(self._keys(run_id).run, mapping={"complete": 1, "shards": shards})
 
     def is_enqueued(self, run_id: str) -> bool:
         """Whether enqueueing finished. A producer may have died midway."""
         return bool(self.redis.hexists(self._keys(run_id).run, "complete"))
+
+    def take_receipts(self, run_id: str) -> list[Receipt]:
+        """The receipts of a run that is not whole, to be restored when its shards are added again: their totals may be lost.
+
+        Until `mark_enqueued`, no shard of it is sent or published. Forgets nothing of a whole run.
+        """
+        receipts = list(self.receipts(run_id))
+        self._run_script("forget_receipts", self._keys(run_id).of(), [])
+        return receipts
 
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
         """Record shards as done from receipts that were found with the output, if the shards are open and unclaimed.

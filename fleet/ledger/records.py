@@ -67,7 +67,11 @@ class Claim(Generic[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Shards by state, and rows by outcome. `rows_running` are the rows scored so far in shards that are not done."""
+    """Shards by state, and rows by outcome. `rows_running` are the rows scored so far in shards that are not done.
+
+    `shards` is the number that was enqueued. What is neither running, done nor failed counts as queued, even if Redis has lost
+    it; then the run is not whole.
+    """
 
     shards: int
     queued: int
@@ -91,6 +95,7 @@ class Counts:
     last_death_seconds: float | None = None  # since a worker died, as far as its process or the end of its lease told
     tokens: int = 0  # of the shards that are done
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # of the attempts that finished them; see `Phase`
+    is_whole: bool = True  # whether Redis has every shard in a place; if not, enqueueing the run again repairs it
 
     @property
     def open(self) -> int:

@@ -8,7 +8,7 @@ from fleet.attempt_report import AttemptReport, Phase
 from fleet.histogram import Histogram, empty_histogram
 from fleet.ledger.base import LedgerBase, batches
 from fleet.ledger.history import HistoryPoint, read_history
-from fleet.ledger.keys import Keys
+from fleet.ledger.keys import Keys, index
 from fleet.ledger.kinds import S
 from fleet.ledger.pace import Pace, read_pace
 from fleet.ledger.records import Counts, Failure, RunningShard
@@ -33,11 +33,14 @@ class Results(LedgerBase[S]):
         pipeline.hlen(keys.shards)
         pipeline.hgetall(keys.run)
         pipeline.zrange(keys.running, 0, -1)
+        pipeline.zscore(index(self.kind.noun), run_id)
         pipeline.time()
-        waiting, sent, running, done, failed, shards, run, names, (now, _) = pipeline.execute()
+        waiting, sent, running, done, failed, known, run, names, listed, (now, _) = pipeline.execute()
+        shards = int(run.get("shards", known))  # as all_shards in lua/prelude.lua
+        queued = shards - running - done - failed
         return Counts(
             shards=shards,
-            queued=waiting + sent,
+            queued=queued,
             running=running,
             done=done,
             failed=failed,
@@ -50,7 +53,8 @@ class Results(LedgerBase[S]):
             last_death_seconds=_seconds_since(run.get("died_ms"), now),
             tokens=int(run.get("tokens", 0)),
             phase_seconds={phase: int(run.get(f"phase_ms:{phase}", 0)) / 1000 for phase in Phase},
-            seconds=_run_seconds(run, open_shards=waiting + sent + running, now=now),
+            seconds=_run_seconds(run, open_shards=queued + running, now=now),
+            is_whole=listed is not None and known == shards and waiting + sent == queued,
             **{field: int(run.get(field, 0)) for field in _ROWS},
         )
 

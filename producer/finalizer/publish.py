@@ -43,12 +43,14 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     if why := _why_not_ready(ledger, run_id, without_failed=without_failed):
         return NotReady(reason=why)
     version = ledger.begin_publishing(run_id)
-    receipts = list(ledger.receipts(run_id))
+    receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
+    if len(receipts) + len(failed) != ledger.counts(run_id).shards:
+        ledger.end_publishing(run_id)
+        return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason="it is cancelled; `producer retry` resumes it")
     try:
-        failed = [failure.shard for failure in ledger.failures(run_id)]
         commit = _published(output, spec, receipts, left_out=failed, hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
@@ -106,6 +108,8 @@ def _why_not_ready(ledger: Ledger, run_id: str, *, without_failed: bool) -> str 
     if not ledger.is_enqueued(run_id):
         return "enqueueing was interrupted; run the same command again"
     counts = ledger.counts(run_id)
+    if not counts.is_whole:
+        return "Redis has lost a part of its record; run the same command again"
     if counts.open:
         return f"{counted(counts.open, 'shard')} not done yet"
     if counts.failed and not without_failed:

@@ -128,6 +128,8 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"It is paused{why}. Resume it: producer resume {status.run_id}{_higher_limit(status)}"
         case "half enqueued":
             yield "Enqueueing was interrupted. Run the same command again to finish it."
+        case "record lost":
+            yield "Redis has lost a part of this run's record. Run the same command again: what is done is kept."
         case "loading":
             yield f"{loading_line(status)}."
         case "stopped":

@@ -136,6 +136,8 @@ class RunStatus:
             return "cancelled"
         if not self.complete:
             return "half enqueued"
+        if not self.counts.is_whole:
+            return "record lost"
         if self.is_paused:
             return "paused"
         if self.counts.open:
@@ -206,14 +208,18 @@ class RunStatus:
             return ExitCode.FAILED if self.counts.failed or self.damage else ExitCode.DONE
         if self.cancelled:
             return ExitCode.CANCELLED
-        has_ended_badly = (self.counts.failed or self.publish_failed) and not self.counts.open
-        return ExitCode.FAILED if has_ended_badly else ExitCode.RUNNING
+        return ExitCode.FAILED if self._has_ended_badly else ExitCode.RUNNING
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen by itself."""
-        has_ended_badly = bool(self.counts.failed) or self.publish_failed
-        return self.cancelled or (not self.counts.open and (has_ended_badly or self.is_published))
+        return self.cancelled or self.is_published or self._has_ended_badly
+
+    @property
+    def _has_ended_badly(self) -> bool:
+        if self.word == "record lost":
+            return True
+        return (self.counts.failed > 0 or self.publish_failed) and not self.counts.open
 
     def as_json(self) -> dict[str, object]:
         return asdict(self) | {

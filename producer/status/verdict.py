@@ -11,7 +11,7 @@ from producer.status.state import RunStatus
 
 Level = Literal["good", "doubtful", "bad"]
 
-_BAD = {"failed", "stalled", "damaged"}
+_BAD = {"failed", "stalled", "damaged", "record lost"}
 _TOLD_SECONDS = 300.0
 _DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
 

@@ -33,7 +33,7 @@ def enqueue_training(
     reserve_output(training.spec)
     ledger.add_shards(training, [plan.data], now=time.time())
     steer(ledger, training_id, how)
-    ledger.mark_enqueued(training_id)
+    ledger.mark_enqueued(training_id, shards=1)
     ledger.update_shards(training_id, [plan.data])
     if ledger.recorded(training_id, WHOLE) and model_of(training.spec) is None:
         ledger.retry(training_id, done_too=True)

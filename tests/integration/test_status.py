@@ -277,7 +277,7 @@ class TestWorkers:
         assert status.as_json()["remaining_seconds"] == asdict(left)
 
     def test_the_shards_are_a_bar_until_none_is_open(self, ledger: Ledger, run: str) -> None:
-        ledger.add_shards(SPEC, [a_shard("crawl/c"), a_shard("crawl/d")], now=0)
+        ledger.create_run(SPEC, [A, B, a_shard("crawl/c"), a_shard("crawl/d")], now=0)
         finish(ledger, run, A.name)
         ledger.fail(claimed(ledger, run, B.name), "no column text", "")
         claim = claimed(ledger, run, "crawl/c")
@@ -518,7 +518,7 @@ class TestTroubles:
 
     def test_many_workers_that_vanished_are_one_line(self, ledger: Ledger, run: str) -> None:
         shards = [a_shard(f"crawl/{number}") for number in range(7)]
-        ledger.add_shards(SPEC, shards, now=0)
+        ledger.create_run(SPEC, [A, B, *shards], now=0)
         for number, shard in enumerate(shards):
             ledger.claim(run, shard.name, f"w{number}@host/7")
             ledger.redis.hincrby(Keys(run).attempts(shard.name), "noted_ms", -23_000)
@@ -540,7 +540,7 @@ class TestTroubles:
         self, ledger: Ledger, run: str
     ) -> None:
         proposed = f"Or publish the others without it: producer finalize {run}"
-        ledger.add_shards(SPEC, [a_shard("crawl/c")], now=0)
+        ledger.create_run(SPEC, [A, B, a_shard("crawl/c")], now=0)
         ledger.fail(claimed(ledger, run, A.name), "no column text", "")
         finish(ledger, run, B.name)
         too_early = what_next(run_status(ledger, run))

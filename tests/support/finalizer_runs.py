@@ -27,12 +27,14 @@ def do(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:
 
 
 def finish(ledger: Ledger, claim: Claim) -> None:
-    """Stage both files of a claimed shard and complete it."""
+    """Store both files of a claimed shard and its receipt, and complete it."""
     shard, spec, attempt = claim.shard, claim.spec, f"{claim.token}-aa"
     output = open_output(spec.output_uri, spec.run_id)
     data = staged(output, shard.data_path, kept_schema(INPUT_SCHEMA, spec), attempt=attempt)
     scores = staged(output, shard.scores_path, scores_schema(spec), attempt=attempt)
-    ledger.complete(claim, a_receipt(spec.run_id, shard, data=data, scores=scores))
+    receipt = a_receipt(spec.run_id, shard, data=data, scores=scores)
+    output.store_receipt(receipt)
+    ledger.complete(claim, receipt)
 
 
 def fail(ledger: Ledger, spec: RunSpec, *shards: Shard) -> None:

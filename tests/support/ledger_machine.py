@@ -49,6 +49,7 @@ START = 1_700_000_000_000
 STEPS_PER_EXAMPLE = 60
 NAMES = ["a", "b", "c/d"]
 OWNERS = ["w1", "w2"]
+PLACES = ["shards", "waiting", "sent", "running", "failed", "receipts"]  # keys that Redis may delete
 PUBLICATION = Publication(uri="x", commit="", shards=3)
 _SHARD, _PUBLICATION = TypeAdapter(Shard), TypeAdapter(Publication)
 
@@ -98,7 +99,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.receipts_may_go = False
         self.client.flushall()
         self.move_clock(0)
-        self.enqueue(NAMES, is_finished=True)
+        self.enqueue()
         for name in NAMES:
             self.claim(name, "w1")
 
@@ -190,12 +191,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # --- the producer and its user ---
 
-    @rule(names=some_shards, is_finished=st.booleans())
-    def enqueue(self, names: list[str], is_finished: bool) -> None:
-        """Enqueue the same run again, or only part of it, as when the producer dies midway."""
-        self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, names), now=1.0))
-        if is_finished:
-            self.both(lambda ledger: ledger.mark_enqueued(self.run))
+    @rule(written=st.integers(0, len(NAMES)))
+    def enqueue(self, written: int = len(NAMES)) -> None:
+        """Enqueue the same run again, or only its first shards, as when the producer dies midway."""
+        self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES[:written]), now=1.0))
+        if written == len(NAMES):
+            self.both(lambda ledger: ledger.mark_enqueued(self.run, shards=written))
 
     @rule(reason=st.sampled_from(["", "cost"]))
     def pause(self, reason: str) -> None:
@@ -274,6 +275,18 @@ class LedgerMachine(RuleBasedStateMachine):
             self.model.put_back(self.backup[1])
         self.move_clock(0)
 
+    @rule(lost=st.lists(st.sampled_from(PLACES), unique=True, min_size=1))
+    def lose_keys(self, lost: list[str]) -> None:
+        """Redis deletes some keys of the run, and the same command is run again."""
+        self.receipts_may_go = True
+        self.client.delete(*(getattr(Keys(self.run), name) for name in lost))
+        self.model.lose(lost)
+        taken = self.both(lambda ledger: ledger.take_receipts(self.run))
+        self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES), now=1.0))
+        for receipts in (taken, list(self.stored.values())):
+            self.both(lambda ledger, found=receipts: ledger.restore(self.run, found))
+        self.both(lambda ledger: ledger.mark_enqueued(self.run, shards=len(NAMES)))
+
     # --- invariants ---
 
     @invariant()
@@ -327,7 +340,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Nothing is lost: after the run is enqueued and retried once more, every shard can be scored, each once."""
         if sys.exc_info()[0] is None:
-            self.enqueue(NAMES, is_finished=True)
+            self.enqueue()
+            for name in NAMES:
+                self.claim(
+                    name, "w1"
+                )  # fails those with too many crashes that were queued again since the failed ones were lost
             self.ask_for("retry")
             self.ask_for("resume")
             self.steer(None, 0)

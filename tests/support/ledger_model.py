@@ -20,6 +20,7 @@ LEASE, OUTAGE, BACKOFF, MAX_BACKOFF = 60_000, 45_000, 5_000, 600_000  # ms
 MAX_CRASHES, MAX_ERRORS, MAX_DAMAGED = 3, 3, 3
 CHECKPOINT_BYTES = 100
 NEVER_TRIED = 0
+LOST = "lost"  # the place of a shard that was in a key that Redis has deleted
 
 
 @dataclass
@@ -45,8 +46,8 @@ class Attempts:
 class ShardState:
     """`at` is the time when a waiting shard is due, a sent one was sent, or the lease of a running one ends; otherwise 0."""
 
-    record: Shard
-    place: str = "waiting"  # or sent, running, failed, done
+    record: Shard | None
+    place: str = "waiting"  # or sent, running, failed, done, lost
     at: int = NEVER_TRIED
     receipt: Receipt | None = None
     attempts: Attempts | None = None  # None if there was no attempt, or the shard is done
@@ -91,15 +92,38 @@ class LedgerModel:
     # --- the run ---
 
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
-        new = [shard for shard in shards if shard.name not in self.state.shards]
-        self.state.shards |= {shard.name: ShardState(shard) for shard in new}
+        added = 0
+        for shard in shards:
+            state = self.state.shards.setdefault(shard.name, ShardState(shard, LOST))
+            state.record = state.record or shard
+            if state.place == LOST:
+                state.place, state.at = "waiting", NEVER_TRIED
+                added += 1
         self.state.cancelled = False
-        if new:
+        if added:
             self.state.publication = None
-        return len(new)
+        return added
 
-    def mark_enqueued(self, run_id: str) -> None:
+    def mark_enqueued(self, run_id: str, *, shards: int) -> None:
         self.state.enqueued = True
+
+    def lose(self, keys: list[str]) -> None:
+        for _, state in self._in(*keys, *(["done"] if "receipts" in keys else [])):
+            state.place, state.at, state.receipt = LOST, 0, None
+        if "shards" in keys:
+            for state in self.state.shards.values():
+                state.record = None
+
+    def take_receipts(self, run_id: str) -> list[Receipt]:
+        done = sorted(self._in("done"))
+        if any(state.place == LOST or state.record is None for state in self.state.shards.values()):
+            self.state.enqueued = False
+            for _, state in done:
+                state.place, state.at = LOST, 0
+        receipts = [state.receipt for _, state in done if state.receipt]
+        for _, state in self._in(LOST):
+            state.receipt = None
+        return receipts
 
     def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
         known = [(self.state.shards[shard.name], shard) for shard in shards if shard.name in self.state.shards]

@@ -24,7 +24,6 @@ def create_training(ledger: Ledger[FleetTraining], name: str = "model", *, now: 
     spec = TrainSpec(data_uri="/mnt/topics.parquet", base_model="/mnt/base", output_uri=output, full=FullTraining())
     training = FleetTraining(spec=spec, checkpoints_uri=f"{output}.checkpoints")
     ledger.create_run(training, [a_shard(WHOLE)], now=now)
-    ledger.mark_enqueued(training.run_id)
     return training.run_id
 
 

@@ -16,8 +16,21 @@ local function is_paused()
   return redis.call('HEXISTS', run, 'paused') == 1
 end
 
+-- The number of the run's shards, which is written when enqueueing ends; until then, of those that are written.
+local function all_shards()
+  return tonumber(redis.call('HGET', run, 'shards') or redis.call('HLEN', shards))
+end
+
+-- The shards that are neither done nor failed. One that is in no place is open too, so such a run is never published as if
+-- it were all.
 local function open_shards()
-  return redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
+  return all_shards() - redis.call('HLEN', receipts) - redis.call('SCARD', failed)
+end
+
+-- Whether each shard is known and in a place. A server that deletes keys loses some.
+local function is_whole()
+  local placed = redis.call('ZCARD', waiting) + redis.call('ZCARD', sent) + redis.call('ZCARD', running)
+  return placed == open_shards() and redis.call('HLEN', shards) == all_shards()
 end
 
 local function wait(name, due)

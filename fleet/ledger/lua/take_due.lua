@@ -20,7 +20,7 @@ if looked > now then
 end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {{}, {}, {}} end
 -- While a run is still being written, shards may be done without the ledger knowing: their receipts are restored later.
-if redis.call('HEXISTS', run, 'complete') == 0 then return {{}, {}, {}} end
+if redis.call('HEXISTS', run, 'complete') == 0 or not is_whole() then return {{}, {}, {}} end
 
 -- If this script has not run for `outage_ms`, Redis was probably away or frozen. Leases that expired in that time get one
 -- more lease in which to be renewed. They get it only once, because the sweep may also just be rare. There are at most as

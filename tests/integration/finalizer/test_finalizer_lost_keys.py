@@ -1,0 +1,214 @@
+"""Keys of a run vanish, as in a full Redis that deletes some. No part is published, and the same command repairs the run."""
+
+import hashlib
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from fleet.errors import LeaseLost, UsageError
+from fleet.ledger import Claim, Ledger, Publication, Refusal
+from fleet.ledger.keys import RUNS, Keys
+from fleet.settings import Settings
+from fleet.spec import RunSpec
+from fleet.storage.published import published_at
+from producer.enqueue import enqueue
+from producer.finalizer.publish import NotReady, finalize_run, look_again
+from producer.output_look import looked_at
+from producer.plan import Plan
+from producer.status import ExitCode, run_status
+from producer.status.verdict import level, verdict
+from support.finalizer_runs import A, B, C, do, finish
+from support.ledger_states import claimed
+from support.records import a_spec
+
+SHARDS = (A, B, C)
+PLACES = ("shards", "waiting", "sent", "running", "failed", "receipts")
+GROUPS = [
+    *((name,) for name in (*PLACES, "run", "attempts", "histograms", "errored", "index")),
+    ("sent", "waiting", "running"),
+    ("shards", "receipts"),
+    ("run", "receipts", "histograms"),
+    PLACES,
+    ("run", *PLACES),
+]
+MOMENTS = ["before", "during", "done", "published"]
+
+
+def reached(ledger: Ledger, spec: RunSpec, app: Celery, moment: str) -> Claim | None:
+    """The run at some moment. In the middle of it A is done, B is held by the worker of this claim, and C was sent."""
+    same_command(ledger, spec, app)
+    if moment == "before":
+        return None
+    do(ledger, spec, A)
+    if moment == "during":
+        return claimed(ledger, spec.run_id, B)
+    do(ledger, spec, B, C)
+    if moment == "published":
+        assert isinstance(finalize_run(ledger, spec.run_id, without_failed=False), Publication)
+    return None
+
+
+def same_command(ledger: Ledger, spec: RunSpec, app: Celery) -> None:
+    enqueue(Plan(spec=spec, shards=SHARDS), ledger, app, resend_seconds=60)
+
+
+def delete(ledger: Ledger, run_id: str, names: tuple[str, ...]) -> int:
+    """Returns how many keys there were. Redis has no empty ones."""
+    keys = Keys(run_id)
+    some = {"index": [RUNS], "attempts": [keys.attempts(shard.name) for shard in SHARDS]}
+    return sum(ledger.redis.delete(*some.get(name) or [getattr(keys, name)]) for name in names)
+
+
+def is_hurt(ledger: Ledger, run_id: str) -> bool:
+    """Whether the finalizers do not know of the run, or a shard is unknown or in no place."""
+    keys, client = Keys(run_id), ledger.redis
+    timed = [client.zcard(key) for key in (keys.waiting, keys.sent, keys.running)]
+    in_place = sum(timed) + client.scard(keys.failed) + client.hlen(keys.receipts)
+    return client.zscore(RUNS, run_id) is None or {in_place, client.hlen(keys.shards)} != {len(SHARDS)}
+
+
+def work(ledger: Ledger, spec: RunSpec, held: Claim | None) -> list[str]:
+    """The worker that holds a shard goes on, then all that can be claimed is done. Returns what was claimed."""
+    if held:
+        try:
+            ledger.renew(held, rows=1)
+            finish(ledger, held)
+        except LeaseLost:
+            pass
+    for name in ledger.redis.zrange(Keys(spec.run_id).running, 0, -1):
+        ledger.redis.zadd(Keys(spec.run_id).running, {name: 1})  # its lease ends
+    ledger.take_due(spec.run_id, room=3)
+    claims = [ledger.claim(spec.run_id, shard.name, "w2") for shard in SHARDS]
+    claimed_now = [claim for claim in claims if isinstance(claim, Claim)]
+    for claim in claimed_now:
+        finish(ledger, claim)
+    return [claim.shard.name for claim in claimed_now]
+
+
+def digests(out: Path) -> dict[str, str]:
+    """Of the published rows, by path. Manifest and card say who wrote them and when."""
+    return {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in ("data", "scores")
+        for path in (out / folder).rglob("*")
+        if path.is_file()
+    }
+
+
+def shards_listed(out: Path) -> int:
+    manifest = out / "manifest.parquet"
+    if not manifest.exists():
+        return 0
+    published = published_at(str(out), manifest.read_bytes())
+    assert published is not None
+    return len(published.receipts)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, shared_redis_url: str) -> dict[str, str]:
+    ledger, out = Ledger.connect(Settings(redis_url=shared_redis_url)), tmp_path_factory.mktemp("undisturbed")
+    ledger.redis.flushall()
+    spec = a_spec(output_uri=str(out))
+    ledger.create_run(spec, SHARDS, now=1.0)
+    do(ledger, spec, *SHARDS)
+    finalize_run(ledger, spec.run_id, without_failed=False)
+    return digests(out)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("lost", GROUPS, ids="+".join)
+def test_no_part_is_published_and_the_same_command_repairs_it(
+    undisturbed: dict[str, str], ledger: Ledger, app: Celery, out: Path, lost: tuple[str, ...], moment: str
+) -> None:
+    check(undisturbed, ledger, app, out, lost, moment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_nor_with_any_other_keys_lost(
+    undisturbed: dict[str, str], ledger: Ledger, app: Celery, tmp_path: Path, moment: str
+) -> None:
+    names = (*PLACES, "run", "attempts", "histograms", "errored", "index")
+    groups = [group for size in range(1, len(names) + 1) for group in combinations(names, size)]
+    for number, lost in enumerate(groups[::29]):
+        ledger.redis.flushall()
+        check(undisturbed, ledger, app, tmp_path / str(number), lost, moment)
+
+
+def check(
+    undisturbed: dict[str, str], ledger: Ledger, app: Celery, out: Path, lost: tuple[str, ...], moment: str
+) -> None:
+    spec = a_spec(output_uri=str(out))
+    run = spec.run_id
+    held = reached(ledger, spec, app, moment)
+    receipts = 0 if moment == "before" else 1 if moment == "during" else 3
+
+    delete(ledger, run, lost)
+
+    all_listed = 3 if moment == "published" else 0
+    if "run" in lost:
+        with pytest.raises(UsageError, match="has no run"):
+            finalize_run(ledger, run, without_failed=True)
+    else:
+        status = looked_at(ledger, run_status(ledger, run), hashes=True)
+        if status.word != "published":
+            for without_failed in (False, True):
+                outcome = finalize_run(ledger, run, without_failed=without_failed)
+                all_listed = 3 if isinstance(outcome, Publication) else all_listed
+        if is_hurt(ledger, run) and not status.is_published:
+            assert (status.exit_code, status.is_over, level(status)) == (ExitCode.FAILED, True, "bad")
+            assert "Run the same command again" in verdict(status)
+        assert status.word != "published" or (status.counts.done, status.counts.shards) == (3, 3)
+    assert shards_listed(out) == all_listed
+
+    same_command(ledger, spec, app)
+
+    assert not is_hurt(ledger, run)
+    assert len(work(ledger, spec, held)) <= 3 - receipts, "a shard with a receipt was scored again"
+    if ledger.publication(run) is None:
+        assert isinstance(finalize_run(ledger, run, without_failed=False), Publication)
+    status = looked_at(ledger, run_status(ledger, run), hashes=True)
+    assert (status.word, status.exit_code, status.findings) == ("published", ExitCode.DONE, ())
+    assert (status.counts.done, status.counts.shards, status.counts.rows_in) == (3, 3, 30)
+    assert digests(out) == undisturbed
+    assert shards_listed(out) == 3
+
+
+def test_what_is_left_out_is_tried_again_if_the_record_of_failures_is_lost(
+    ledger: Ledger, app: Celery, spec: RunSpec
+) -> None:
+    do(ledger, spec, A, B)
+    ledger.fail(claimed(ledger, spec.run_id, C), "corrupt", "")
+    ledger.redis.delete(Keys(spec.run_id).failed)
+
+    assert isinstance(finalize_run(ledger, spec.run_id, without_failed=True), NotReady)
+    same_command(ledger, spec, app)
+
+    assert isinstance(ledger.claim(spec.run_id, C.name, "w2"), Claim)
+    assert ledger.claim(spec.run_id, A.name, "w2") is Refusal.DONE
+
+
+def test_receipts_that_vanish_while_a_finalizer_publishes_publish_nothing(ledger: Ledger, spec: RunSpec) -> None:
+    class Losing(Ledger):
+        def begin_publishing(self, run_id: str) -> int | None:
+            version = super().begin_publishing(run_id)
+            self.redis.hdel(Keys(run_id).receipts, A.name, B.name)
+            return version
+
+    do(ledger, spec, A, B, C)
+
+    assert isinstance(finalize_run(Losing(ledger.redis), spec.run_id, without_failed=True), NotReady)
+    assert not (Path(spec.output_uri) / "manifest.parquet").exists()
+
+
+def test_a_published_run_is_looked_at_only_while_the_ledger_has_all_of_it(ledger: Ledger, spec: RunSpec) -> None:
+    do(ledger, spec, A, B, C)
+    finalize_run(ledger, spec.run_id, without_failed=False)
+    before = (Path(spec.output_uri) / "manifest.parquet").read_bytes()
+    ledger.redis.hdel(Keys(spec.run_id).receipts, A.name)
+
+    look_again(ledger, spec.run_id, hashes=True)
+
+    assert (Path(spec.output_uri) / "manifest.parquet").read_bytes() == before
