@@ -80,6 +80,7 @@ class Manifest:
     spec: RunSpec  # as far as it is disclosed
     receipts: tuple[Receipt, ...]
     left_out: tuple[str, ...] = ()  # shards that failed, if the run is published without them
+    shards: int  # of the run: as many as it lists and leaves out
     card_sha256: str
 
     @property
@@ -93,6 +94,7 @@ class Manifest:
             "run_id": self.run_id,
             "spec": json.loads(disclosed_spec(self.spec).to_json()),
             "left_out": self.left_out,
+            "shards": self.shards,
             "card_sha256": self.card_sha256,
         }
         run, table = json.dumps(about).encode(), pa.Table.from_pylist([*map(_line, self.receipts)], schema=_SCHEMA)

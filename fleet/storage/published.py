@@ -24,6 +24,7 @@ class Published:
     spec: RunSpec
     receipts: tuple[Receipt, ...]
     left_out: tuple[str, ...]  # failed shards that the published run does not contain
+    shards: int  # of the run, also failed ones
 
 
 def published_at(uri: str, content: bytes | None) -> Published | None:
@@ -38,6 +39,7 @@ def published_at(uri: str, content: bytes | None) -> Published | None:
         spec=manifest.spec,
         receipts=manifest.receipts,
         left_out=manifest.left_out,
+        shards=manifest.shards,
     )
 
 

@@ -44,23 +44,25 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
         return NotReady(reason=why)
     version = ledger.begin_publishing(run_id)
     receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
-    if len(receipts) + len(failed) != ledger.counts(run_id).shards:
+    shards = ledger.counts(run_id).shards
+    if len(receipts) + len(failed) != shards:
         ledger.end_publishing(run_id)
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):
         return NotReady(reason="it is cancelled; `producer retry` resumes it")
     try:
-        commit = _published(output, spec, receipts, left_out=failed, hashes=hashes)
+        commit = _published(output, spec, receipts, shards=shards, left_out=failed, hashes=hashes)
     except OutputDamaged as damage:
         return send_back(ledger, run_id, damage, receipts)
     _tidy(ledger, run_id, output, receipts)
     publication = Publication(uri=spec.output_uri, commit=commit, shards=len(receipts))
     if not ledger.record_publication(run_id, publication, version=version):
         return NotReady(reason="its shards were scored again meanwhile; the next sweep publishes them")
-    shards = counted(len(receipts), "shard")
     where = f"{spec.output_uri} {commit}".rstrip()  # a folder has no commit
-    logger.info("Run %s is published: %s at %s", run_id, shards, where, extra={"run_id": run_id})
+    logger.info(
+        "Run %s is published: %s at %s", run_id, counted(len(receipts), "shard"), where, extra={"run_id": run_id}
+    )
     return publication
 
 
@@ -128,7 +130,13 @@ def _was_published(ledger: Ledger, spec: RunSpec, output: Publishing, receipts: 
 
 
 def _published(
-    output: Publishing, spec: RunSpec, receipts: Sequence[Receipt], *, left_out: Sequence[str], hashes: bool
+    output: Publishing,
+    spec: RunSpec,
+    receipts: Sequence[Receipt],
+    *,
+    shards: int,
+    left_out: Sequence[str],
+    hashes: bool,
 ) -> str:
     """Make all files visible. Returns the commit that readers see."""
     for _ in range(_LOOKS):
@@ -141,7 +149,7 @@ def _published(
         if not _mendable(findings) and not output.has_staged(receipts):
             return output.head()
         try:
-            documents = _documents(spec, receipts, findings, left_out=left_out)
+            documents = _documents(spec, receipts, findings, shards=shards, left_out=left_out)
             return output.publish(receipts, documents, parent=head)
         except PublishConflict as conflict:
             logger.info("%s Looking again.", conflict)
@@ -156,7 +164,7 @@ def _refuse_another_run(output: Publishing, spec: RunSpec, findings: Sequence[Fi
 
 
 def _documents(
-    spec: RunSpec, receipts: Sequence[Receipt], findings: Sequence[Finding], *, left_out: Sequence[str]
+    spec: RunSpec, receipts: Sequence[Receipt], findings: Sequence[Finding], *, shards: int, left_out: Sequence[str]
 ) -> dict[str, bytes]:
     """Manifest and card; neither if only data are repaired. A card that another hand wrote or edited stays."""
     problems = {finding.path: finding.problem for finding in findings}
@@ -168,6 +176,7 @@ def _documents(
         spec=spec,
         receipts=tuple(receipts),
         left_out=tuple(left_out),
+        shards=shards,
         card_sha256=sha256(card).hexdigest(),
     )
     stays = problems.get(CARD_PATH) is Problem.EDITED or (

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from fleet.counted import counted
 from fleet.errors import ShardError
 from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_output, open_parquet
-from fleet.storage.output import output_files
+from fleet.storage.output import MANIFEST_PATH, output_files
 from fleet.storage.published import Published
 from producer.patience import patient
 from producer.verify.published import read_published
@@ -39,7 +40,7 @@ def verify(
     shards = source_shards(source, published) if source else {}
     findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=True)
     faults = [Fault(path=finding.path, problem=finding.sentence) for finding in findings if finding.is_damage]
-    faults += _left_out(published)
+    faults += _missing_shards(published)
     if source:
         faults += unlisted_shards(shards, published)
     broken = {fault.path for fault in faults}
@@ -50,9 +51,12 @@ def verify(
     return _verification(published, faults, edited, compared_with_source=bool(source))
 
 
-def _left_out(published: Published) -> list[Fault]:
+def _missing_shards(published: Published) -> list[Fault]:
     problem = "is missing: its shard failed, and the run was published without it"
-    return [Fault(path=f"data/{shard}.parquet", problem=problem) for shard in published.left_out]
+    failed = [Fault(path=f"data/{shard}.parquet", problem=problem) for shard in published.left_out]
+    listed = len(published.receipts) + len(failed)
+    lost = Fault(path=MANIFEST_PATH, problem=f"lists {listed:,} of the run's {counted(published.shards, 'shard')}")
+    return failed if listed == published.shards else [*failed, lost]
 
 
 def _row_faults(

@@ -87,7 +87,9 @@ def a_scoring_receipt(**changes: Any) -> ScoringReceipt:
 def a_manifest(run_id: str, receipts: Sequence[Receipt], *, spec: RunSpec = _SPEC, card: bytes = b"# Card") -> bytes:
     """What is published as manifest.parquet, beside this card."""
     digest = hashlib.sha256(card).hexdigest()
-    return Manifest(run_id=run_id, spec=spec, receipts=tuple(receipts), card_sha256=digest).to_parquet()
+    return Manifest(
+        run_id=run_id, spec=spec, receipts=tuple(receipts), shards=len(receipts), card_sha256=digest
+    ).to_parquet()
 
 
 def an_output_file(path: str, **changes: Any) -> OutputFile:

@@ -20,7 +20,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 def test_a_manifest_says_what_was_written() -> None:
     spec = a_spec(publish_paths=True)
-    written = Manifest(run_id=RUN, spec=spec, receipts=RECEIPTS, left_out=("crawl/c",), card_sha256="ab" * 32)
+    written = Manifest(run_id=RUN, spec=spec, receipts=RECEIPTS, left_out=("crawl/c",), shards=3, card_sha256="ab" * 32)
 
     read = read_manifest(written.to_parquet())
 

@@ -180,8 +180,9 @@ class TestSource:
 
         dataset.leave_out(shard)
 
-        assert dataset.faults() == []
-        assert dataset.faults(with_source=True) == [f"data/{shard}.parquet: is missing: the input has this shard"]
+        part = "manifest.parquet: lists 2 of the run's 3 shards"
+        assert dataset.faults() == [part]
+        assert dataset.faults(with_source=True) == [part, f"data/{shard}.parquet: is missing: the input has this shard"]
 
     def test_another_input_is_a_usage_error(self, dataset: Dataset, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
