@@ -17,7 +17,7 @@ from fleet.storage.output import Publishing, Recovered
 from producer.finalizer.publish import look_again
 from producer.patience import patient
 from producer.plan import Plan
-from producer.same_run import changed_files_told, same_run
+from producer.same_run import changed_files_told
 from producer.steering import AS_IT_WAS, SteeringOptions, steer, steered
 
 
@@ -60,7 +60,7 @@ def enqueue(
     If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
     at, with `verify` at its content too, and put right. Raises what the output raises.
     """
-    spec = same_run(plan.spec, plan.shards, ledger)
+    spec = plan.spec
     how = steered(ledger, spec.run_id, steering)
     output = open_output(spec.output_uri, spec.run_id)
     with changed_files_told(spec, plan.shards, ledger):
@@ -96,9 +96,8 @@ def enqueue(
 
 def check_output(plan: Plan, ledger: Ledger | None) -> None:
     """Raises UsageError if `enqueue` would find that the output cannot be used. Changes nothing."""
-    spec = same_run(plan.spec, plan.shards, ledger) if ledger else plan.spec
     try:
-        patient(open_output(spec.output_uri, spec.run_id).check_free)(spec)
+        patient(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
     except OutputTaken as taken:
         if not (ledger and _has_scored_nothing(ledger, taken.run_id)):
             raise

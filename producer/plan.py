@@ -32,6 +32,7 @@ from producer.options import RunOptions
 from producer.patience import patient
 from producer.preflight import check_hub_has_model, check_hub_has_places, check_places
 from producer.recipes import check_columns, recipe_lines, with_recipe
+from producer.same_run import resumed
 from producer.sources.inputs import Input, crawl_input, limited, list_input, told_before_a_run
 
 _FIRST_ROWS = 10_000
@@ -77,9 +78,10 @@ def plan_run(options: RunOptions) -> Plan:
         publish_paths=options.publish_paths,
     )
     check_filter(spec, schema)
+    spec, shards = resumed(spec, source)
     return Plan(
         spec=spec,
-        shards=source.shards,
+        shards=shards,
         public=options.public,
         recipes=recipe_lines(one for one, _ in models),
         kept=_kept_told(choice, scorings),

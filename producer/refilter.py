@@ -12,7 +12,7 @@ from fleet.stored_scores import model_of, published_run
 from producer.options import RunOptions
 from producer.patience import patient
 from producer.plan import Choice, Plan, absolute_uri, check_choice, check_filter, checked_input, schema_of
-from producer.same_run import files_differ
+from producer.same_run import files_differ, resumed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
         output_uri=absolute_uri(options.output_uri),
     )
     check_filter(new_spec, schema_of(source.shards[0], spec.columns if spec.only_columns else None))
-    return Plan(spec=new_spec, shards=source.shards, public=options.public)
+    new_spec, shards = resumed(new_spec, source)
+    return Plan(spec=new_spec, shards=shards, public=options.public)
 
 
 def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Queue the failed shards of a run again, each with the current content of its file."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,10 @@ from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.kinds import S
 from fleet.shard import Shard
+from fleet.spec import RunSpec
+from fleet.storage.accepted import AcceptedFiles
 from fleet.storage.identity import identity_now
+from fleet.storage.opening import open_output
 
 _LOOKS = 16  # at once
 
@@ -30,27 +33,40 @@ def look_at_file(shard: Shard) -> Shard:
 def retry_run(
     ledger: Ledger[S], run_id: str, *, done_too: bool = False, look: Callable[[Shard], Shard] = look_at_file
 ) -> Retried:
-    """Record the files' current identities and queue the shards. Raises UsageError for an unknown run.
+    """Record the files' current identities, in the output too, and queue the shards. Raises UsageError for an unknown run,
+    and what the output raises.
 
     A file that is missing or cannot be read keeps its record; its shard will fail with the reason.
     """
-    ledger.spec(run_id)
+    spec = ledger.spec(run_id)
     failed = [failure.shard for failure in ledger.failures(run_id)]
-    changed = list(_changed(ledger.shards(run_id, None if done_too else failed), look))
+    changes = list(_changes(ledger.shards(run_id, None if done_too else failed), look))
+    if changes and isinstance(spec, RunSpec):
+        _record(spec, run_id, changes)  # first: what is scored without it would be lost with Redis
+    changed = [now for _, now in changes]
     ledger.update_shards(run_id, changed)
     queued = ledger.retry(run_id, done_too=done_too)
     ledger.update_shards(run_id, changed)  # includes shards that were done
     return Retried(queued=queued, changed=tuple(shard.name for shard in changed))
 
 
-def _changed(shards: Iterable[Shard], look: Callable[[Shard], Shard]) -> Iterator[Shard]:
-    def as_it_is_now(shard: Shard) -> Shard | None:
-        """None if it has not changed."""
+def _changes(shards: Iterable[Shard], look: Callable[[Shard], Shard]) -> Iterator[tuple[Shard, Shard]]:
+    """Each shard whose file has changed, as it was and as it is now."""
+
+    def change(shard: Shard) -> tuple[Shard, Shard] | None:
         try:
             now = look(shard)
         except (ShardError, TransientError, UsageError):
             return None
-        return None if now.identity == shard.identity else replace(now, changed=True)
+        return None if now.identity == shard.identity else (shard, replace(now, changed=True))
 
     with ThreadPoolExecutor(_LOOKS) as pool:
-        yield from (shard for shard in pool.map(as_it_is_now, shards) if shard is not None)
+        yield from (found for found in pool.map(change, shards) if found is not None)
+
+
+def _record(spec: RunSpec, run_id: str, changes: Sequence[tuple[Shard, Shard]]) -> None:
+    output = open_output(spec.output_uri, run_id)
+    known = output.accepted()
+    if known is None or known.run_id != run_id:
+        known = AcceptedFiles(run_id=run_id)
+    output.accept(known.after(changes))

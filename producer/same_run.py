@@ -1,24 +1,31 @@
-"""Find the run with the same options in the ledger, if only its input files have changed since."""
+"""Find the run with the same options, if only its input files have changed since."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from fleet.counted import first_of
-from fleet.errors import NewerVersion, UsageError
+from fleet.errors import NewerVersion, ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.opening import open_output
+from producer.sources.inputs import Input, digest_of
 
 _NAMED = 3  # files in a message
 
 
-def same_run(spec: RunSpec, shards: Sequence[Shard], ledger: Ledger) -> RunSpec:
-    """The spec of the earlier run if `producer retry` has accepted its changed files, so that it resumes; else `spec`."""
-    earlier = _same_but_files(spec, ledger)
-    if earlier is None or _identities(ledger.shards(earlier.run_id)) != _identities(shards):
-        return spec
-    return earlier
+def resumed(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
+    """The run and its shards. Files that have changed since, and that `producer retry` accepted, make no other run."""
+    accepted = None
+    with suppress(ShardError):  # reserving the output says what is wrong with it
+        accepted = open_output(spec.output_uri, spec.run_id).accepted()
+    if accepted is None:
+        return spec, source.shards
+    earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
+    if earlier.run_id != accepted.run_id:
+        return spec, source.shards
+    return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in source.shards)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """An output in a folder or a bucket: anything that fsspec can write.
 
 <output>/.shardsift/<run_id>/spec.json                    the run that this output belongs to
+<output>/.shardsift/accepted.json                         its input files that `producer retry` accepted after they changed
 <output>/.shardsift/<run_id>/receipts/<shard>/<attempt>.json
 <output>/.shardsift/<run_id>/staged/data/…/<attempt>      until published
 <output>/.shardsift/<run_id>/checkpoints/<shard>/<name>   until published
@@ -19,6 +20,7 @@ from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
+from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles, read_accepted
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
 from fleet.storage.folder_receipts import FolderReceipts
@@ -79,6 +81,14 @@ class FolderOutput:
                     self._files.remove(path)
         except (ShardError, TransientError) as error:
             logger.warning("%s Publishing the run removes it.", error)
+
+    def accepted(self) -> AcceptedFiles | None:
+        with translated(f"Looking at {self.uri}"):
+            return read_accepted(self._files.content(ACCEPTED_PATH))
+
+    def accept(self, files: AcceptedFiles) -> None:
+        with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):
+            self._write(ACCEPTED_PATH, files.to_json())
 
     def recovered(self) -> Recovered:
         with translated(f"Reading the receipts in {self.uri}"):

@@ -17,6 +17,7 @@ from huggingface_hub.hf_api import RepoFile
 from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
+from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles, read_accepted
 from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare, has_text
@@ -71,6 +72,18 @@ class HubOutput:
 
     def discard(self, receipt: Receipt) -> None:
         """Does nothing: the Hub drops blobs that no commit refers to."""
+
+    def accepted(self) -> AcceptedFiles | None:
+        """From the branch of a run that is not published yet, otherwise from main."""
+        with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
+            for revision in (*self._branch.all_of_runs().values(), MAIN):
+                if content := self._content(ACCEPTED_PATH, revision=revision):
+                    return read_accepted(content)
+        return None
+
+    def accept(self, files: AcceptedFiles) -> None:
+        with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):
+            self._branch.write(ACCEPTED_PATH, files.to_json(), message=f"Accept changed files of {self._run_id}")
 
     def recovered(self) -> Recovered:
         """The receipts that the manifest on main lists and, for other shards, those that waves have saved."""
@@ -130,6 +143,8 @@ class HubOutput:
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         """The Hub refuses a commit that refers to missing blobs. In that case, save the others and find the missing ones."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
+            if (accepted := self.accepted()) and accepted.run_id == self._run_id:  # the branch is removed
+                documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
             try:
                 return commit(
                     self._api, self._repo_id, receipts, documents, message=self._title, to=MAIN, parent=parent

@@ -12,6 +12,7 @@ from typing import BinaryIO, ClassVar, Protocol
 
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
+from fleet.storage.accepted import AcceptedFiles
 from fleet.storage.inspection import Finding
 
 MANIFEST_PATH = "manifest.parquet"
@@ -67,6 +68,12 @@ class Publishing(Protocol):
 
     def withdraw(self) -> None:
         """Give the output up, with all that this run has stored and not published."""
+
+    def accepted(self) -> AcceptedFiles | None:
+        """The changed input files that were accepted, of whichever run this output belongs to."""
+
+    def accept(self, files: AcceptedFiles) -> None:
+        """Record the changed input files of this run that are accepted, in place of those recorded before."""
 
     def recovered(self) -> "Recovered":
         """The receipts found in this output, to rebuild a ledger that lost the run. Does not use the ledger.

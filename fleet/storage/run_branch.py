@@ -62,16 +62,23 @@ class RunBranch:
             return other
         if self.is_reserved():
             return None
-        self._create_branch(self._heads())
-        head = self._heads()[self.name]
-        document = {_spec_path(self._run_id): disclosed_spec(spec).to_json()}
-        commit(self._api, self._repo_id, [], document, message=_reservation(self._run_id), to=self.name, parent=head)
+        self.write(_spec_path(self._run_id), disclosed_spec(spec).to_json(), message=_reservation(self._run_id))
         ours = self._reserved_at(self._run_id)
         for other, theirs in self._reservations().items():
             if ours is None or theirs is None or theirs <= ours:
                 self.delete()
                 return other
         return None
+
+    def write(self, path: str, content: bytes, *, message: str) -> None:
+        """Commit a small file to the branch, which is created if there is none. Raises PublishConflict."""
+        self._create_branch(self._heads())
+        head = self._heads()[self.name]
+        commit(self._api, self._repo_id, [], {path: content}, message=message, to=self.name, parent=head)
+
+    def all_of_runs(self) -> dict[str, str]:
+        """The branches of all runs of this repository, with their head commits."""
+        return {name: head for name, head in self._heads().items() if name.startswith(_BRANCHES)}
 
     def lacking(self, receipts: Sequence[Receipt]) -> list[Receipt]:
         """The receipts whose files are not in the head commit of the branch or, if there is no branch, of main."""
@@ -161,8 +168,7 @@ class RunBranch:
 
     def _reservations(self) -> dict[str, datetime | None]:
         """The other runs that reserved the repository, and when."""
-        branches = [name for name in self._heads() if name.startswith(_BRANCHES) and name != self.name]
-        others = (name.removeprefix(_BRANCHES) for name in branches)
+        others = (name.removeprefix(_BRANCHES) for name in self.all_of_runs() if name != self.name)
         return {other: self._reserved_at(other) for other in others if self._has_spec(other)}
 
     def _has_spec(self, run_id: str) -> bool:

@@ -30,6 +30,7 @@ def retry(
     from fleet.storage.opening import open_output
     from fleet.training.task import is_training_id
     from producer.opening import open_ledger
+    from producer.patience import patient
     from producer.retry import retry_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
@@ -47,7 +48,7 @@ def retry(
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
         before = run_status(ledger, run_id)
-        retried = retry_run(ledger, run_id, done_too=every)
+        retried = patient(retry_run)(ledger, run_id, done_too=every)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         for name in retried.changed:
             say(f"Shard {name}: the file has changed since it was enqueued. Its current content will be scored.")

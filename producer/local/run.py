@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from celery import Celery
@@ -27,7 +26,6 @@ from producer.local.machine_redis import machine_redis
 from producer.output_look import looked_at
 from producer.plan import Plan
 from producer.progress import watch
-from producer.same_run import same_run
 from producer.status import RunStatus
 
 OnLook = Callable[[Ledger, str], None]  # with the id of the run
@@ -53,7 +51,6 @@ def run_locally(
     kinds = [scorer_kind(scoring.served_by.scorer) for scoring in plan.spec.scorings]
     check_requirements(kinds)
     with _sigterm_interrupts(), machine_redis(settings, create=True) as settings, _clients(settings) as (ledger, app):
-        plan = replace(plan, spec=same_run(plan.spec, plan.shards, ledger))
         if settings.redis_is_embedded:
             _forget_the_dead(ledger, plan.spec)
         on_enqueued(enqueue(plan, ledger, app, resend_seconds=settings.resend_seconds, verify=verify))

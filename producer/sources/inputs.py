@@ -38,6 +38,7 @@ class Input:
     revision: str
     crawl: str | None
     shards: tuple[Shard, ...]
+    listed: tuple[Shard, ...]  # the same, and those beyond the user's limits
     left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
 
 
@@ -63,9 +64,10 @@ def list_input(*uris: str) -> Input:
     commit = parts[0].commit if len(parts) == 1 else None
     return Input(
         uris=tuple(part.uri for part in parts),
-        revision=commit or _digest(shards),
+        revision=commit or digest_of(shards),
         crawl=None,
         shards=shards,
+        listed=shards,
         left_out=tuple(name for part in parts for name in part.left_out),
     )
 
@@ -219,7 +221,7 @@ def _absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).expanduser().absolute())
 
 
-def _digest(shards: Iterable[Shard]) -> str:
+def digest_of(shards: Iterable[Shard]) -> str:
     """Changes if a file is added, removed, renamed or rewritten, but not if it is touched or the folder moves."""
     total = hashlib.sha256()
     for shard in shards:

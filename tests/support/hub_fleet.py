@@ -25,6 +25,7 @@ from fleet.receipt import OutputFile, Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.accepted import AcceptedFiles
 from fleet.storage.hub import HubOutput
 from fleet.storage.output import MANIFEST_PATH
 from hubserver import HubServer
@@ -76,6 +77,14 @@ def withdraw(spec: RunSpec) -> None:
 
 def check_free(spec: RunSpec) -> None:
     HubOutput(spec.output_uri, spec.run_id).check_free(spec)
+
+
+def accepted(spec: RunSpec) -> AcceptedFiles | None:
+    return HubOutput(spec.output_uri, spec.run_id).accepted()
+
+
+def accept(spec: RunSpec, files: AcceptedFiles) -> None:
+    HubOutput(spec.output_uri, spec.run_id).accept(files)
 
 
 def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:

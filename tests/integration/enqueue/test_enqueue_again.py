@@ -60,8 +60,33 @@ class TestChangedInput:
         retry_run(ledger, first.run_id)
 
         again = do(options, ledger, app)
+        ledger.redis.flushall()
+        without_redis = do(options, ledger, app)
 
         assert (again.run_id, again.added, again.counts.queued) == (first.run_id, 0, 3)
+        assert (without_redis.run_id, without_redis.added) == (first.run_id, 3)
+        assert [shard.changed for shard in ledger.shards(first.run_id, ["a", "b"])] == [False, True]
+
+    def test_a_file_that_changed_again_or_came_back_is_taken_for_what_it_is(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        ledger.renew(claimed(ledger, first.run_id), rows=5)
+        original = (source / "b.parquet").read_bytes()
+        for content in ("mended", "mended again"):
+            claim = ledger.claim(first.run_id, "b", owner="w1")
+            assert isinstance(claim, Claim)
+            write(source / "b.parquet", id=[content] * 10)
+            ledger.fail(claim, "the input changed", "")
+            retry_run(ledger, first.run_id)
+        assert do(options, ledger, app).run_id == first.run_id
+
+        write(source / "b.parquet", id=["mended"] * 10)
+        with pytest.raises(UsageError, match="input files were changed: b"):
+            do(options, ledger, app)
+        (source / "b.parquet").write_bytes(original)
+        ledger.redis.flushall()
+        assert do(options, ledger, app).run_id == first.run_id
 
     def test_a_file_of_a_shard_that_is_done_is_not_taken_as_it_is_now(
         self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, tmp_path: Path

@@ -1,9 +1,13 @@
 """After a loss of Redis or of the repository, the same command finds on the Hub what was saved, and scores only the rest."""
 
+from dataclasses import replace
+
 import pytest
 
 from fleet.errors import ShardError
+from fleet.storage.accepted import AcceptedFiles
 from producer.status import run_status
+from support.hub_fleet import accept, accepted
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
 from support.records import a_receipt
 
@@ -79,6 +83,21 @@ class TestTakingOver:
 
         assert [receipt.shard for receipt in run.saved()] == [A.name, B.name]
         assert [len(data_of(wave)) for wave in run.waves()[1:]] == [2]  # the first is the publication
+
+    def test_accepted_files_are_known_before_and_after_the_publication(self, run: HubRun) -> None:
+        run.reserve()
+        files = AcceptedFiles(run_id=run.run_id).after([(A, replace(A, identity="sha256:new"))])
+
+        before = run.finalizer.call(accepted, run.spec)
+        run.worker.call(accept, run.spec, files)
+        reserved = run.finalizer.call(accepted, run.spec)
+        run.score(*SHARDS)
+        run.look(100)
+        published = run.finalizer.call(accepted, replace(run.spec, input_revision="another"))
+
+        assert (before, reserved, published) == (None, files, files)
+        assert run.branches() == {"main"}
+        assert len(run.titles()) == 2
 
     def test_an_output_without_waves_and_publication_has_none(self, run: HubRun) -> None:
         run.score(A)
