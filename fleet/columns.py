@@ -11,9 +11,6 @@ from fleet.spec import RunSpec
 SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
 ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its shard, from 0
 ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
-TEXT_DIGESTS = (
-    "shardsift.texts"  # in the metadata of a scores file, JSON: first row of a window → a digest for each scoring
-)
 _LOGITS = pa.list_(pa.float32())
 
 

@@ -19,6 +19,7 @@ from fleet.filter import Filter
 from fleet.histogram import empty_histogram, with_values
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
+from fleet.text_digests import digests_in
 from producer.verify.report import Fault
 
 _BATCH_ROWS = 8192
@@ -30,6 +31,7 @@ class ScoredRows:
 
     added: pa.Table  # the added columns
     errored: npt.NDArray[np.bool_]
+    text_digests: dict[tuple[int, int], list[str]]  # see fleet/text_digests.py
 
 
 def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tuple[ScoredRows, list[Fault]]:
@@ -39,7 +41,7 @@ def scored_rows(scores: pq.ParquetFile, receipt: Receipt, spec: RunSpec) -> tupl
     names = [field.name for field in added_fields(spec)]
     errored = pc.is_valid(table[ERROR.name]).to_numpy() if ERROR.name in table.column_names else np.zeros(0, np.bool_)
     added = table.select([name for name in names if name in table.column_names])
-    return ScoredRows(added=added, errored=errored), faults
+    return ScoredRows(added=added, errored=errored, text_digests=digests_in(scores)), faults
 
 
 def _score_problems(table: pa.Table, receipt: Receipt, spec: RunSpec) -> Iterator[str]:

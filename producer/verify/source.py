@@ -19,6 +19,7 @@ from fleet.spec import RunSpec
 from fleet.storage.identity import are_of_other_bytes
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.published import Published
+from fleet.text_digests import scored_digest
 from producer.sources.inputs import list_input
 from producer.verify.report import Fault, SourceFault
 from producer.verify.rows import ScoredRows, same_values
@@ -94,23 +95,31 @@ def source_faults(
         return [SourceFault(path=receipt.data.path, problem=problem)]
     if receipt.rows_in != len(rows.added) or source.count_rows(most=receipt.rows_in) < receipt.rows_in:
         return [SourceFault(path=receipt.scores.path, problem="has not the rows of the input")]
+    if len(rows.added) and not rows.text_digests:
+        return [SourceFault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
     try:
         difference = _first_difference(_expected(source, rows, spec), data)
     except UsageError as error:
         difference = f"cannot be compared with {shard.uri}: {error}"
+    except _OtherTexts as other:
+        return [SourceFault(path=receipt.scores.path, problem=str(other))]
     return [SourceFault(path=receipt.data.path, problem=difference)] if difference else []
 
 
+class _OtherTexts(Exception):
+    """The input has other texts than those that were scored."""
+
+
 def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa.Table]:
-    """The rows that the run keeps of the input, batch by batch, without the columns with the row's position."""
+    """The rows that the run keeps of the input, window by window, without the columns with the row's position."""
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.added_columns]
-    first = 0
     keep: Filter | None = None
-    for batch in source.batches(bad={}, most_rows=_BATCH_ROWS, use_threads=False):
-        if first == len(rows.added):
-            return
-        table = pa.Table.from_batches([batch]).slice(0, len(rows.added) - first)
+    stream = _RowStream(source.batches(bad={}, most_rows=_BATCH_ROWS, use_threads=False), source.schema)
+    for (first, end), digests in rows.text_digests.items():
+        table = stream.take(end - first)
+        if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:
+            raise _OtherTexts(f"has the scores of other texts than the input's, between its rows {first:,} and {end:,}")
         for field in rows.added.schema:
             table = table.append_column(field, rows.added[field.name].slice(first, len(table)))
         if spec.where and keep is None:
@@ -119,12 +128,11 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
         kept = passed[~rows.errored[first + passed]]
         plain = pa.schema([schema.field(name) for name in names])
         yield table.take(pa.array(kept)).cast(plain)
-        first += len(table)
 
 
 def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str | None:
     """The first difference between the data file and the expected rows; None if they are equal."""
-    actual = _RowStream(data)
+    actual = _RowStream(data.iter_batches(_BATCH_ROWS, use_threads=False), data.schema_arrow)
     first = 0
     for table in expected:
         part = actual.take(len(table))
@@ -144,9 +152,9 @@ def _first_difference(expected: Iterator[pa.Table], data: pq.ParquetFile) -> str
 class _RowStream:
     """Reads the rows of a file in order, a requested number at a time."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
-        self._batches = file.iter_batches(_BATCH_ROWS, use_threads=False)
-        self._rest = file.schema_arrow.empty_table()
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+        self._batches = batches
+        self._rest = schema.empty_table()
 
     def take(self, count: int) -> pa.Table:
         """The next rows; fewer at the end of the file."""

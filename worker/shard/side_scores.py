@@ -4,14 +4,13 @@ The side file holds the raw logits and a digest of the texts, as a checkpoint do
 """
 
 import hashlib
-import json
 import logging
 import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import IO
 
 import numpy as np
@@ -19,13 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, TEXT_DIGESTS
+from fleet.columns import ERROR
 from fleet.errors import ShardsiftError
 from fleet.ledger.records import Claim
 from fleet.receipt import OutputFile, Receipt
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.storage.output import Staging
+from fleet.text_digests import digests_in
 from worker.scoring import Scores
 from worker.shard.writer import errors_of_each
 
@@ -40,8 +40,7 @@ class SideScores:
         self._scorings = spec.scorings
         groups = (parquet.metadata.row_group(number).num_rows for number in range(parquet.metadata.num_row_groups))
         self._starts = [0, *accumulate(groups)]
-        self._digests: dict[str, list[str]] = json.loads(parquet.metadata.metadata.get(TEXT_DIGESTS.encode(), b"{}"))
-        self._ends = dict(pairwise([*self._digests, str(self._starts[-1])]))
+        self._windows = {first: (end, digests) for (first, end), digests in digests_in(parquet).items()}
         self._group: tuple[int, pa.Table] | None = None
 
     def scores_of(self, first_row: int, digests: Sequence[str]) -> tuple[Scores, ...] | None:
@@ -49,10 +48,10 @@ class SideScores:
 
         Stored scores reach rows by this and by `checkpoint.unpacked` only.
         """
-        first = str(first_row)
-        if self._digests.get(first) != list(digests):
+        end, stored = self._windows.get(first_row, (first_row, None))
+        if stored != list(digests):
             return None
-        lines = self._lines(first_row, int(self._ends[first]))
+        lines = self._lines(first_row, end)
         reasons = lines.column(ERROR.name).to_pylist()
         errors = {row: reason for row, reason in enumerate(reasons) if reason is not None}
         found = []

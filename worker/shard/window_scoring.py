@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from fleet.scoring import Scoring
 from fleet.shard import Shard
+from fleet.text_digests import scored_digest
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.rows import token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.progress import Progress
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
-from worker.shard.text_digest import text_digest
 from worker.shard.texts import texts_of
 from worker.shard.unscored import unscorable_rows, with_reasons, without
 
@@ -131,7 +131,8 @@ class _Texts:
     def of(rows: pa.Table, scoring: Scoring) -> "_Texts":
         column = texts_of(rows, scoring)
         unscorable = unscorable_rows(column, score_blank=scoring.score_blank)
-        return _Texts(digest=text_digest(column), scorable=without(column, unscorable), unscorable=unscorable)
+        digest = scored_digest(rows, scoring)
+        return _Texts(digest=digest, scorable=without(column, unscorable), unscorable=unscorable)
 
 
 def _known_rows(scores: Sequence[Scores | None]) -> int:

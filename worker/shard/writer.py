@@ -4,7 +4,6 @@ The bytes depend only on the rows and the spec. The files do not say who wrote t
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, ROW, SHARD, TEXT_DIGESTS, kept_schema, row_fields, scores_schema, scoring_fields
+from fleet.columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
 from fleet.histogram import Histogram, empty_histogram, with_values
 from fleet.scoring import Scoring
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
+from fleet.text_digests import as_metadata
 from worker.scoring import Scores
 from worker.scoring.activation import apply
 from worker.shard.reader import Window
@@ -139,7 +139,7 @@ class ShardWriter:
 
     def close(self) -> tuple[WrittenFile, WrittenFile]:
         """Close the data file and the scores file, and hash both."""
-        return self._kept.close(), self._scores.close(**{TEXT_DIGESTS: json.dumps(self._text_digests)})
+        return self._kept.close(), self._scores.close(**as_metadata(self._text_digests))
 
 
 def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[int, str]:

@@ -16,8 +16,8 @@ from fleet.storage.errors import translated
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.inputs.line_blocks import THEN_RETRY
 from fleet.storage.inputs.opening import open_input
+from fleet.text_digests import text_digest
 from fleet.training.labels import LabelSource, checked_columns, shown_path
-from worker.shard.text_digest import text_digest
 from worker.shard.texts import row_texts
 
 

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from producer.options import RunOptions
 from producer.verify.verify import verify
 from support.processes import call_command
 from support.published_dataset import ROWS, SHARDS, Dataset, a_file
+from support.same_footer import rewrite_shuffled, write_uncompressed
 from support.small_run import publish
 from worker.scoring import SequenceClassifier
 
@@ -174,6 +176,20 @@ class TestSource:
         assert dataset.faults() == []
         assert len(dataset.faults(with_source=True)) == 1
         assert 'differs from the input in column "text"' in dataset.faults(with_source=True)[0]
+
+    def test_other_texts_of_dropped_rows_are_found_though_the_footer_is_the_same(
+        self, published: Callable[..., Dataset], tmp_path: Path
+    ) -> None:
+        (tmp_path / "in").mkdir()
+        texts = [f"A text about the number {number}." for number in range(100, 160)]
+        write_uncompressed(tmp_path / "in/a.parquet", pa.table({"text": texts}))
+        dataset = published(input_uris=(str(tmp_path / "in"),), where="score > 1000")
+        rewrite_shuffled(tmp_path / "in/a.parquet")
+
+        found = verify(str(dataset.output), source=(str(tmp_path / "in"),))
+
+        problem = "has the scores of other texts than the input's, between its rows 0 and 60"
+        assert [str(fault) for fault in found.faults] == [f"scores/a.parquet: {problem}"]
 
     def test_a_shard_that_was_left_out_silently_is_found(self, dataset: Dataset) -> None:
         shard = dataset.manifest.receipts[1].shard

@@ -1,12 +1,15 @@
 """Equal texts have equal digests in every Arrow layout, and different texts have different ones."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.text_digests import scored_digest, text_digest
+from support.records import a_spec
 from worker.scoring.tokenizing.texts import plain_texts
-from worker.shard.text_digest import text_digest
 
 TEXTS = ["one", None, "", "two", "ü" * 300]
 
@@ -56,3 +59,21 @@ def test_other_texts_have_another(others: list[str | None]) -> None:
 @given(st.lists(st.none() | st.text(max_size=3), max_size=4), st.lists(st.none() | st.text(max_size=3), max_size=4))
 def test_two_lists_have_one_digest_only_if_they_are_equal(first: list[str | None], second: list[str | None]) -> None:
     assert (digest(first) == digest(second)) == (first == second)
+
+
+@pytest.mark.parametrize(
+    "scored",
+    [
+        {"text_columns": ("text", "other")},
+        {"text_columns": ("text",), "text_pair_column": "other"},
+        {"text_columns": ("text", "number"), "text_template": "{text} {number}"},
+    ],
+)
+def test_a_digest_covers_all_columns_that_are_scored_and_no_others(scored: dict[str, Any]) -> None:
+    scoring = a_spec(**scored).scorings[0]
+    rows = pa.table({"text": ["a", None], "other": ["b", "c"], "number": [1, 2], "id": ["x", "y"]})
+    names = {*scoring.text_columns, scoring.text_pair_column}
+
+    for place, name in enumerate(rows.column_names):
+        swapped = rows.set_column(place, name, rows[name].take([1, 0]))
+        assert (scored_digest(swapped, scoring) != scored_digest(rows, scoring)) == (name in names)
