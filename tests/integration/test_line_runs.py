@@ -1,15 +1,17 @@
 """Whole runs over JSON Lines and CSV: what they publish, byte for byte, is what the same rows give as Parquet."""
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import redis
 
-from fleet.errors import ShardError, UsageError
+from fleet.errors import ShardError, Stopped, UsageError
 from fleet.ledger import Ledger
 from producer.demo.shards import write_shards
 from producer.options import RunOptions
@@ -21,7 +23,7 @@ from support.claimed_shards import Office
 from support.line_files import write_as_lines, write_file, write_json_lines
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring import Scores, SequenceClassifier, load_scorer
 from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 2, 30
@@ -304,6 +306,22 @@ class TestPlanning:
             plan_report(plan_run(options_of(tmp_path, ".jsonl", tiny_model, tmp_path / "out")))
 
 
+class StopsAfter:
+    """A scorer that has the worker told to stop while it scores a window."""
+
+    def __init__(self, scorer: SequenceClassifier, stopping: threading.Event, *, windows: int) -> None:
+        self._scorer, self._stopping, self.windows = scorer, stopping, windows
+
+    def score_encoded(self, *arguments: Any) -> Scores:
+        self.windows -= 1
+        if not self.windows:
+            self._stopping.set()
+        return self._scorer.score_encoded(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scorer, name)
+
+
 class TestShards:
     """One shard of a run, as a worker scores it."""
 
@@ -322,6 +340,28 @@ class TestShards:
         assert receipt.errors == {"does not fit the run's columns": 1}
         side = pq.read_table(desk.output / receipt.scores.staged_path)
         assert side["error"].to_pylist() == [None, 'line 2: "n" is a string, and the run reads it as int64']
+
+    def test_a_shard_with_bad_rows_that_is_resumed_has_the_bytes_of_one_that_is_not(
+        self, office: Office, tmp_path: Path
+    ) -> None:
+        lines = [f'{{"text": "text {row}"}}'.encode() if row % 7 else b"<html>" for row in range(100)]
+        write_file(tmp_path / "in/a.jsonl", b"\n".join(lines))
+        undisturbed, stopped = (office.claim(tmp_path / "in", max_bad_rows=0.2).claim for _ in range(2))
+        spec = replace(undisturbed.spec, window_rows=16)
+        expected = office.desk(replace(undisturbed, spec=spec)).work()
+
+        stopped = replace(stopped, spec=replace(stopped.spec, window_rows=16))
+        desk = office.desk(stopped)
+        desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=3)
+        with pytest.raises(Stopped):
+            desk.work()
+        desk = office.desk(stopped)
+        desk.scorer = StopsAfter(desk.scorer, desk.stopping, windows=10)
+        receipt = desk.work()
+
+        assert desk.scorer.windows == 6  # it scored 4 of 7 windows: 3 are in the checkpoint
+        assert (receipt.data.sha256, receipt.scores.sha256) == (expected.data.sha256, expected.scores.sha256)
+        assert receipt.errors == expected.errors == {"not valid JSON": 15}
 
     def test_too_many_bad_rows_fail_their_shard(self, office: Office, tmp_path: Path) -> None:
         write_json_lines(tmp_path / "in/a.jsonl", [{"text": "a", "n": 1}])
