@@ -30,8 +30,6 @@ WANTED = {
         "--revision v1 --min-score 2",
         "score compressed JSON Lines, of which only some fields are needed": "producer run --input './posts/*.jsonl.zst' "
         "--columns id,title,selftext --text-column title,selftext --output ./kept",
-        "collect the newest posts of subreddits, to score them": "producer collect reddit --subreddits technology,climate "
-        "--limit 100 --output posts.parquet",
         "score another column": "producer run --input ./shards --output ./kept --text-column content",
         "score a title and its text together": "producer run --input ./posts --output ./kept --text-column title,selftext",
         "put the text together from columns": "producer run --input ./shards --output ./kept "

@@ -1,7 +1,7 @@
 """The command `producer`."""
 
 from fleet.command_line import new_command_line, run_command_line
-from producer.commands import collect, demo, diagnose, look, services, start, steer, train
+from producer.commands import demo, diagnose, look, services, start, steer, train
 
 cli = new_command_line(
     "producer",
@@ -12,13 +12,6 @@ cli = new_command_line(
 )
 for subcommands in (start, train, look, steer, services, diagnose, demo):
     cli.add_typer(subcommands.commands)
-cli.add_typer(
-    collect.commands,
-    name="collect",
-    help="Collect rows to score from a service.",
-    rich_help_panel="Runs",
-    epilog=collect.EXAMPLE,
-)
 
 
 def main() -> None:

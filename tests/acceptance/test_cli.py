@@ -29,7 +29,6 @@ COMMANDS = (
     "enqueue",
     "run",
     "refilter",
-    "collect",
     "status",
     "runs",
     "demand",
@@ -79,7 +78,7 @@ def test_the_light_environment_has_no_torch(light_python: Path) -> None:
     assert subprocess.run([str(light_python), "-c", "import celery, duckdb"], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("command", [(), ("collect", "reddit"), *((name,) for name in COMMANDS)])
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_help_comes_in_under_a_second_without_torch(command: tuple[str, ...], light_python: Path) -> None:
     before = cpu_seconds_of_children()
 

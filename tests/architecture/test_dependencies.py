@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 # What is only imported if it is there, or in a function of the extra's own command.
 ALSO = {
-    "producer": [*EXTRAS["local"], *EXTRAS["reddit"], *EXTRAS["tune"], *EXTRAS["estimate"]],
+    "producer": [*EXTRAS["local"], *EXTRAS["tune"], *EXTRAS["estimate"]],
     "worker": [
         *EXTRAS["worker"],
         *EXTRAS["sharded"],

@@ -45,15 +45,6 @@ def test_a_look_at_a_run_loads_no_data_library() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_only_what_collects_posts_needs_praw() -> None:
-    names = [name for name in [*modules("fleet"), *modules("producer")] if "sources.reddit." not in name]
-    code = f"import sys, importlib; sys.modules['praw'] = None; [importlib.import_module(name) for name in {names}]"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-
-
 def test_importing_the_public_api_imports_no_library() -> None:
     code = (
         "import sys; before = set(sys.modules); import shardsift; "

@@ -1,4 +1,4 @@
-"""From Reddit to a small classifier: the example with a local Reddit, a local Hub and tiny models."""
+"""From a large model to a small one: the example with a local Hub and tiny models."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForSequenceClassification
@@ -17,22 +18,13 @@ from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.pages import ROOT
-from support.reddit_server import RedditServer, serving_reddit
 
-DATASET = "ada/reddit-topics"
-SUBREDDITS = {"technology": 40, "climate": 30}
+DATASET = "ada/topics"
+TEXTS = 70
 OF_BFLOAT16 = 0.03  # which a run takes by default on a CPU that is fast with it
-STEPS = ["collect", "label", "train", "score", "all"]
+STEPS = ["label", "train", "score", "all"]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def reddit() -> Iterator[RedditServer]:
-    with serving_reddit() as server:
-        for name, posts in SUBREDDITS.items():
-            server.add(name, posts)
-        yield server
 
 
 @pytest.fixture
@@ -43,20 +35,20 @@ def hub() -> Iterator[HubServer]:
 
 
 @pytest.mark.slow  # it starts two runs, each with Redis, a worker and a finalizer
-def test_the_example_goes_from_reddit_to_a_classifier_that_scores(
-    reddit: RedditServer, hub: HubServer, tmp_path: Path
-) -> None:
+def test_the_example_goes_from_texts_to_a_classifier_that_scores(hub: HubServer, tmp_path: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
         **hub.client_env(tmp_path / "home", hub.token("ada")),
-        **reddit.environment(tmp_path / "config"),
         "SHARDSIFT_STATE_DIR": str(tmp_path / "state"),
         "SHARDSIFT_PARITY_ROWS": "0",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     environment.pop("HF_HUB_OFFLINE", None)
+    rows = [{"title": f"Post {n}", "selftext": f"On {n}, briefly." if n % 3 else ""} for n in range(TEXTS)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "posts.parquet")
     options = {
-        "--subreddits": ",".join(SUBREDDITS),
+        "--input": tmp_path / "posts.parquet",
+        "--text-column": "title,selftext",
         "--labelled": f"hf://datasets/{DATASET}",
         "--large-model": nli_classifier(tmp_path / "nli", "BERT"),
         "--base-model": tiny_classifier(tmp_path / "base"),
@@ -67,7 +59,7 @@ def test_the_example_goes_from_reddit_to_a_classifier_that_scores(
     done = subprocess.run(
         [
             sys.executable,
-            str(ROOT / "examples/reddit_to_classifier.py"),
+            str(ROOT / "examples/large_to_small.py"),
             *(str(part) for pair in options.items() for part in pair),
         ],
         cwd=tmp_path,
@@ -80,23 +72,21 @@ def test_the_example_goes_from_reddit_to_a_classifier_that_scores(
 
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines() if re.fullmatch(r"\w+ +\d+\.\d s", line)] == STEPS
-    posts = pq.read_table(tmp_path / "study/posts.parquet")
-    assert posts.num_rows == sum(SUBREDDITS.values())
     data = [path for path in hub.files(DATASET) if path.startswith("data/")]
     labelled = pq.read_table(_saved(hub.read(DATASET, data[0]), tmp_path / "labelled.parquet"))
-    assert labelled["id"].to_pylist() == posts["id"].to_pylist()
+    assert labelled.select(["title", "selftext"]).to_pylist() == rows
     learned = pq.read_table(tmp_path / "study/learned.parquet")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "study/classifier")
     assert set(model.config.label2id) == set(learned["label"].to_pylist()) <= set(labelled["topic_label"].to_pylist())
     scored = published_rows(tmp_path / "study/scored")
-    assert shardsift.verify(tmp_path / "study/scored", source=tmp_path / "study/posts.parquet").is_sound
-    texts = ["\n\n".join(filter(None, [row["title"], row["selftext"]])) for row in posts.to_pylist()]
+    assert shardsift.verify(tmp_path / "study/scored", source=tmp_path / "posts.parquet").is_sound
+    texts = ["\n\n".join(filter(None, row.values())) for row in rows]
     assert set(learned["text"].to_pylist()) <= set(texts)
     table = shardsift.load_scorer(tmp_path / "study/classifier", parity_rows=0).table(texts)
     assert table["score"].to_pylist() == pytest.approx(scored["topic_score"].to_pylist(), abs=OF_BFLOAT16)
     large, small = (table["topic_label"].to_pylist() for table in (labelled, scored))
     same = sum(one == other for one, other in zip(large, small, strict=True))
-    assert f"the same label for {same} of 70 posts. The small one learned from {learned.num_rows}." in done.stdout
+    assert f"the same label for {same} of {TEXTS} texts. The small one learned from {learned.num_rows}." in done.stdout
 
 
 def _saved(content: bytes, file: Path) -> Path:
