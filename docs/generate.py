@@ -81,7 +81,6 @@ WANTED = {
         "check a published dataset": "producer verify hf://datasets/me/kept",
         "see what is wrong with this machine or fleet": "producer doctor",
         "check an input and an output before a run": "producer doctor --input './shards/*.parquet' --output ./kept",
-        "collect what a bug report needs": "producer debug-dump RUN",
         "compare every row with the input": "producer verify ./kept --source './shards/*.parquet'",
         "repair a damaged output": "producer enqueue --crawl CC-MAIN-2024-10 --verify",
         "score everything again": "producer retry RUN --all",

@@ -1,6 +1,5 @@
-"""Find out what is wrong with a machine or a fleet, and collect what a bug report needs."""
+"""Find out what is wrong with a machine or a fleet."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,39 +35,3 @@ def doctor(
     from producer.doctor.checks import producer_checks
 
     report(producer_checks(read_settings(), input_uris=input_uris or (), output_uri=output), as_json=as_json)
-
-
-@commands.command(
-    "debug-dump", rich_help_panel="Help", epilog="Example: producer debug-dump --output ./for-the-bug-report.tar.gz"
-)
-def debug_dump(
-    run_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[RUN]", help="The id of a run or a training. Default: the newest run and training."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.tar.gz", help="A new file. Default: shardsift-debug-<time>.tar.gz here."),
-    ] = None,
-) -> None:
-    """Write one archive for a bug report, without passwords, tokens and signatures.
-
-    Contains versions, settings, what the doctor finds, the workers, the ledger's state of all runs and trainings, what has
-    failed with its errors, and the logs of `producer run`. Its README.txt says how to collect the logs of a fleet. Paths,
-    hosts and datasets are named, so look into it before you send it.
-    """
-    import time
-
-    from fleet.command_line import say
-    from fleet.doctor.report import exit_now
-    from fleet.settings import read_settings
-    from producer.debug_dump.archive import write_archive
-    from producer.debug_dump.collect import entries
-
-    settings = read_settings()
-    file = output or Path(f"shardsift-debug-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
-    for written in write_archive(entries(settings, run_id), settings, file):
-        say(written)
-    say("It holds paths, host names and names of datasets and models. Look into it before you send it.")
-    typer.echo(file)
-    exit_now(0)

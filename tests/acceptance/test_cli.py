@@ -42,7 +42,6 @@ COMMANDS = (
     "finalizer",
     "flower",
     "doctor",
-    "debug-dump",
     "demo",
 )
 HELP_SECONDS = 1.0

@@ -1,5 +1,5 @@
-"""The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, attention by batched products,
-BART's last decoder layer, and BART's first layers for texts that begin alike."""
+"""The layers that replace a model's own on a CPU give the same logits: oneDNN's linear layers, attention by batched products
+and BART's last decoder layer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from transformers.activations import GELUActivation
 
 from support.families import family_classifier
 from support.models import with_lively_scores
-from worker.scoring.backends.common_beginnings import _Shared, share_first_layers
 from worker.scoring.backends.cpu_attention import ATTENTION, attend, attend_by_products, products_are_faster
 from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
 from worker.scoring.backends.last_layer import reduce_last_layer
@@ -143,66 +142,10 @@ def test_in_bfloat16_barts_logits_are_as_close_to_float32_as_before() -> None:
     assert after < 2 * before
 
 
-def pairs_of(texts: list[int], labels: list[int]) -> Tokens:
-    """Each text with each label; both are random tokens, of which the lengths are given."""
-    random = np.random.default_rng(1)
-    contents, ends = ([random.integers(10, 90, length) for length in lengths] for lengths in (texts, labels))
-    pairs = [np.concatenate([[BEGIN], text, [END, END], label, [END]]) for text in contents for label in ends]
-    offsets = np.concatenate([[0], np.cumsum([len(pair) for pair in pairs])])
-    return Tokens(ids=np.concatenate(pairs).astype(np.int32), offsets=offsets)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize(
-    "texts", [[30], [30, 28, 25], [20] * 4], ids=["one text", "of several lengths", "of one length"]
-)
-def test_what_pairs_have_in_common_is_multiplied_once(texts: list[int], layers: int, fused: bool) -> None:
-    model, pairs = bart(layers=layers), pairs_of(texts, labels=[5, 3, 4, 1, 5, 2])
-    assert reduce_last_decoder_layer(model)
-    assert not fused or fuse_linear_layers(model.base_model)
-    whole = padded(model).logits(pairs)
-    assert share_first_layers(model)
-    multiplied = states_multiplied(model)
-
-    logits = padded(model).logits(pairs)
-
-    places = len(pairs) * int(pairs.lengths.max())
-    assert len(multiplied) == (3 if layers == 1 else 8)
-    assert max(multiplied) < places / 2
-    assert whole.std(dim=0).min() > 1e-3
-    assert (logits - whole).abs().max() < 1e-5
-
-
-def states_multiplied(model: PreTrainedModel) -> list[int]:
-    """Is filled with how many states go through each of the shared products."""
-    found: list[int] = []
-    for module in model.modules():
-        if isinstance(module, _Shared):
-            module.linear.register_forward_pre_hook(lambda _, args: found.append(args[0].shape[:-1].numel()))
-    return found
-
-
-@pytest.mark.parametrize(
-    "texts", [texts_of([12]), texts_of([12, 30, 9]), pairs_of([3, 3, 3], labels=[9, 12])], ids=["one", "many", "pairs"]
-)
-def test_texts_that_have_little_in_common_are_multiplied_as_they_are(texts: Tokens) -> None:
-    model = bart()
-    whole = padded(model).logits(texts)
-    assert share_first_layers(model)
-    multiplied = states_multiplied(model)
-
-    logits = padded(model).logits(texts)
-
-    assert set(multiplied) == {len(texts) * int(texts.lengths.max())}
-    assert torch.equal(logits, whole)
-
-
 def test_other_families_keep_their_layers(tmp_path: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(family_classifier("BERT", tmp_path / "model"))
 
     assert not reduce_last_decoder_layer(model)
-    assert not share_first_layers(model)
 
 
 HIDDEN = torch.arange(64).expand(40, 1, 64, 64) >= torch.arange(24, 64)[:, None, None, None]  # all but 24 keys, 25, …

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 
 from worker.scoring.backends import Backend
-from worker.scoring.backends.common_beginnings import share_first_layers
 from worker.scoring.backends.compiled import compile_in_place
 from worker.scoring.backends.cpu_attention import attend_by_products, products_are_faster
 from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
@@ -215,7 +214,6 @@ def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backe
         reduce_last_decoder_layer(model)
         if options.device.type == "cpu" and model.config.model_type in FUSED_FAMILIES:
             fuse_linear_layers(model.base_model)
-            share_first_layers(model)
             if products_are_faster(dtype, options.device):
                 attend_by_products(model)
     if pack:

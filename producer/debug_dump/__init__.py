@@ -1,1 +1,0 @@
-"""`producer debug-dump`: one archive for a bug report, without secrets."""
