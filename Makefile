@@ -13,7 +13,7 @@ STEPS := 100000
 LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedded_redis.py tests/integration/ledger \
   tests/integration/finalizer tests/integration/folder_output tests/integration/inputs \
   $(addprefix tests/integration/test_,dispatch.py filter.py status.py workers.py) \
-  $(addprefix tests/unit/test_,demo_data.py destination.py mark.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
+  $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo test test-light test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
   check format docs bench bench-ledger

@@ -66,19 +66,8 @@ pd.DataFrame({"text": texts, "label": sure["topic_label"]}).to_parquet(learned, 
 if not classifier.exists():
     step("train", "worker", "train", "--data", learned, "--base-model", given.base_model, "--output", classifier)
 
-step(
-    "score",
-    "producer",
-    "run",
-    "--input",
-    given.input,
-    "--output",
-    scored,
-    "--keep-all",
-    "--model",
-    classifier,
-    *columns,
-)
+one_classifier = ["--keep-all", "--model", classifier, *columns]
+step("score", "producer", "run", "--input", given.input, "--output", scored, *one_classifier)
 
 for name, taken in {**seconds, "all": sum(seconds.values())}.items():
     print(f"{name:<8} {taken:7.1f} s")
