@@ -33,12 +33,20 @@ def watch(
 ) -> RunStatus:
     """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
 
-    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Raises
-    redis.RedisError if Redis does not answer.
+    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Waits for a Redis that
+    does not answer, except for one of this machine, which does not come back: then it raises redis.RedisError.
     """
+
+    def look() -> RunStatus:
+        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine)
+
+    def tell(line: str) -> None:
+        if progress:
+            say(line)
+
     with shown_on(Console(stderr=True, quiet=not progress)) as show:
         while True:
-            status = run_status(ledger, run_id, is_of_this_machine=is_of_this_machine)
+            status = look() if is_of_this_machine else _outlasting(look, on_error=tell)
             if status.is_over:
                 return status
             show(status)
@@ -55,7 +63,7 @@ def redraw(
     """
     console = Console()
     if not console.is_terminal:
-        return _outlasting(lambda: watch(ledger, run_id, on_look=lambda: None), on_error=say)
+        return watch(ledger, run_id, on_look=lambda: None)
 
     def look() -> RunStatus:
         return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)

@@ -21,6 +21,7 @@ from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.processes import BIN, started
 from support.records import a_receipt, a_shard, a_spec
+from support.redis_servers import moved, redis_server
 from support.waiting import wait_until
 
 SPEC, A, B = a_spec(), a_shard("a"), a_shard("b")
@@ -123,3 +124,23 @@ def test_a_line_is_written_again_only_if_it_has_changed(fleet: Fleet) -> None:
     queued, paused = said.getvalue().splitlines()
     assert queued.startswith("0 of 1 shard, queued: No worker serves this run. Start one: worker start")
     assert paused.startswith("0 of 1 shard, paused: ")
+
+
+def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(
+    fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    log, output = tmp_path / "log", tmp_path / "out"
+    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-shards", "1", "--wait")
+    with redis_server(tmp_path / "own-redis") as server:
+        fleet = moved(fleet, server.url)
+        with started("producer", "enqueue", *arguments, environment=fleet.environment, log=log) as waiting:
+            wait_until(lambda: "0 of 1 shard" in log.read_text(), description="it waits for the run")
+            server.kill()
+            wait_until(lambda: "Waiting for it" in log.read_text(), description="it says that Redis is away")
+            server.start()
+            (run_id,) = fleet.ledger.run_ids()
+            fleet.ledger.cancel(run_id)
+
+            assert waiting.wait(timeout=30) == 4
+
+    assert log.read_text().count("Redis does not answer") == 1
