@@ -74,8 +74,8 @@ class SimulatedFleet:
                 self._ledger.redis.close()
 
     def _work(self, name: str) -> None:
-        request = SimpleNamespace(hostname=f"{name}@simulated")
-        task = SimpleNamespace(app=worker_app, child=self._child, request=request, send_event=_nothing)
+        request = SimpleNamespace(id=name, hostname=f"{name}@simulated")
+        task = SimpleNamespace(app=worker_app, child=self._child, request=request)
         self._consume(worker_app, self._queue, lambda fields: score_shard_task.run.__func__(task, **fields))
 
     def _publish(self) -> None:
@@ -113,6 +113,3 @@ class SimulatedFleet:
         except Exception as error:
             logger.exception("Unexpected error")
             self.surprises.append(error)
-
-
-def _nothing(*_: object, **__: object) -> None: ...

@@ -106,7 +106,10 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
         get("/api/workers", auth=None)
-    with flower.finalizer(), flower.worker(tiny_model, environment={"SHARDSIFT_PROGRESS_SECONDS": "0.2"}):
+    with (
+        flower.finalizer(),
+        flower.worker(tiny_model, environment={"SHARDSIFT_PROGRESS_SECONDS": "0.2", "SHARDSIFT_LEASE_SECONDS": "1"}),
+    ):
         running = wait_until(lambda: tasks("PROGRESS"), description="progress shows while a shard runs", seconds=120)
         worker = wait_until(worker_name, description="Flower knows the worker")
         online_while_busy = get("/api/workers?status=1")[worker]

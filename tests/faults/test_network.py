@@ -1,16 +1,21 @@
 """The connection to Redis may be cut, silent or slow, for a worker, a producer or the finalizer: the run continues."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from producer.demo.shards import write_shards
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.proxy import Proxy, proxied
 from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until
+
+ROWS_A_BATCH = 4
 
 
 @pytest.fixture
@@ -105,6 +110,37 @@ def test_three_hundred_milliseconds_to_redis_cost_no_lease(
 
     assert runs.attempts() == {1}
     runs.check_each_row_scored_once(run_id, undisturbed)
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "silent"])
+@pytest.mark.parametrize("seconds", [12, pytest.param(120, marks=pytest.mark.faults)])
+def test_a_redis_that_does_not_answer_leaves_the_device_at_work(
+    runs: DisturbedRuns,
+    way: tuple[Proxy, str],
+    server: RedisServer,
+    tmp_path: Path,
+    trouble: str,
+    seconds: int,
+) -> None:
+    proxy, url = way
+    runs.shards = tmp_path / "one"
+    write_shards(runs.shards, shards=1, rows=(2 * seconds + 30) * 4 * ROWS_A_BATCH, seed=4)
+    runs.faults.use_stand_in(rows_a_batch=ROWS_A_BATCH, seconds_a_batch=0.25)
+    run_id = runs.enqueue()
+
+    def batches_in_that_time() -> int:
+        before = runs.faults.rows_scored()
+        time.sleep(seconds)
+        return (runs.faults.rows_scored() - before) // ROWS_A_BATCH
+
+    with runs.worker(REDIS_URL=url, SHARDSIFT_PROGRESS_SECONDS="1"):
+        runs.wait_for_rows(run_id)
+        undisturbed = batches_in_that_time()
+        with server.frozen() if trouble == "frozen" else proxy.silent():
+            disturbed = batches_in_that_time()
+
+    assert undisturbed > 2 * seconds
+    assert disturbed >= 0.95 * undisturbed
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, Protocol
@@ -143,10 +143,15 @@ class Attempt(Generic[S]):
             send_due_shards(self.task.app, self.ledger, self.claim.run_id)
 
 
-def show_progress(task: Task, line: str) -> None:
-    """Flower shows the `result` of this event while the task runs."""
-    with redis_may_be_away():
-        task.send_event("task-progress", result=line)
+def progress_of(task: Task) -> Callable[[str], None]:
+    """Show a line in Flower about the current task, from any thread. It is the `result` of an event."""
+    app, task_id, hostname = task.app, task.request.id, task.request.hostname  # other threads have no request
+
+    def show(line: str) -> None:
+        with redis_may_be_away(), app.events.default_dispatcher(hostname=hostname) as dispatcher:
+            dispatcher.send("task-progress", uuid=task_id, result=line, retry=False)
+
+    return show
 
 
 @contextmanager

@@ -42,8 +42,6 @@ class Lease:
         self._device = device
         self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
         self._stopping = stopping
-        self._report = report
-        self._report_seconds = report_seconds
         self._watchdog = watchdog
         self._rows_before_window = 0
         self._rows = 0
@@ -52,8 +50,11 @@ class Lease:
             claim,
             now=lambda: (self._rows, self._attempt_report()),
             has_stalled=lambda: watchdog.has_stalled,
+            line=self._line,
+            show=report,
+            show_seconds=report_seconds,
         )
-        self._started = self._reported = time.monotonic()
+        self._started = time.monotonic()
 
     def __enter__(self) -> "Lease":
         self._watchdog.start()
@@ -65,12 +66,9 @@ class Lease:
         self._watchdog.stop()
 
     def on_batch(self, rows_of_window: int) -> bool:
-        """Note progress. Returns False if the work must stop here; `check` then raises the reason."""
+        """Note progress. Returns False if the work must stop here; `check` then raises the reason. Never waits for Redis."""
         self._rows = self._rows_before_window + rows_of_window
         self.on_progress()
-        if time.monotonic() - self._reported >= self._report_seconds:
-            self._reported = time.monotonic()
-            self._report(f"{counted(self._rows, 'row')}, {self._rows / (self._reported - self._started):,.0f} rows/s")
         return self._renewal.lost is None and not self._renewal.is_paused and not self._stopping.is_set()
 
     def on_window(self) -> None:
@@ -89,6 +87,11 @@ class Lease:
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
         if self._renewal.is_paused:
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the run is paused.")
+
+    def _line(self) -> str:
+        """The progress that Flower shows."""
+        rows = self._rows
+        return f"{counted(rows, 'row')}, {rows / (time.monotonic() - self._started):,.0f} rows/s"
 
     def _attempt_report(self) -> AttemptReport:
         now, rows = time.monotonic(), self._rows - self.vitals.rows_resumed

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Generic
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 class Renewal(Generic[S]):
     """A context manager. `now` gives the rows and the report of each renewal, `has_stalled` ends it without a word.
 
+    After an answered renewal, `show` gets the `line` of the moment, at most once in `show_seconds`. It may wait for Redis.
+
     `lost` is why the claim is no longer valid. Once `is_paused`, it stays so, even if the run is resumed meanwhile.
     """
 
@@ -31,10 +34,14 @@ class Renewal(Generic[S]):
         *,
         now: Callable[[], tuple[int, AttemptReport]],
         has_stalled: Callable[[], bool],
+        line: Callable[[], str],
+        show: Callable[[str], None],
+        show_seconds: float,
     ) -> None:
         self.lost: LeaseLost | None = None
         self.is_paused = False
         self._ledger, self._claim, self._now, self._has_stalled = ledger, claim, now, has_stalled
+        self._line, self._show, self._show_seconds, self._shown = line, show, show_seconds, time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True)
 
@@ -55,6 +62,11 @@ class Renewal(Generic[S]):
             self.lost = lost
             raise
 
+    def _show_progress(self) -> None:
+        if time.monotonic() - self._shown >= self._show_seconds:
+            self._shown = time.monotonic()
+            self._show(self._line())
+
     def _renew(self) -> None:
         while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
             if self._has_stalled():
@@ -66,6 +78,7 @@ class Renewal(Generic[S]):
                 return
             try:
                 self.renew()
+                self._show_progress()
             except LeaseLost:
                 return
             except (redis.RedisError, RunUnknown) as error:

@@ -9,7 +9,7 @@ from fleet.errors import LeaseLost, RunUnknown
 from fleet.ledger import Claim
 from fleet.receipt import Receipt
 from fleet.storage.opening import open_output
-from worker.service.attempt import Done, show_progress
+from worker.service.attempt import Done, progress_of
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
 from worker.service.device_meter import DeviceMeter
@@ -58,7 +58,7 @@ class ScoringWork:
             claim,
             device=DeviceMeter(scorers[0].info.device, scorers),
             stopping=child.stopping,
-            report=lambda line: show_progress(self.task, line),
+            report=progress_of(self.task),
             report_seconds=child.settings.progress_seconds,
             watchdog=child.watchdog,
         )

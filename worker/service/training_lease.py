@@ -41,13 +41,19 @@ class TrainingLease:
         watchdog: Watchdog,
     ) -> None:
         self._device, self._stopping = device, stopping
-        self._report, self._report_seconds, self._reported = report, report_seconds, 0.0
+        self._line = ""  # the progress that Flower shows
         self._watchdog, self._is_stepping = watchdog, False
         self._progress, self._rows, self._checkpoint = TrainProgress(), 0, 0
         self._alive = time.monotonic()  # when it last took a step, or did a batch of texts
         self._lately: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)  # when, and the rows trained on by then
         self._renewal = Renewal(
-            ledger, claim, now=self._now, has_stalled=lambda: self._is_stepping and watchdog.has_stalled
+            ledger,
+            claim,
+            now=self._now,
+            has_stalled=lambda: self._is_stepping and watchdog.has_stalled,
+            line=lambda: self._line,
+            show=report,
+            show_seconds=report_seconds,
         )
 
     def __enter__(self) -> "TrainingLease":
@@ -66,7 +72,7 @@ class TrainingLease:
         self._progress, self._rows, self._alive = progress, rows, time.monotonic()
         self._lately.append((self._alive, rows))
         loss = "" if progress.loss is None else f": loss {progress.loss:.4f}"
-        self._tell(f"step {progress.step:,} of {progress.planned_steps:,}{loss}")
+        self._line = f"step {progress.step:,} of {progress.planned_steps:,}{loss}"
 
     def on_checkpoint(self, step: int) -> None:
         self._checkpoint = max(self._checkpoint, step)
@@ -77,7 +83,7 @@ class TrainingLease:
             self._watchdog.pet()
         if doing and not self._is_stepping:
             self._progress = TrainProgress(doing=doing)
-            self._tell(doing)
+            self._line = doing
 
     @property
     def wants_stop(self) -> bool:
@@ -113,11 +119,6 @@ class TrainingLease:
         if self._is_stepping:
             self._is_stepping = False
             self._watchdog.stop()
-
-    def _tell(self, line: str) -> None:
-        if time.monotonic() - self._reported >= self._report_seconds:
-            self._reported = time.monotonic()
-            self._report(line)
 
     def _now(self) -> tuple[int, AttemptReport]:
         report = AttemptReport(

@@ -33,7 +33,7 @@ from fleet.training.trained import model_of
 from worker.scoring import DeviceFault
 from worker.scoring.device import choose_device, device_name
 from worker.scoring.errors import is_device_fault
-from worker.service.attempt import Done, show_progress
+from worker.service.attempt import Done, progress_of
 from worker.service.child import Child
 from worker.service.ipc import FOLDER
 from worker.service.kept_checkpoints import drop_unneeded
@@ -101,7 +101,7 @@ class TrainingWork:
             self.claim,
             device=device_name(choose_device(child.settings.device)),
             stopping=child.stopping,
-            report=lambda line: show_progress(self.task, line),
+            report=progress_of(self.task),
             report_seconds=child.settings.progress_seconds,
             watchdog=child.watchdog,
         )
