@@ -26,9 +26,9 @@ def what_next(status: RunStatus) -> list[str]:
         *_on_retries(status),
         *_on_silent(status),
         *_on_stalled(status),
+        *_on_no_finalizer(status),
         *_on_publishing(status),
         *what_it_waits_for(status),
-        *_on_no_finalizer(status),
         *_on_refused(status),
     ]
 

@@ -19,7 +19,7 @@ def status_table(statuses: list[RunStatus]) -> Table:
         numbers = (counts.queued, counts.running, counts.done, counts.failed, counts.rows_in, counts.rows_kept)
         table.add_row(
             status.run_id,
-            status.word,
+            "publishing, no finalizer" if status.word == "publishing" and status.lacks_finalizer else status.word,
             *(f"{number:,}" for number in (*numbers, counts.rows_errored)),
             f"{status.rows_per_second:,.0f}",
         )

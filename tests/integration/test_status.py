@@ -25,6 +25,7 @@ from producer.progress import progress_line
 from producer.status import ExitCode, RunStatus, run_status
 from producer.status.advice import what_next
 from producer.status.facts import status_lines
+from producer.status.runs_table import status_table
 from producer.status.screen import status_screen
 from producer.status.verdict import level, verdict
 from producer.steering import SteeringOptions, resume_run
@@ -232,10 +233,20 @@ class TestWorkers:
         status = run_status(ledger, run)
 
         assert status.word == "publishing"
-        assert what_next(status) == [
+        said = (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
             "Start one: producer finalizer"
-        ]
+        )
+        assert what_next(status) == [said]
+        assert verdict(status) == progress_line(status) == f"publishing: {said}"
+        assert "publishing, no finalizer" in list(status_table([status]).columns[1].cells)
+
+    def test_a_missing_finalizer_is_said_before_what_the_last_one_met(self, ledger: Ledger, run: str) -> None:
+        finish(ledger, run, A.name, B.name)
+        ledger.record_publish_error(run, "The Hub answered 503.", is_permanent=False, retry_after_seconds=60)
+        withdraw_finalizer(ledger.redis, "box/13")
+
+        assert verdict(run_status(ledger, run)).startswith("publishing: No finalizer is running")
 
     def test_a_local_run_that_was_stopped_continues_with_the_same_command(self, ledger: Ledger, run: str) -> None:
         finish(ledger, run, A.name)
