@@ -333,6 +333,18 @@ class TestBadRows:
         assert rows["text"].to_pylist() == [None, None, None, "d"]
         assert {row.reason for row in bad.values()} == {"not valid JSON"}
 
+    def test_a_whole_number_that_no_double_holds_is_not_rounded(self, tmp_path: Path) -> None:
+        numbers = ["1.5", str(2**60), str(2**60 + 1), "1e300", "-9007199254740993", "null"]
+        lines = [f'{{"n": {number}, "inner": [{{"n": {number}}}]}}' for number in numbers]
+        file = write_file(tmp_path / "a.jsonl", "\n".join(lines).encode())
+
+        rows, bad = read_with_bad(file, (("n", "double"), ("inner", "list<item: struct<n: double>>")))
+
+        assert rows["n"].to_pylist() == [1.5, 2.0**60, None, 1e300, None, None]
+        assert [(row, str(found)) for row, found in bad.items()] == [
+            (row, f'line {row + 1}: "n" is a larger number, and the run reads it as double') for row in (2, 4)
+        ]
+
     def test_the_name_of_a_field_is_told_in_part_if_it_is_long(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n')
 

@@ -24,7 +24,7 @@ from fleet.storage.inputs.columns import (
     typed,
 )
 from fleet.storage.inputs.input_file import STEP_ROWS
-from fleet.storage.inputs.json_types import Seen, TypeConflict, is_unicode, misfits
+from fleet.storage.inputs.json_types import Seen, TypeConflict, has_rounded, is_unicode, misfits
 from fleet.storage.inputs.line_blocks import Block, LineFile, RecordEnds, is_utf8
 from fleet.storage.inputs.type_names import is_named
 
@@ -116,7 +116,11 @@ class JsonLines:
             )
         except pa.ArrowException:
             return None
-        return table if len(table) == data.count(b"\n") + 1 else None
+        if len(table) != data.count(b"\n") + 1:
+            return None
+        if any(map(has_rounded, table.columns)) and any(map(self._problem, data.split(b"\n"))):
+            return None
+        return table
 
     @cached_property
     def _has_objects(self) -> bool:

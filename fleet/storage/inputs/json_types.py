@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _KINDS = {
     bool: "true or false",
@@ -106,7 +107,7 @@ def _misfit(value: Any, data_type: pa.DataType, path: str) -> Iterator[str]:
         for item in value:
             yield from _misfit(item, data_type.value_type, f"{path}[]")
     elif value is not None and not _fits(value, data_type):
-        yield f'"{path}" is {_kind(value)}, and the run reads it as {data_type}'
+        yield f'"{path}" is {_kind(value, data_type)}, and the run reads it as {data_type}'
     elif isinstance(value, str) and not is_unicode(value):
         yield f'"{path}" has half of a surrogate pair, which is not Unicode'
 
@@ -116,7 +117,9 @@ def _fits(value: Any, data_type: pa.DataType) -> bool:
         return bool(pa.types.is_boolean(data_type))
     if isinstance(value, int):
         try:
-            return pa.types.is_floating(data_type) or bool(pa.scalar(value, data_type).is_valid)
+            return (
+                float(value) == value if pa.types.is_floating(data_type) else bool(pa.scalar(value, data_type).is_valid)
+            )
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             return False
     if isinstance(value, float):
@@ -124,8 +127,22 @@ def _fits(value: Any, data_type: pa.DataType) -> bool:
     return isinstance(value, str) and not pa.types.is_nested(data_type) and not pa.types.is_primitive(data_type)
 
 
-def _kind(value: Any) -> str:
-    return "a larger number" if isinstance(value, int) and value not in _INT64 else _KINDS[type(value)]
+def _kind(value: Any, data_type: pa.DataType) -> str:
+    if type(value) is int and (value not in _INT64 or pa.types.is_floating(data_type)):
+        return "a larger number"
+    return _KINDS[type(value)]
+
+
+def has_rounded(values: pa.ChunkedArray) -> bool:
+    """Whether a double among the values is so large that it may have been a whole number that no double holds."""
+    if pa.types.is_struct(values.type):
+        return any(map(has_rounded, values.flatten()))
+    if pa.types.is_list(values.type):
+        return has_rounded(pc.list_flatten(values))
+    if not pa.types.is_floating(values.type):
+        return False
+    ends = pc.min_max(values).as_py()
+    return any(end is not None and abs(end) >= 1 << 53 for end in ends.values())
 
 
 def is_unicode(value: str) -> bool:
