@@ -126,7 +126,7 @@ def status(
     With the id of a training of `producer train`, the state of that, as a `TrainingStatus`: its `word`, `progress`, `failure`,
     `model` and `is_over`.
 
-    wait: block until the run is over, with progress on stderr unless `progress` is False.
+    wait: block until the run is over, with progress on stderr unless `progress` is False. Waits for a Redis that goes away.
     verify: read all published files of a run and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.
 

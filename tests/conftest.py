@@ -1,6 +1,7 @@
 """Fixtures that several folders share. Only those that need torch import it, because `make test-light` has no torch."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import version_found
 
+# A shell's background job ignores SIGINT, and so would the commands that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # set before torch is imported: the threads of two test processes would mostly wait

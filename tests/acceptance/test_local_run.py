@@ -237,7 +237,6 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_to_the_same_bytes(
         env=slow,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background job
     )
     staged = tmp_path / "out/.shardsift"
     wait_until(lambda: any(staged.rglob("receipts/*/*.json")), description="a first shard is done", seconds=120)
