@@ -172,7 +172,7 @@ def schema_of(shard: Shard, chosen: Columns | None = None) -> pa.Schema:
 
 
 def _check_first_rows(shard: Shard, schema: pa.Schema, options: RunOptions) -> None:
-    """Raises UsageError if the first rows of a file of lines would fail their shard, because too many cannot be read."""
+    """Raises UsageError if a first shard of few lines will fail because too many cannot be read. Workers judge longer ones."""
     if has_footer(shard.uri):
         return
     limit, bad, rows = BadRowLimit(most_share=options.max_bad_rows), BadRows(), 0
@@ -182,8 +182,9 @@ def _check_first_rows(shard: Shard, schema: pa.Schema, options: RunOptions) -> N
             batches = file.batches(bad=bad, most_rows=most)
             while rows < most and (batch := next(batches, None)) is not None:
                 rows = min(most, rows + len(batch))
-        limit.add([row for number, row in bad.items() if number < rows])
-        limit.check(rows, f"Shard {shard.name}")
+        if rows < most or most == shard.row_limit:
+            limit.add([row for number, row in bad.items() if number < rows])
+            limit.check(rows, f"Shard {shard.name}")
     except ShardError as error:
         raise UsageError(f"The first shard cannot be read. {told_before_a_run(error)}") from error
 

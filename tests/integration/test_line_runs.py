@@ -4,6 +4,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,12 @@ class TestBadRows:
         first.write_bytes(b"\n".join([bad[0], *lines[:9], *bad[1:3], *lines[9:], bad[3]]))
         return tmp_path
 
+    @pytest.fixture
+    def long(self, tiny_model: Path, tmp_path: Path) -> Callable[..., RunOptions]:
+        """The options of a run over 40,000 lines, of which the first 150 are bad."""
+        write_file(tmp_path / "in.jsonl/a.jsonl", b"<html>\n" * 150 + b'{"text": "a"}\n' * 39_850)
+        return partial(options_of, tmp_path, ".jsonl", tiny_model, tmp_path / "out", where="score >= 2.5")
+
     def test_the_other_rows_are_published_as_without_them(
         self, published: Published, spoilt: Path, folder: Path, ledger: Ledger, tmp_path: Path
     ) -> None:
@@ -170,6 +177,19 @@ class TestBadRows:
     ) -> None:
         with pytest.raises(UsageError, match="cannot be read. Shard 000_00000: 4 rows of 34 cannot be read.* line 1: "):
             published(".jsonl", tmp_path / "out", input_uris=(str(spoilt / "spoilt.jsonl"),))
+
+    @pytest.mark.parametrize("limit_rows", [None, 16_000])
+    def test_many_at_the_start_of_a_long_file_do_not_refuse_a_plan_that_the_worker_accepts(
+        self, long: Callable[..., RunOptions], limit_rows: int | None
+    ) -> None:
+        assert len(plan_run(long(limit_rows=limit_rows)).shards) == 1
+
+    @pytest.mark.parametrize("limit_rows", [10_000, 200])
+    def test_too_many_among_the_rows_to_score_are_told_when_planned(
+        self, long: Callable[..., RunOptions], limit_rows: int
+    ) -> None:
+        with pytest.raises(UsageError, match=f"150 rows of {limit_rows:,} cannot be read"):
+            plan_run(long(limit_rows=limit_rows))
 
 
 def test_a_limit_on_rows_takes_the_first_rows(published: Published, folder: Path, tmp_path: Path) -> None:
