@@ -18,10 +18,14 @@ from fleet.ledger import Claim
 from fleet.model import Model
 from fleet.receipt import OutputFile
 from fleet.spec import RunSpec
+from fleet.text_digests import scored_digest
 from support.records import a_receipt, a_shard, a_spec
 from worker.scoring import Scores
+from worker.shard.checkpoint import Checkpoint
+from worker.shard.progress import Uninterrupted
 from worker.shard.reader import Window
 from worker.shard.side_scores import open_side_scores
+from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import ShardWriter, row_errors, with_scores
 
 ROWS, WINDOW_ROWS = 50, 8
@@ -158,6 +162,29 @@ def test_each_of_several_scorings_gets_its_own_errors_back(tmp_path: Path) -> No
     assert row_errors(found, spec.scorings) == errors
     again = with_scores(window, found, errors, SHARD, spec)
     assert again.equals(with_scores(window, scores, errors, SHARD, spec))
+
+
+def test_a_row_that_could_not_be_read_has_no_score_even_if_it_is_a_null_text_now(tmp_path: Path) -> None:
+    one, other = (a_spec(score_column=column).scorings[0] for column in ("edu", "edu_too"))
+    spec = replace(a_spec(), scorings=(one, other))
+    unasked: list[Any] = [object(), object()]
+    scores = [Scores(values=np.array([[np.nan], [2.0]], np.float32), errors={0: "null text"})] * 2
+    window = Window(first_row=0, rows=pa.table({"text": [None, "a"], "id": [None, "1"]}, schema=SCHEMA))
+    errors, digest = {0: "line 1: not valid JSON"}, scored_digest(window.rows, one)
+    files = ShardWriter(tmp_path, SCHEMA, SHARD, spec)
+    files.write(
+        with_scores(window, scores, errors, SHARD, spec), np.arange(0), window, scores, errors, [digest, digest]
+    )
+    content = files.close()[1].file.read_bytes()
+
+    with open_side_scores(a_claim(spec, content), OneFile(content)) as side:
+        scoring = WindowScoring(SHARD, spec.scorings, unasked, Checkpoint({}, lambda _row, _scores: None, side))
+        (prepared,) = scoring.prepared([window])
+        found = scoring.scores(prepared, Uninterrupted())
+
+    for part in found:
+        assert part.errors == {0: "null text"}
+        assert np.array_equal(part.values, [[np.nan], [2]], equal_nan=True)
 
 
 @pytest.mark.parametrize("stored", ["damaged", "gone"])
