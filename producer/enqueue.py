@@ -99,7 +99,7 @@ def check_output(plan: Plan, ledger: Ledger | None) -> None:
     try:
         patient(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
     except OutputTaken as taken:
-        if not (ledger and _has_scored_nothing(ledger, taken.run_id)):
+        if not (ledger and _has_scored_nothing(plan.spec.output_uri, taken.run_id, ledger)):
             raise
 
 
@@ -111,7 +111,7 @@ def _reserved(output: Publishing, spec: RunSpec, ledger: Ledger, *, public: bool
     try:
         patient(output.reserve)(spec, public=public)
     except OutputTaken as taken:
-        if not _has_scored_nothing(ledger, taken.run_id):
+        if not _has_scored_nothing(spec.output_uri, taken.run_id, ledger):
             raise
         ledger.cancel(taken.run_id)
         patient(open_output(spec.output_uri, taken.run_id).withdraw)()
@@ -120,9 +120,13 @@ def _reserved(output: Publishing, spec: RunSpec, ledger: Ledger, *, public: bool
     return None
 
 
-def _has_scored_nothing(ledger: Ledger, run_id: str) -> bool:
-    """Of a run that the ledger does not know, nothing is known."""
-    return run_id in ledger.run_ids() and not ledger.counts(run_id).done and not ledger.pace(run_id).rows
+@patient
+def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
+    """By the ledger, and by the output too: the ledger may have been lost. Of a run that it does not know, nothing is known."""
+    if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
+        return False
+    output = open_output(output_uri, run_id)
+    return output.published() != run_id and output.recovered() == Recovered()
 
 
 def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:

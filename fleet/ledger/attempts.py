@@ -1,7 +1,10 @@
 """What a worker does with one shard: claim it, renew the lease, store scores, and end the attempt."""
 
+from contextlib import suppress
 from typing import Any, Protocol
 from uuid import uuid4
+
+import redis
 
 from fleet.attempt_report import AttemptReport
 from fleet.errors import Cancelled, LeaseLost
@@ -108,7 +111,8 @@ class Attempts(LedgerBase[S]):
         if answer == "lost":
             raise LeaseLost(f"{claim.what_in_full} was finished by another attempt.")
         if not still_open:
-            self.redis.lpush(FINISHED, claim.run_id)
+            with suppress(redis.RedisError):  # the finalizer looks without it too
+                self.redis.lpush(FINISHED, claim.run_id)
         return int(still_open)
 
     def is_done(self, claim: Claim[S]) -> bool:

@@ -1,5 +1,6 @@
 """What a finalizer notes of a run: that it is being published, was published, or could not be."""
 
+import redis
 from pydantic import TypeAdapter
 
 from fleet.ledger.base import LedgerBase
@@ -20,7 +21,10 @@ class Publishing(LedgerBase[S]):
 
         It wakes one finalizer. The wake may be lost with that one, so check the runs from time to time without it.
         """
-        is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
+        try:
+            is_woken = self.redis.brpop([FINISHED], timeout=seconds) is not None
+        except redis.ResponseError:  # somebody has put another thing there
+            is_woken = True
         if is_woken:
             self.redis.delete(FINISHED)
         return is_woken

@@ -118,6 +118,9 @@ def _from_path(error: OSError, doing: str) -> ShardError:
 
 def did_you_mean(path: str) -> str:
     """A sentence with the local path that is nearest to one that is not there; empty if nothing has a name like it."""
+    path = path.removeprefix("file://")
+    if "://" in path:
+        return ""
     missing = Path(path).expanduser().absolute()
     while not missing.parent.exists():
         missing = missing.parent

@@ -44,7 +44,7 @@ def retry(
             return
         spec = ledger.spec(run_id)
         if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
-            open_output(spec.output_uri, run_id).reserve(spec)
+            patient(open_output(spec.output_uri, run_id).reserve)(spec)
         if every and not yes:
             _confirm_scoring_again(run_id, done=ledger.counts(run_id).done)
         before = run_status(ledger, run_id)

@@ -46,7 +46,6 @@ def finalize_run(ledger: Ledger, run_id: str, *, without_failed: bool, hashes: b
     receipts, failed = list(ledger.receipts(run_id)), [failure.shard for failure in ledger.failures(run_id)]
     shards = ledger.counts(run_id).shards
     if len(receipts) + len(failed) != shards:
-        ledger.end_publishing(run_id)
         return NotReady(reason="its record has changed meanwhile; the next sweep looks again")
     output = open_output(spec.output_uri, run_id)
     if version is None and not _was_published(ledger, spec, output, receipts):

@@ -124,8 +124,10 @@ def _file(shard: Shard) -> Hashable:
     """The file itself, which may have several names on this machine. The identity is for file systems that repeat inodes."""
     if not shard.uri.startswith("file://"):
         return shard.uri
-    found = Path(shard.uri.removeprefix("file://")).stat()
-    return found.st_dev, found.st_ino, shard.identity
+    with suppress(FileNotFoundError):  # it has vanished since it was listed; who reads it says so
+        found = Path(shard.uri.removeprefix("file://")).stat()
+        return found.st_dev, found.st_ino, shard.identity
+    return shard.uri
 
 
 def _refuse_same_names(shards: Iterable[Shard]) -> None:

@@ -26,9 +26,9 @@ def what_next(status: RunStatus) -> list[str]:
         *_on_retries(status),
         *_on_silent(status),
         *_on_stalled(status),
-        *_on_no_finalizer(status),
         *_on_publishing(status),
         *what_it_waits_for(status),
+        *on_no_finalizer(status),
         *_on_refused(status),
     ]
 
@@ -187,7 +187,7 @@ def _on_unable(status: RunStatus) -> Iterator[str]:
     yield f"No worker of {names} could serve it: {reason}. Tried again after ten minutes, or when `worker start` is restarted."
 
 
-def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
+def on_no_finalizer(status: RunStatus) -> Iterator[str]:
     if status.lacks_finalizer:
         yield (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fleet.counted import counted
 from fleet.durations import shown_duration
-from producer.status.advice import MENDED, what_it_waits_for, what_next
+from producer.status.advice import MENDED, on_no_finalizer, what_it_waits_for, what_next
 from producer.status.facts import time_left
 from producer.status.state import RunStatus
 
@@ -21,7 +21,7 @@ def verdict(status: RunStatus) -> str:
     if status.is_published:
         return status.word
     if status.word != "running":
-        lines = [*what_it_waits_for(status), *what_next(status)]
+        lines = [*what_it_waits_for(status), *on_no_finalizer(status), *what_next(status)]
         said = lines[:1]
         if status.word == "failed":
             said += [line for line in lines if line.startswith(MENDED)]

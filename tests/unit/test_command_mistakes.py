@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from fleet.errors import UsageError
 from fleet.sequence_classifier import resolve_classifier
+from fleet.storage.errors import did_you_mean
 from producer.cli import cli
 from producer.sources.inputs import list_input
 
@@ -89,3 +90,12 @@ class TestPaths:
     def test_a_model_folder_likewise(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=rf"no model folder \./mydat\. .* Did you mean {tmp_path}/mydata\?"):
             resolve_classifier("./mydat", None)
+
+
+def test_a_local_path_is_not_suggested_for_a_remote_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("hf", "s3x"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert not did_you_mean("hf://datasets/a/b")
+    assert not did_you_mean("s3://bucket/x")

@@ -14,13 +14,15 @@ from celery import Celery
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.queues import queue_length
+from fleet.storage.opening import open_output
 from producer.enqueue import check_output
+from producer.finalizer.publish import finalize_run
 from producer.options import RunOptions
 from producer.plan import plan_run
 from support.enqueued_runs import copied_model, do, write
 from support.ledger_states import claimed
 from support.processes import call_command
-from support.records import a_manifest, a_shard
+from support.records import a_manifest, a_shard, stage_shard
 
 
 class TestRefusals:
@@ -276,6 +278,28 @@ class TestARunThatHasScoredNothing:
         ):
             do(replace(options, dtype="float32"), ledger, app)
 
+        assert not ledger.is_cancelled(first.run_id)
+
+    @pytest.mark.parametrize("is_published", [False, True])
+    def test_one_whose_shards_are_done_does_not_though_redis_has_lost_them(
+        self, is_published: bool, options: RunOptions, ledger: Ledger, app: Celery, out: Path, tmp_path: Path
+    ) -> None:
+        first = do(options, ledger, app)
+        spec = ledger.spec(first.run_id)
+        for name in "abc" if is_published else "a":
+            shard = a_shard(name)
+            receipt = stage_shard(open_output(str(out), first.run_id), first.run_id, shard, tmp_path)
+            ledger.complete(claimed(ledger, first.run_id, shard), receipt)
+        if is_published:
+            finalize_run(ledger, first.run_id, without_failed=False)
+        before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        ledger.redis.flushall()
+        ledger.add_shards(spec, [a_shard(name) for name in "abc"], now=0)  # then the producer died
+
+        with pytest.raises(UsageError, match=f"holds the data of another run, {first.run_id}"):
+            do(replace(options, dtype="float32"), ledger, app)
+
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
         assert not ledger.is_cancelled(first.run_id)
 
     def test_its_retry_is_refused_while_the_output_is_anothers(

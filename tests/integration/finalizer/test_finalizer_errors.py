@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.finalizers import FinalizerState, announce_finalizer
 from fleet.ledger import Ledger
 from fleet.settings import Settings
 from fleet.spec import RunSpec
@@ -61,6 +62,7 @@ class TestPublishingThatCannotSucceed:
         self, ledger: Ledger, spec: RunSpec, out: Path, publisher: Publisher
     ) -> None:
         do(ledger, spec, A, B, C)
+        announce_finalizer(ledger.redis, FinalizerState(name="box/13"))
         (out / "data").write_text("in the way")
 
         publisher.publish_ready()

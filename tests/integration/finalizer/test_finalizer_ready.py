@@ -70,6 +70,15 @@ def test_a_run_whose_last_shards_were_done_while_it_was_paused_is_published(
     assert ledger.publication(spec.run_id).shards == 3
 
 
+def test_another_thing_at_the_key_of_the_wake_fails_no_shard_and_is_removed(ledger: Ledger, spec: RunSpec) -> None:
+    ledger.redis.set(FINISHED, "x")
+
+    do(ledger, spec, A, B, C)
+
+    assert ledger.wait_for_finished_run(0.01)
+    assert not ledger.redis.exists(FINISHED)
+
+
 def test_a_publisher_of_one_run_leaves_others_alone(ledger: Ledger, settings: Settings, spec: RunSpec) -> None:
     do(ledger, spec, A, B, C)
 

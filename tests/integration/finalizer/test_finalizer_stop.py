@@ -63,7 +63,8 @@ def test_flower_that_asks_workers_through_a_redis_that_is_away_ends_at_sigterm(
     fleet = moved(fleet, server.url)
     with flower_process(fleet, unused_port()) as (flower, _):
         wait_until(
-            lambda: "stats failed" in fleet.log("flower").read_text(), description="Flower asked, and has a connection"
+            lambda: "cmdstat_publish" in server.client.info("commandstats"),
+            description="Flower asked, and has a connection",
         )
         server.kill()
         time.sleep(EVENTS_SECONDS + 0.5)  # Flower asks workers for events, and waits for Redis
