@@ -66,7 +66,5 @@ def _changes(shards: Iterable[Shard], look: Callable[[Shard], Shard]) -> Iterato
 
 def _record(spec: RunSpec, run_id: str, changes: Sequence[tuple[Shard, Shard]]) -> None:
     output = open_output(spec.output_uri, run_id)
-    known = output.accepted()
-    if known is None or known.run_id != run_id:
-        known = AcceptedFiles(run_id=run_id)
+    known = output.accepted().get(run_id, AcceptedFiles(run_id=run_id))
     output.accept(known.after(changes))

@@ -17,15 +17,12 @@ _NAMED = 3  # files in a message
 
 def resumed(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
     """The run and its shards. Files that have changed since, and that `producer retry` accepted, make no other run."""
-    accepted = None
     with suppress(ShardError):  # reserving the output says what is wrong with it
-        accepted = open_output(spec.output_uri, spec.run_id).accepted()
-    if accepted is None:
-        return spec, source.shards
-    earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
-    if earlier.run_id != accepted.run_id:
-        return spec, source.shards
-    return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in source.shards)
+        for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
+            earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
+            if earlier.run_id == run_id:
+                return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in source.shards)
+    return spec, source.shards
 
 
 @contextmanager

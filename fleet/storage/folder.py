@@ -82,9 +82,10 @@ class FolderOutput:
         except (ShardError, TransientError) as error:
             logger.warning("%s Publishing the run removes it.", error)
 
-    def accepted(self) -> AcceptedFiles | None:
+    def accepted(self) -> dict[str, AcceptedFiles]:
         with translated(f"Looking at {self.uri}"):
-            return read_accepted(self._files.content(ACCEPTED_PATH))
+            files = read_accepted(self._files.content(ACCEPTED_PATH))
+        return {files.run_id: files} if files else {}
 
     def accept(self, files: AcceptedFiles) -> None:
         with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):

@@ -73,13 +73,15 @@ class HubOutput:
     def discard(self, receipt: Receipt) -> None:
         """Does nothing: the Hub drops blobs that no commit refers to."""
 
-    def accepted(self) -> AcceptedFiles | None:
-        """From the branch of a run that is not published yet, otherwise from main."""
+    def accepted(self) -> dict[str, AcceptedFiles]:
+        """Those of a run that is not published yet from its own branch, since other branches may have an old copy of main."""
+        found = {}
         with translated(f"Looking at {self.uri}"), suppress(RepositoryNotFoundError):
-            for revision in (*self._branch.all_of_runs().values(), MAIN):
-                if content := self._content(ACCEPTED_PATH, revision=revision):
-                    return read_accepted(content)
-        return None
+            for name, head in {MAIN: MAIN, **self._branch.all_of_runs()}.items():
+                files = read_accepted(self._content(ACCEPTED_PATH, revision=head))
+                if files and name in (MAIN, f"shardsift/{files.run_id}"):
+                    found[files.run_id] = files
+        return found
 
     def accept(self, files: AcceptedFiles) -> None:
         with translated(f"Recording the accepted files of {self._run_id} in {self.uri}"):
@@ -143,7 +145,7 @@ class HubOutput:
     def publish(self, receipts: Sequence[Receipt], documents: Mapping[str, bytes], *, parent: str) -> str:
         """The Hub refuses a commit that refers to missing blobs. In that case, save the others and find the missing ones."""
         with translated(f"Publishing {self._run_id} to {self.uri}"):
-            if (accepted := self.accepted()) and accepted.run_id == self._run_id:  # the branch is removed
+            if accepted := self.accepted().get(self._run_id):  # the branch is removed
                 documents = {**documents, ACCEPTED_PATH: accepted.to_json()}
             try:
                 return commit(

@@ -69,8 +69,8 @@ class Publishing(Protocol):
     def withdraw(self) -> None:
         """Give the output up, with all that this run has stored and not published."""
 
-    def accepted(self) -> AcceptedFiles | None:
-        """The changed input files that were accepted, of whichever run this output belongs to."""
+    def accepted(self) -> dict[str, AcceptedFiles]:
+        """The changed input files that were accepted, by run. An output may still have those of an earlier run."""
 
     def accept(self, files: AcceptedFiles) -> None:
         """Record the changed input files of this run that are accepted, in place of those recorded before."""

@@ -79,12 +79,12 @@ def check_free(spec: RunSpec) -> None:
     HubOutput(spec.output_uri, spec.run_id).check_free(spec)
 
 
-def accepted(spec: RunSpec) -> AcceptedFiles | None:
+def accepted(spec: RunSpec) -> dict[str, AcceptedFiles]:
     return HubOutput(spec.output_uri, spec.run_id).accepted()
 
 
 def accept(spec: RunSpec, files: AcceptedFiles) -> None:
-    HubOutput(spec.output_uri, spec.run_id).accept(files)
+    HubOutput(spec.output_uri, files.run_id).accept(files)
 
 
 def _with_token(token: str, function: Callable[..., T], *arguments: Any) -> T:

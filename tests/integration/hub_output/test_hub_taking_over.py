@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.errors import ShardError
-from fleet.storage.accepted import AcceptedFiles
+from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles
 from producer.status import run_status
 from support.hub_fleet import accept, accepted
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
@@ -95,9 +95,26 @@ class TestTakingOver:
         run.look(100)
         published = run.finalizer.call(accepted, replace(run.spec, input_revision="another"))
 
-        assert (before, reserved, published) == (None, files, files)
+        assert (before, reserved, published) == ({}, {run.run_id: files}, {run.run_id: files})
         assert run.branches() == {"main"}
         assert len(run.titles()) == 2
+
+    def test_a_left_over_branch_of_another_run_hides_no_accepted_files(self, run: HubRun) -> None:
+        theirs, ours = (
+            AcceptedFiles(run_id=run_id).after([(A, replace(A, identity=f"sha256:of-{run_id}"))])
+            for run_id in ("a-left-over", run.run_id)
+        )
+        run.worker.call(accept, run.spec, theirs)
+        run.reserve()
+        run.worker.call(accept, run.spec, ours)
+
+        reserved = run.finalizer.call(accepted, run.spec)
+        run.score(*SHARDS)
+        run.look(100)
+
+        assert run.hub.read(run.repo, ACCEPTED_PATH) == ours.to_json()
+        assert reserved == {"a-left-over": theirs, run.run_id: ours}
+        assert run.finalizer.call(accepted, run.spec) == reserved
 
     def test_an_output_without_waves_and_publication_has_none(self, run: HubRun) -> None:
         run.score(A)
