@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -270,8 +271,30 @@ class TestChosenColumns:
         ]
 
     @pytest.mark.parametrize(
+        ("other", "more"),
+        [
+            ('"x": 1, "x": 2', ""),
+            ('"x": 1, "x": 2', ', "meta": {"n": 1}'),
+            ('"x": {"y": 1, "y": 2}', ', "meta": {"n": 1}'),
+            ('"x": ' + "[" * 9_999 + "]" * 9_999, ""),
+        ],
+    )
+    def test_others_are_left_out_also_beside_large_numbers_and_bad_rows(
+        self, tmp_path: Path, other: str, more: str
+    ) -> None:
+        rows = f'{{"v": 1.5, {other}{more}}}\n{{"v": 1e300{more}}}\n[\n'
+        file = write_file(tmp_path / "a.jsonl", rows.encode())
+        columns = (("v", "double"), *((("meta", "struct<n: int64>"),) if more else ()))
+
+        read_rows, bad = read_with_bad(file, columns, only=True)
+
+        assert read_rows["v"].to_pylist() == [1.5, 1e300, None]
+        assert list(bad) == [2]
+
+    @pytest.mark.parametrize(
         ("row", "problem"),
         [
+            ('{"text": "a", "text": "b"}', 'not valid JSON: the field "text" stands twice in an object'),
             ('{"meta": {"n": 1, "m": 2}}', '"meta.m" is a field that the run does not have'),
             ('{"text": 1}', '"text" is a whole number, and the run reads it as string'),
             ('{"other": 1', "not valid JSON"),
@@ -344,6 +367,19 @@ class TestBadRows:
         assert [(row, str(found)) for row, found in bad.items()] == [
             (row, f'line {row + 1}: "n" is a larger number, and the run reads it as double') for row in (2, 4)
         ]
+
+    @pytest.mark.parametrize("line", [b"x", b'{"text": "a", "more": 1}', b'{"text": 1}', b'{"text": "a"'])
+    def test_are_not_read_one_by_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+        file = write_file(tmp_path / "a.jsonl", b"\n".join([line] * 500 + [b'{"text": "a"}'] * 500))
+        read_json, calls = pyarrow.json.read_json, []
+        monkeypatch.setattr(
+            pyarrow.json, "read_json", lambda *given, **named: calls.append(1) or read_json(*given, **named)
+        )
+
+        _, bad = read_with_bad(file, TEXT)
+
+        assert len(bad) == 500
+        assert len(calls) < 10
 
     def test_the_name_of_a_field_is_told_in_part_if_it_is_long(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n')

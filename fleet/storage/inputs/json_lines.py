@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -33,6 +33,9 @@ _WHITE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _NOTHING = b"{}"  # stands for a bad row, since it is read as a row of nulls
 _NOT_JSON, _MISFIT = "not valid JSON", "does not fit the run's columns"
+_MOST_DIGITS = 400  # no column holds a whole number with so many, and Python refuses to read some more
+_Problem = tuple[str, str, str]  # reason, detail, remedy
+_Named = Callable[[list[tuple[str, Any]]], dict[str, Any]]  # makes an object, or refuses its names
 
 
 class JsonLines:
@@ -76,34 +79,44 @@ class JsonLines:
     def _rows(self, block: Block) -> tuple[pa.Table, BadRows]:
         """The rows of a block, and the bad ones by their place among them."""
         table = self._parsed(block.data.rstrip(_WHITE))
-        if table is not None:
+        if table is not None and not self._may_have_misfits(table):
             return table, {}
         lines = _filled_lines(block)
-        texts = [text for _, text in lines]
-        found = {place: self._bad_row(*lines[place]) for place in self._bad_places(texts)}
-        good = [_NOTHING if place in found else text for place, text in enumerate(texts)]
+        named = (
+            _with_unique_names if self._only is None else _with_names
+        )  # pyarrow refuses repeated names in the columns
+        found = {
+            place: _bad_row(line, problem)
+            for place, (line, text) in enumerate(lines)
+            if (problem := self._problem(text, named))
+        }
+        if table is not None and not found:
+            return table, {}
+        unreadable = (_NOT_JSON, "not readable as JSON", "")
+        for place in self._bad_places(lines, [place for place in range(len(lines)) if place not in found]):
+            line, text = lines[place]
+            found[place] = _bad_row(line, self._problem(text, _with_unique_names) or unreadable)
+        good = [_NOTHING if place in found else text for place, (_, text) in enumerate(lines)]
         table = self._parsed(b"\n".join(good)) if good else self.schema.empty_table()
         if table is None:
             raise self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
-        return table, found
+        return table, dict(sorted(found.items()))
 
-    def _bad_places(self, texts: list[bytes], first: int = 0) -> Iterator[int]:
-        """The places of the lines that cannot be read by themselves, found by halves."""
-        if not texts or self._parsed(b"\n".join(texts)) is not None:
+    def _bad_places(self, lines: list[tuple[int, bytes]], places: list[int]) -> Iterator[int]:
+        """Those of the places whose lines pyarrow cannot read by themselves, found by halves."""
+        if not places or self._parsed(b"\n".join(lines[place][1] for place in places)) is not None:
             return
-        half = len(texts) // 2
+        half = len(places) // 2
         if not half:
-            yield first
+            yield places[0]
             return
-        yield from self._bad_places(texts[:half], first)
-        yield from self._bad_places(texts[half:], first + half)
+        yield from self._bad_places(lines, places[:half])
+        yield from self._bad_places(lines, places[half:])
 
     def _parsed(self, data: bytes) -> pa.Table | None:
-        """The rows of some lines. None unless each is one object that fits the schema."""
+        """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""
         if not is_utf8(data) or not _are_objects(data):
             return None
-        if self._only is not None and self._has_objects and any(map(self._problem, data.split(b"\n"))):
-            return None  # pyarrow would also leave out fields inside of the columns
         try:
             table = pyarrow.json.read_json(
                 pa.BufferReader(data),
@@ -116,24 +129,24 @@ class JsonLines:
             )
         except pa.ArrowException:
             return None
-        if len(table) != data.count(b"\n") + 1:
-            return None
-        if any(map(has_rounded, table.columns)) and any(map(self._problem, data.split(b"\n"))):
-            return None
-        return table
+        return table if len(table) == data.count(b"\n") + 1 else None
+
+    def _may_have_misfits(self, table: pa.Table) -> bool:
+        """Whether pyarrow may have rounded a number, or left out fields inside of the columns."""
+        return (self._only is not None and self._has_objects) or any(map(has_rounded, table.columns))
 
     @cached_property
     def _has_objects(self) -> bool:
         return any("struct<" in str(field.type) for field in self.schema)
 
-    def _bad_row(self, line: int, text: bytes) -> BadRow:
-        reason, detail, remedy = self._problem(text) or (_NOT_JSON, "not readable as JSON", "")
-        return BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=remedy)
-
-    def _problem(self, text: bytes) -> tuple[str, str, str] | None:
-        """The reason why a line cannot be read, the detail, and a remedy."""
+    def _problem(self, text: bytes, named: _Named) -> _Problem | None:
+        """Why a line cannot be read. None also if pyarrow may know a reason."""
         try:
-            misfit = next(misfits(self._fields(text), self.schema), None)
+            misfit = next(misfits(self._fields(text, named), self.schema), None)
+        except _OddJson as odd:
+            table = self._parsed(text)
+            is_read = table is not None and not self._may_have_misfits(table)
+            return None if is_read else (_NOT_JSON, str(odd), "")
         except ValueError as error:
             return _NOT_JSON, str(error), ""
         return (_MISFIT, misfit, RUN_REMEDY) if misfit else None
@@ -142,7 +155,7 @@ class JsonLines:
         seen, refused = Seen(), ""
         for line, text in self._first_lines():
             try:
-                seen.add(self._fields(text))
+                seen.add(self._fields(text, _with_unique_names))
             except ValueError as error:
                 refused = refused or f" Line {line:,}: {error}."
         if not seen.fields and (self._only is None or not self._first_fields()):
@@ -161,16 +174,16 @@ class JsonLines:
         names: dict[str, None] = {}
         for _, text in self._first_lines():
             with suppress(ValueError):
-                names |= dict.fromkeys(_object(text))
+                names |= dict.fromkeys(_object(text, _with_names))
         return list(names)
 
     def _first_lines(self) -> Iterator[tuple[int, bytes]]:
         for block in self._lines.sample(_RECORDS):
             yield from _filled_lines(block)
 
-    def _fields(self, text: bytes) -> dict[str, Any]:
+    def _fields(self, text: bytes, named: _Named) -> dict[str, Any]:
         """The fields that are read. Raises ValueError if the line is not an object."""
-        row = _object(text)
+        row = _object(text, named)
         return row if self._only is None else {name: value for name, value in row.items() if name in self._only}
 
 
@@ -193,30 +206,51 @@ def _are_objects(data: bytes) -> bool:
     return content[0] == _OPEN and bool(np.all(content[newlines + 1] == _OPEN) and np.all(content[ends] == _CLOSE))
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _bad_row(line: int, problem: _Problem) -> BadRow:
+    reason, detail, remedy = problem
+    return BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=remedy)
+
+
+class _OddJson(ValueError):
+    """A line that pyarrow may be able to read, but not Python."""
+
+
+def _object(text: bytes, named: _Named) -> dict[str, Any]:
     """The object in a line. Raises ValueError if it is none."""
     if not is_utf8(text):
         raise ValueError("not UTF-8")
     if not text.startswith(b"{"):
         raise ValueError("not a JSON object. Each line has to be one object, like {…}")
     try:
-        row: dict[str, Any] = json.loads(text, object_pairs_hook=_with_unique_names, parse_float=_float)
+        row: dict[str, Any] = json.loads(text, object_pairs_hook=named, parse_int=_int, parse_float=_float)
     except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error.msg} (character {error.pos + 1:,})") from error
-    except (ValueError, RecursionError) as error:
+        kind = _OddJson if b"Inf" in text or b"-NaN" in text else ValueError
+        raise kind(f"not valid JSON: {error.msg} (character {error.pos + 1:,})") from error
+    except ValueError as error:
         raise ValueError(f"not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise _OddJson(f"not valid JSON: {error}") from error
     return row
 
 
 def _with_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
+    fields = _with_names(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         name = next(name for name in names if names.count(name) > 1)
         raise ValueError(f'the field "{name}" stands twice in an object')
+    return fields
+
+
+def _with_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
     if not all(map(is_unicode, fields)):
         raise ValueError("the name of a field has half of a surrogate pair, which is not Unicode")
     return fields
+
+
+def _int(digits: str) -> int:
+    return int(digits[:_MOST_DIGITS])
 
 
 def _float(digits: str) -> float:

@@ -124,6 +124,8 @@ def _fits(value: Any, data_type: pa.DataType) -> bool:
             return False
     if isinstance(value, float):
         return bool(pa.types.is_floating(data_type))
+    if pa.types.is_timestamp(data_type):  # of a run that begins with Parquet
+        return isinstance(value, str)
     return isinstance(value, str) and not pa.types.is_nested(data_type) and not pa.types.is_primitive(data_type)
 
 
