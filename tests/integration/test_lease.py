@@ -222,6 +222,35 @@ def test_progress_that_nobody_takes_keeps_no_batch_waiting(ledger: Ledger) -> No
         may_end.set()
 
 
+def test_progress_that_nobody_takes_delays_no_renewal(ledger: Ledger) -> None:
+    is_told, may_end = threading.Event(), threading.Event()
+    claim = claimed(ledger)
+
+    def report(_line: str) -> None:
+        is_told.set()
+        may_end.wait(30)
+
+    with lease_of(ledger, claim, report=report, report_seconds=0) as lease:
+        is_told.wait(30)
+        lease.on_batch(7)
+        wait_until(lambda: ledger.counts(claim.run_id).rows_running == 7, description="a renewal", seconds=10)
+        may_end.set()
+
+
+def test_progress_that_cannot_be_told_ends_no_renewals(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+
+    def report(line: str) -> None:
+        told.append(line)
+        raise ValueError("an odd answer")
+
+    with lease_of(ledger, claimed(ledger), report=report, report_seconds=0):
+        wait_until(lambda: len(told) > 1, description="renewals go on", seconds=10)
+
+    assert "The progress of shard a could not be shown in Flower" in caplog.text
+    assert "an odd answer" in caplog.text
+
+
 def test_a_worker_says_for_how_long_it_has_made_no_progress(ledger: Ledger) -> None:
     claim = claimed(ledger)
 

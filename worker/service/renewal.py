@@ -1,8 +1,7 @@
-"""The thread that renews a claim while the work goes on, and what the ledger answers it."""
+"""The thread that renews a claim while the work goes on, what the ledger answers it, and the thread that shows the progress."""
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Generic
@@ -22,7 +21,8 @@ logger = logging.getLogger(__name__)
 class Renewal(Generic[S]):
     """A context manager. `now` gives the rows and the report of each renewal, `has_stalled` ends it without a word.
 
-    After an answered renewal, `show` gets the `line` of the moment, at most once in `show_seconds`. It may wait for Redis.
+    After an answered renewal, `show` gets the `line` of the moment, at most once in `show_seconds`. It has a thread of its
+    own, so that no renewal waits for it, or ends with it.
 
     `lost` is why the claim is no longer valid. Once `is_paused`, it stays so, even if the run is resumed meanwhile.
     """
@@ -41,17 +41,23 @@ class Renewal(Generic[S]):
         self.lost: LeaseLost | None = None
         self.is_paused = False
         self._ledger, self._claim, self._now, self._has_stalled = ledger, claim, now, has_stalled
-        self._line, self._show, self._show_seconds, self._shown = line, show, show_seconds, time.monotonic()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True)
+        self._line, self._show, self._show_seconds = line, show, show_seconds
+        self._over, self._answered = threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=self._renew, name=f"lease of {claim.shard.name}", daemon=True),
+            threading.Thread(target=self._show_progress, name=f"progress of {claim.shard.name}", daemon=True),
+        ]
 
     def __enter__(self) -> "Renewal[S]":
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
-        self._thread.join()
+        self._answered.set()
+        for thread in self._threads:
+            thread.join()
 
     def renew(self) -> None:
         """Renew now. Raises LeaseLost, RunUnknown or an error of Redis."""
@@ -63,9 +69,19 @@ class Renewal(Generic[S]):
             raise
 
     def _show_progress(self) -> None:
-        if time.monotonic() - self._shown >= self._show_seconds:
-            self._shown = time.monotonic()
-            self._show(self._line())
+        while self._answered.wait():
+            self._answered.clear()  # before `_over` is read: `__exit__` sets it after that
+            if self._over.wait(self._show_seconds):
+                return
+            try:
+                self._show(self._line())
+            except Exception:
+                logger.warning(
+                    "The progress of %s could not be shown in Flower",
+                    _continued(self._claim.what),
+                    exc_info=True,
+                    extra=self._claim.log_fields,
+                )
 
     def _renew(self) -> None:
         while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
@@ -78,15 +94,19 @@ class Renewal(Generic[S]):
                 return
             try:
                 self.renew()
-                self._show_progress()
+                self._answered.set()
             except LeaseLost:
                 return
             except (redis.RedisError, RunUnknown) as error:
-                what = self._claim.what
                 logger.warning(
                     "The lease of %s could not be renewed; %s continues (%s)",
-                    what[0].lower() + what[1:],
+                    _continued(self._claim.what),
                     "scoring" if self._claim.noun == "run" else "training",
                     error,
                     extra=self._claim.log_fields | ABOUT_REDIS,
                 )
+
+
+def _continued(what: str) -> str:
+    """The words within a sentence."""
+    return what[0].lower() + what[1:]
