@@ -222,7 +222,8 @@ def _check_output_is_apart(options: RunOptions) -> None:
         source = _real_path(uri.partition("**")[0])
         if output and source and source.is_dir() and output.is_relative_to(source):
             raise UsageError(
-                f"The output {output} lies in the input folder. Choose another --output, or --input '{source}/*.parquet'."
+                f"The output {output} lies in the input folder. Choose another --output, or name files with --input, "
+                f"not the folder {source}."
             )
 
 
