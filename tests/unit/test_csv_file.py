@@ -7,6 +7,8 @@ import re
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -147,6 +149,34 @@ def test_bad_rows_of_many_are_found_wherever_they_are(tmp_path: Path) -> None:
             row: f"line {lines[row]:,}" for row, value in enumerate(expected) if value is None
         }
         assert opened.count_rows() == len(expected)
+
+
+@pytest.mark.parametrize("bad", ["9223372036854775808", "-9223372036854775809", "NA"])
+def test_long_ids_are_not_converted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
+    ids = ["9223372036854775807", "-9223372036854775808", "1234567890123456789", bad] * 500
+    file = write_file(tmp_path / "a.csv", "\n".join(["id", *ids]).encode())
+    matches, calls = pc.match_substring_regex, []
+    monkeypatch.setattr(pc, "match_substring_regex", lambda *given: calls.append(1) or matches(*given))
+
+    rows, found = read_with_bad(file, (("id", "int64"),))
+
+    assert rows["id"].to_pylist() == [None if text == bad else int(text) for text in ids]
+    assert len(found) == 500
+    assert len(calls) < 10
+
+
+def test_records_that_are_ascii_are_not_decoded_for_others_that_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_file(tmp_path / "a.csv", b"text\n" + b"a\n" * 500 + b"\xff\n" + "é\n".encode())
+    array, calls = pa.array, []
+    monkeypatch.setattr(pa, "array", lambda *given, **named: calls.append(1) or array(*given, **named))
+
+    rows, bad = read_with_bad(file, TEXT)
+
+    assert rows["text"].to_pylist() == ["a"] * 500 + [None, "é"]
+    assert list(bad) == [500]
+    assert len(calls) < 50
 
 
 class TestRefusals:

@@ -1,13 +1,14 @@
 """The types of CSV's texts. A text is a number only if the number says all that the text says: `007` and `1.` are texts."""
 
-import numpy as np
+import re
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _WHOLE = "^(0|-?[1-9][0-9]{0,18})$"
 _NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,17})?([eE][+-][0-9]{1,3})?$"  # 7e3 may well be somebody's id
 _BOOL = "^(true|false|True|False|TRUE|FALSE)$"
-_MOST_DIGITS = 19  # with a sign; every shorter whole number fits 64 bits
+_INT64 = range(-(1 << 63), 1 << 63)
 _PATTERNS = {pa.bool_(): _BOOL, pa.int64(): _WHOLE, pa.float64(): _NUMBER}
 
 
@@ -32,11 +33,12 @@ def converted(texts: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray
 
 def misfits(texts: pa.ChunkedArray, data_type: pa.DataType) -> list[int]:
     """The places of the values that have not got this type."""
-    fits = pc.and_(
-        pc.match_substring_regex(texts, _PATTERNS[data_type]), pc.less(pc.binary_length(texts), _MOST_DIGITS)
-    )
-    suspects = np.flatnonzero(~pc.fill_null(fits, True).to_numpy()).tolist()
-    return [place for place in suspects if converted(texts.slice(place, 1), data_type) is None]
+    is_match = re.compile(_PATTERNS[data_type]).fullmatch
+    return [
+        place
+        for place, text in enumerate(texts.to_pylist())
+        if text is not None and not (is_match(text) and (data_type != pa.int64() or int(text) in _INT64))
+    ]
 
 
 def is_readable(data_type: pa.DataType) -> bool:

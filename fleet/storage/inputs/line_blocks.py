@@ -131,6 +131,8 @@ class LineFile:
 
 def is_utf8(data: bytes) -> bool:
     """pyarrow's readers do not check it."""
+    if data.isascii():
+        return True
     try:
         pa.array([data], pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid:
