@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fleet.columns import describe_columns
 from fleet.errors import ShardError
 from fleet.spec import RunSpec
+from fleet.storage.inputs.bad_rows import BadRowLimit
 from fleet.storage.inputs.json_lines import JsonLines
 from fleet.storage.inputs.line_blocks import LineFile
 from fleet.storage.inputs.opening import open_input
@@ -292,3 +293,9 @@ class TestBadRows:
         with pytest.raises(ShardError, match="1 row of 2 cannot be read"):
             self.windows(tmp_path, ['{"text": "a"}', "null"], 0)
         assert len(self.windows(tmp_path, ['{"text": "a"}', '{"text": null}'], 0)) == 1
+
+
+def test_as_many_rows_may_be_bad_as_the_share_says() -> None:
+    for number in range(101):
+        BadRowLimit(most_share=float(f"0.{number:02}") if number < 100 else 1.0, number=number).check(100, "a")
+        BadRowLimit(most_share=0.0).check(0, "a")

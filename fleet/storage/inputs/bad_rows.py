@@ -49,7 +49,7 @@ class BadRowLimit:
 
     def check(self, rows: int, name: str) -> None:
         """`rows` are all rows of the file. Raises ShardError that names the first bad ones."""
-        if self.number <= self.most_share * rows:
+        if not rows or self.number / rows <= self.most_share:
             return
         more = self.number - len(self.first)
         raise ShardError(
