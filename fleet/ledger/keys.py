@@ -22,6 +22,7 @@ class Keys:
         self.running = f"{self.run}:running"
         self.failed = f"{self.run}:failed"
         self.receipts = f"{self.run}:receipts"
+        self.taken = f"{self.run}:taken"
         self.histograms = f"{self.run}:histograms"
         self.errored = f"{self.run}:errored"
         self.history = f"{self.run}:history"

@@ -92,7 +92,9 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
         """Note that all shards of the run are written, how many they are, and that the receipts that were found are too."""
-        self.redis.hset(self._keys(run_id).run, mapping={"complete": 1, "shards": shards})
+        keys = self._keys(run_id)
+        self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
+        self.redis.delete(keys.taken)
 
     def is_enqueued(self, run_id: str) -> bool:
         """Whether enqueueing finished. A producer may have died midway."""
@@ -101,11 +103,12 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
     def take_receipts(self, run_id: str) -> list[Receipt]:
         """The receipts of a run that is not whole, to be restored when its shards are added again: their totals may be lost.
 
-        Until `mark_enqueued`, no shard of it is sent or published. Forgets nothing of a whole run.
+        Until `mark_enqueued`, no shard of it is sent or published, and a second call returns them again. A whole run keeps its
+        receipts.
         """
-        receipts = list(self.receipts(run_id))
-        self._run_script("forget_receipts", self._keys(run_id).of(), [])
-        return receipts
+        keys = self._keys(run_id)
+        self._run_script("take_receipts", keys.of(), [keys.taken])
+        return list(self._receipts(keys.taken))
 
     def restore(self, run_id: str, receipts: Iterable[Receipt]) -> int:
         """Record shards as done from receipts that were found with the output, if the shards are open and unclaimed.

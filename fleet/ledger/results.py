@@ -130,10 +130,11 @@ class Results(LedgerBase[S]):
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:
         """The receipts of all done shards, in name order."""
-        keys = self._keys(run_id)
-        names = sorted(str(name) for name in self.redis.hkeys(keys.receipts))
-        for batch in batches(names):
-            for receipt in self.redis.hmget(keys.receipts, batch):
+        return self._receipts(self._keys(run_id).receipts)
+
+    def _receipts(self, key: str) -> Iterator[Receipt]:
+        for batch in batches(sorted(str(name) for name in self.redis.hkeys(key))):
+            for receipt in self.redis.hmget(key, batch):
                 if receipt is not None:  # `retry --all` may remove one while this reads
                     yield Receipt.from_json(receipt)
 

@@ -275,12 +275,19 @@ class LedgerMachine(RuleBasedStateMachine):
             self.model.put_back(self.backup[1])
         self.move_clock(0)
 
-    @rule(lost=st.lists(st.sampled_from(PLACES), unique=True, min_size=1))
-    def lose_keys(self, lost: list[str]) -> None:
-        """Redis deletes some keys of the run, and the same command is run again."""
+    @rule(lost=st.lists(st.sampled_from(PLACES), unique=True, min_size=1), dies=st.booleans())
+    def lose_keys(self, lost: list[str], dies: bool) -> None:
+        """Redis deletes some keys of the run, and the same command is run again. Its producer may die midway."""
         self.receipts_may_go = True
         self.client.delete(*(getattr(Keys(self.run), name) for name in lost))
         self.model.lose(lost)
+        self.both(lambda ledger: ledger.take_receipts(self.run))
+        self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES), now=1.0))
+        if not dies:
+            self.enqueue_again()
+
+    @rule()
+    def enqueue_again(self) -> None:
         taken = self.both(lambda ledger: ledger.take_receipts(self.run))
         self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES), now=1.0))
         for receipts in (taken, list(self.stored.values())):
@@ -393,11 +400,12 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         pipeline.zrange(key, 0, -1, withscores=True)
     pipeline.smembers(keys.failed)
     pipeline.hgetall(keys.receipts)
+    pipeline.hgetall(keys.taken)
     pipeline.hgetall(REFUSED)
     for name in NAMES:
         pipeline.hgetall(keys.attempts(name))
         pipeline.hgetall(keys.scores(name))
-    run, records, waiting, sent, running, failed, receipts, refused, *rest = pipeline.execute()
+    run, records, waiting, sent, running, failed, receipts, taken, refused, *rest = pipeline.execute()
     attempts = {name: read_attempts(*rest[2 * n : 2 * n + 2]) for n, name in enumerate(NAMES)}
     timed = {"waiting": waiting, "sent": sent, "running": running}
     found = [(name, place, int(at)) for place, names in timed.items() for name, at in names]
@@ -411,6 +419,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
             for name, place, at in found
         },
         enqueued="complete" in run,
+        taken={name: Receipt.from_json(receipt) for name, receipt in taken.items()},
         cancelled="cancelled" in run,
         paused=run.get("paused"),
         max_workers=int(run["max_workers"]) if "max_workers" in run else None,

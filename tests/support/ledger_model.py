@@ -57,6 +57,7 @@ class ShardState:
 class RunState:
     shards: dict[str, ShardState] = field(default_factory=dict)
     enqueued: bool = False
+    taken: dict[str, Receipt] = field(default_factory=dict)
     cancelled: bool = False
     paused: str | None = None
     max_workers: int | None = None
@@ -106,6 +107,7 @@ class LedgerModel:
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
         self.state.enqueued = True
+        self.state.taken.clear()
 
     def lose(self, keys: list[str]) -> None:
         for _, state in self._in(*keys, *(["done"] if "receipts" in keys else [])):
@@ -115,15 +117,12 @@ class LedgerModel:
                 state.record = None
 
     def take_receipts(self, run_id: str) -> list[Receipt]:
-        done = sorted(self._in("done"))
         if any(state.place == LOST or state.record is None for state in self.state.shards.values()):
             self.state.enqueued = False
-            for _, state in done:
-                state.place, state.at = LOST, 0
-        receipts = [state.receipt for _, state in done if state.receipt]
-        for _, state in self._in(LOST):
-            state.receipt = None
-        return receipts
+            for name, state in self._in("done"):
+                self.state.taken[name] = state.receipt
+                state.place, state.at, state.receipt = LOST, 0, None
+        return [receipt for _, receipt in sorted(self.state.taken.items())]
 
     def update_shards(self, run_id: str, shards: Iterable[Shard]) -> int:
         known = [(self.state.shards[shard.name], shard) for shard in shards if shard.name in self.state.shards]

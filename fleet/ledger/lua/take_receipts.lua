@@ -1,0 +1,13 @@
+-- Move the receipts of a run that is not whole aside, and forget the totals over them. It is half enqueued until the caller has
+-- added its shards and the receipts again. Does nothing to other runs. May run twice. ARGV: the key to move them to.
+local taken = ARGV[1]
+local has_records = redis.call('HEXISTS', run, 'spec') == 1 and redis.call('EXISTS', shards) == 1
+if has_records and is_whole() then return end
+if redis.call('EXISTS', receipts) == 1 and redis.call('RENAMENX', receipts, taken) == 0 then
+  for _, name in ipairs(redis.call('HKEYS', receipts)) do
+    redis.call('HSET', taken, name, redis.call('HGET', receipts, name))
+  end
+  redis.call('UNLINK', receipts)
+end
+redis.call('UNLINK', histograms, errored)
+redis.call('HDEL', run, 'complete', 'shards', 'rows_in', 'rows_kept', 'rows_dropped', 'rows_errored', 'stored_bytes')
