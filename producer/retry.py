@@ -42,7 +42,7 @@ def retry_run(
     failed = [failure.shard for failure in ledger.failures(run_id)]
     changes = list(_changes(ledger.shards(run_id, None if done_too else failed), look))
     if changes and isinstance(spec, RunSpec):
-        _record(spec, run_id, changes)  # first: what is scored without it would be lost with Redis
+        _record(ledger, spec, changes)  # first: what is scored without it would be lost with Redis
     changed = [now for _, now in changes]
     ledger.update_shards(run_id, changed)
     queued = ledger.retry(run_id, done_too=done_too)
@@ -64,7 +64,9 @@ def _changes(shards: Iterable[Shard], look: Callable[[Shard], Shard]) -> Iterato
         yield from (found for found in pool.map(change, shards) if found is not None)
 
 
-def _record(spec: RunSpec, run_id: str, changes: Sequence[tuple[Shard, Shard]]) -> None:
+def _record(ledger: Ledger[S], spec: RunSpec, changes: Sequence[tuple[Shard, Shard]]) -> None:
+    run_id = spec.run_id
     output = open_output(spec.output_uri, run_id)
-    known = output.accepted().get(run_id, AcceptedFiles(run_id=run_id))
+    limits = {shard.name: shard.row_limit for shard in ledger.shards(run_id)} if spec.limit_rows else {}
+    known = output.accepted().get(run_id, AcceptedFiles(run_id=run_id, row_limits=limits))
     output.accept(known.after(changes))

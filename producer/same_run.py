@@ -21,7 +21,11 @@ def resumed(spec: RunSpec, source: Input) -> tuple[RunSpec, tuple[Shard, ...]]:
         for run_id, accepted in open_output(spec.output_uri, spec.run_id).accepted().items():
             earlier = replace(spec, input_revision=digest_of(map(accepted.as_enqueued, source.listed)))
             if earlier.run_id == run_id:
-                return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in source.shards)
+                shards, limits = source.shards, accepted.row_limits
+                if limits:  # the files have other lengths now, so the limit of rows would choose other shards
+                    named = (shard for shard in source.listed if shard.name in limits)
+                    shards = tuple(replace(shard, row_limit=limits[shard.name]) for shard in named)
+                return earlier, tuple(replace(shard, changed=accepted.has(shard)) for shard in shards)
     return spec, source.shards
 
 

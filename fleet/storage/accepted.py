@@ -18,6 +18,7 @@ ACCEPTED_PATH = ".shardsift/accepted.json"
 class AcceptedFiles:
     run_id: str
     identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
+    row_limits: dict[str, int | None] = field(default_factory=dict)  # of each shard of a run with --limit-rows
 
     def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
         """With the changed files of these shards, each before and after it was accepted."""

@@ -1,6 +1,7 @@
 """The same command again continues its run, after input files changed and after Redis lost all data."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,26 @@ class TestChangedInput:
         (source / "b.parquet").write_bytes(original)
         ledger.redis.flushall()
         assert do(options, ledger, app).run_id == first.run_id
+
+    @pytest.mark.parametrize("rows", [3, 20])
+    def test_a_replaced_file_of_another_length_changes_no_other_shard_of_a_run_with_a_limit_of_rows(
+        self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, rows: int
+    ) -> None:
+        options = replace(options, limit_rows=15)
+        first = do(options, ledger, app)
+        write(source / "a.parquet", text=["mended"] * rows, id=["mended"] * rows, length=[0] * rows)
+        ledger.fail(claimed(ledger, first.run_id), "the input changed", "")
+        retry_run(ledger, first.run_id)
+
+        again = do(options, ledger, app)
+        kept = list(ledger.shards(first.run_id))
+        ledger.redis.flushall()
+        without_redis = do(options, ledger, app)
+
+        assert (again.run_id, again.added, again.counts.is_whole) == (first.run_id, 0, True)
+        assert (without_redis.run_id, without_redis.added) == (first.run_id, 2)
+        assert [(shard.name, shard.row_limit, shard.changed) for shard in kept] == [("a", None, True), ("b", 5, False)]
+        assert list(ledger.shards(first.run_id)) == kept
 
     def test_a_file_of_a_shard_that_is_done_is_not_taken_as_it_is_now(
         self, options: RunOptions, ledger: Ledger, app: Celery, source: Path, tmp_path: Path
