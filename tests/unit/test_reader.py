@@ -284,6 +284,29 @@ class TestBadRows:
             self.windows(tmp_path, lines, 0.66)
         assert len(self.windows(tmp_path, lines, 4 / 6)) == 1
 
+    def test_that_are_too_many_for_the_whole_parquet_file_fail_it_at_the_window_that_shows_it(
+        self, tmp_path: Path
+    ) -> None:
+        raw = pa.array([b"\xff"] * 3 + [b"good"] * 197, pa.binary())
+        pq.write_table(pa.table({"text": raw.view(pa.string())}), tmp_path / "a.parquet")
+        spec = a_spec(columns=self.COLUMNS, max_bad_rows=0.01, window_rows=10)
+
+        with (
+            open_input(str(tmp_path / "a.parquet")) as file,
+            pytest.raises(ShardError, match="3 rows of 200 cannot be read"),
+        ):
+            next(read_windows(file, a_shard("000_00000", uri=str(tmp_path / "a.parquet")), spec))
+
+    def test_fail_a_file_of_lines_at_once_if_none_is_allowed(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", b"\n".join([b"null"] + [b'{"text": "a"}'] * 250))
+        spec = a_spec(columns=self.COLUMNS, max_bad_rows=0.0, window_rows=100)
+
+        with (
+            open_input(str(file), spec.columns) as lines,
+            pytest.raises(ShardError, match=r"1 row of 100 cannot be read.*line 1: not a JSON object"),
+        ):
+            next(read_windows(lines, a_shard("000_00000", uri=str(file)), spec))
+
     def test_beyond_the_limit_of_rows_do_not_count(self, tmp_path: Path) -> None:
         (window,) = self.windows(tmp_path, ['{"text": "a"}', "null", "null", "null"], 0.5, row_limit=2)
 

@@ -13,6 +13,7 @@ from fleet.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.inputs.bad_rows import BadRow, BadRowLimit, BadRows
 from fleet.storage.inputs.input_file import InputFile
+from fleet.storage.inputs.parquet_file import ParquetInput
 from worker.shard.row_bytes import row_bytes
 
 
@@ -28,17 +29,21 @@ class Window:
 def read_windows(file: InputFile, shard: Shard, spec: RunSpec) -> Iterator[Window]:
     """The shard's windows in order.
 
-    Raises ShardError if the file is broken or its columns differ from the run's, and after the last window, if more of its
-    rows cannot be read than the run allows.
+    Raises ShardError if the file is broken, if its columns differ from the run's, or if more of its rows cannot be read than
+    the run allows: as soon as that is certain, but for a file of lines, whose rows are not counted before, after the last
+    window unless the run allows none.
     """
     _check_columns(file.schema, shard, spec)
     first_row = 0
     bad: BadRows = {}
     limit = BadRowLimit(most_share=spec.max_bad_rows)
+    known_rows = file.count_rows(shard.row_limit) if isinstance(file, ParquetInput) else None
     for batches in _grouped(_batches(file, shard, bad), spec):
         rows = pa.Table.from_batches(batches)
         of_window = {row - first_row: bad.pop(row) for row in sorted(bad) if row < first_row + len(rows)}
         limit.add(of_window.values())
+        if known_rows or not spec.max_bad_rows:
+            limit.check(known_rows or first_row + len(rows), f"Shard {shard.name}")
         yield Window(first_row=first_row, rows=rows, bad=of_window)
         first_row += len(rows)
         pa.default_memory_pool().release_unused()  # otherwise the allocator keeps freed memory of every size
