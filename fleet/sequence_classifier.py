@@ -5,6 +5,7 @@ Producers and workers both use it, so that they name the queue of a model by the
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,10 +79,13 @@ def threshold_of(model: Model) -> float | None:
     file = Path(model.name, _CONFIG)
     if model.scorer == SEQUENCE_CLASSIFIER and not model.is_folder:
         file = _hub_config(model.name, model.revision)
-    if not file.is_file():  # another kind of scorer may load any file
+    try:
+        threshold = _read_config(file, model.name).get(THRESHOLD)
+    except UsageError:  # another kind of scorer may have no such file, or one of its own
         return None
-    threshold = _read_config(file, model.name).get(THRESHOLD)
-    return float(threshold) if isinstance(threshold, (int, float)) else None
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not math.isfinite(threshold):
+        return None
+    return float(threshold)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Models with several labels: the scores of a transformers pipeline, a column for each label, and filters on all of them."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -183,7 +184,16 @@ def test_a_stored_score_is_filtered_by_no_threshold_that_keeps_every_row(
         check_choice(Choice(min_score=0.4, where=None, keep_all=False), scorings)
 
 
-@pytest.mark.parametrize(("threshold", "where"), [(0.25, '"score" >= 0.25'), (None, None), ("high", None)])
+@pytest.mark.parametrize(
+    ("threshold", "where"),
+    [
+        (0.25, '"score" >= 0.25'),
+        (None, None),
+        ("high", None),
+        (True, None),
+        (math.nan, None),
+    ],
+)
 def test_a_model_of_one_score_is_filtered_by_its_own_threshold_or_the_user_must_say_one(
     threshold: object, where: str | None, tiny_model: Path, shards: Path, tmp_path: Path
 ) -> None:

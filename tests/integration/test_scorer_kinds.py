@@ -7,6 +7,7 @@ import pytest
 from fleet.errors import UsageError
 from fleet.model import Model
 from fleet.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
+from fleet.sequence_classifier import threshold_of
 from producer.options import RunOptions
 from producer.preflight import check_hub_has_model
 
@@ -47,6 +48,12 @@ def test_a_package_adds_a_kind_of_its_own() -> None:
     assert model == Model(name="words", revision="1", labels=("words",), scorer="word-count")
     assert model.queue("auto") == "score.word-count.words.1.auto"
     assert load_scorer(model, "its settings") == "words on its settings"
+
+
+def test_a_file_of_another_kind_that_is_no_config_of_ours_says_no_threshold(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("words: 3")
+
+    assert threshold_of(Model(name=str(tmp_path), revision="1", labels=("words",), scorer="word-count")) is None
 
 
 @pytest.mark.usefixtures("word_count")
