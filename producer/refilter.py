@@ -7,11 +7,12 @@ from fleet.disclosure import disclosed_inputs
 from fleet.errors import UsageError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
+from fleet.storage.inputs.opening import open_input
 from fleet.storage.published import Published
 from fleet.stored_scores import model_of, published_run
 from producer.options import RunOptions
 from producer.patience import patient
-from producer.plan import Choice, Plan, absolute_uri, check_choice, check_filter, checked_input, schema_of
+from producer.plan import Choice, Plan, absolute_uri, check_choice, check_filter, checked_input
 from producer.same_run import files_differ, resumed
 
 
@@ -54,7 +55,8 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
         where=_condition(options.choice, spec),
         output_uri=absolute_uri(options.output_uri),
     )
-    check_filter(new_spec, schema_of(source.shards[0], spec.columns if spec.only_columns else None))
+    with open_input(source.shards[0].uri, spec.columns, only=spec.only_columns) as file:
+        check_filter(new_spec, file.schema)
     new_spec, shards = resumed(new_spec, source)
     return Plan(spec=new_spec, shards=shards, public=options.public)
 
