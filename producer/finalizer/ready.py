@@ -7,7 +7,7 @@ import time
 import redis
 
 from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
-from fleet.ledger import Ledger, Publication
+from fleet.ledger import Counts, Ledger, Publication
 from fleet.settings import Settings
 from fleet.storage.opening import output_class
 from producer.finalizer.publish import NotReady, finalize_run
@@ -37,25 +37,24 @@ class Publisher:
     def _check(self, run_id: str) -> None:
         if not self._ledger.may_publish(run_id):
             return
-        if self._wants_wave(run_id) or self._is_ready(run_id):
+        counts, publication = self._ledger.counts(run_id), self._ledger.publication(run_id)
+        if publication and publication.shards == counts.done and not counts.open:
+            return
+        if self._wants_wave(run_id, counts) or self._is_ready(run_id, counts):
             with self.at_work:
                 publish_or_save(self._ledger, run_id, self._settings)
 
-    def _wants_wave(self, run_id: str) -> bool:
+    def _wants_wave(self, run_id: str, counts: Counts) -> bool:
         """Whether to check for shards that must be saved. Of a cancelled run too: it may be resumed."""
         if output_class(self._ledger.spec(run_id).output_uri).staged_files_stay:
             return False
-        counts = self._ledger.counts(run_id)
         is_begun = bool(counts.done and (counts.open or counts.failed))
         return is_begun and self._waves.wants_look(run_id, done=counts.done, now=time.monotonic())
 
-    def _is_ready(self, run_id: str) -> bool:
-        if self._ledger.is_cancelled(run_id) and not self._ledger.is_publishing(run_id):
-            return False
-        counts, publication = self._ledger.counts(run_id), self._ledger.publication(run_id)
+    def _is_ready(self, run_id: str, counts: Counts) -> bool:
         if counts.open or counts.failed or not counts.done:
             return False
-        return publication is None or publication.shards != counts.done
+        return not self._ledger.is_cancelled(run_id) or self._ledger.is_publishing(run_id)
 
 
 def publish_or_save(ledger: Ledger, run_id: str, settings: Settings) -> Publication | NotReady:
