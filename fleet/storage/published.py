@@ -7,40 +7,22 @@ import fsspec
 from fsspec.core import url_to_fs
 
 from fleet.errors import ShardError, UsageError
-from fleet.receipt import Receipt
-from fleet.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.manifest import read_manifest
+from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
-    """The manifest of an output, read back. `spec` is as far as it is disclosed."""
+class Published(Manifest):
+    """The manifest of an output, read back."""
 
     uri: str
-    run_id: str
-    digest: str  # over the path and sha256 of every file
-    spec: RunSpec
-    receipts: tuple[Receipt, ...]
-    left_out: tuple[str, ...]  # failed shards that the published run does not contain
-    shards: int  # of the run, also failed ones
 
 
 def published_at(uri: str, content: bytes | None) -> Published | None:
     """What the manifest of the output at `uri` says. None if it is damaged or shardsift did not write it."""
     manifest = read_manifest(content)
-    if manifest is None:
-        return None
-    return Published(
-        uri=uri,
-        run_id=manifest.run_id,
-        digest=manifest.digest,
-        spec=manifest.spec,
-        receipts=manifest.receipts,
-        left_out=manifest.left_out,
-        shards=manifest.shards,
-    )
+    return Published(uri=uri, **vars(manifest)) if manifest else None
 
 
 def manifest_at(uri: str) -> bytes | None:
