@@ -16,14 +16,14 @@ LIGHT_TESTS := tests/acceptance/test_light_side.py tests/integration/test_embedd
   $(addprefix tests/unit/test_,demo_data.py destination.py message.py python_keywords.py settings.py shard.py spec.py storage_errors.py)
 
 .PHONY: install demo test test-light test-faults test-slow test-containers test-lowest release-check coverage faults power-loss parity ledger-model \
-  check format docs bench bench-ledger
+  check format docs size bench bench-ledger
 install: .venv/dev.installed  ## everything a developer needs, into .venv
 
 demo: .venv/demo.installed    ## the main job on real text with a real small model, offline
 	$(BIN)/producer demo
 
 test: install                 ## the everyday tests, three at a time: many of them wait for processes
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 -m "not slow and not faults"
 
 test-light: .venv-light/installed  ## the control side, without torch, on any Python: make test-light PYTHON=python3.13
 	.venv-light/bin/python -m pytest -p no:cacheprovider $(LIGHT_TESTS)
@@ -82,6 +82,9 @@ bench-ledger: install         ## the ledger with 100,000 shards and 200 simulate
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+size: install                 ## lines of code, options and words of docs
+	PYTHONPATH=tests:. $(BIN)/python -m support.size
 
 docs: install                 ## regenerate docs/cli.md and docs/settings.md
 	$(BIN)/python docs/generate.py

@@ -24,10 +24,10 @@ from transformers import (
 )
 
 from benchmarks.spent import Spent, spent
-from fleet.training.spec import TrainSpec
 from worker.training.base_model import BaseModel, load_base
 from worker.training.embeddings import embeddings_of, load_embedder
 from worker.training.loss import loss_of
+from worker.training.spec import TrainSpec
 from worker.training.splits import Rows, Split
 from worker.training.token_rows import TokenRows, tokenizer_of
 
@@ -176,7 +176,7 @@ def _arguments(rate: float, most_epochs: int, device: str, folder: Path) -> Trai
 def _base(spec: TrainSpec, split: Split) -> BaseModel:
     """Always with the same new head. All else is frozen, and nothing is dropped out."""
     set_seed(0)
-    base = load_base(spec.base_model, None, split.target)
+    base = load_base(spec.base_model, split.target)
     base.model.base_model.requires_grad_(False)
     for part in base.model.modules():
         if isinstance(part, torch.nn.Dropout):

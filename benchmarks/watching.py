@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -31,11 +30,7 @@ from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger
 from fleet.ledger.keys import Keys
 from fleet.settings import Settings
-from fleet.shard import Shard
 from fleet.spec import RunSpec
-from fleet.training.progress import LossPoint, TrainProgress
-from fleet.training.spec import TrainSpec
-from fleet.training.task import WHOLE, FleetTraining
 from fleet.workers import WorkerState, announce
 from producer.local.redis_server import embedded_redis
 from producer.metrics.serve import serve_metrics
@@ -50,10 +45,6 @@ _REPORT = AttemptReport(
     seconds={"input": 1.2, "tokenize": 3.4, "device": 56.7, "write": 0.8, "stage": 0.0},
     histograms={"score": Histogram(bins_per_unit=4, rows_by_bin=dict.fromkeys(range(-4, 20), 20_000))},
 )
-_CURVE = tuple(LossPoint(step=step, loss=0.5, held_out_loss=0.6) for step in range(40))
-_TRAINING_REPORT = replace(
-    _REPORT, histograms={}, training=TrainProgress(step=40, planned_steps=100, losses=_CURVE), idle_seconds=1.0
-)
 _AUTH = "me:a-password"
 _EVERY_SECONDS = 2.0  # as the page asks
 _PATIENCE_SECONDS = 60
@@ -66,7 +57,6 @@ cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def watching(
     shards: Annotated[int, typer.Option(min=2, help="Half of them done.")] = 100_000,
     workers: Annotated[int, typer.Option(min=1, help="That hold a shard each.")] = 1000,
-    trainings: Annotated[int, typer.Option(min=0, help="One in ten of them goes on.")] = 500,
     browsers: Annotated[int, typer.Option(min=1, help="With the page of the run open.")] = 10,
     seconds: Annotated[float, typer.Option(min=4, help="With the browsers, and as long without them.")] = 60,
     output: Annotated[Path, typer.Option(help="Folder of the results file.")] = Path("benchmarks/results"),
@@ -79,12 +69,10 @@ def watching(
     ):
         ledger = Ledger.connect(Settings(redis_url=url))
         busy = _fill(ledger, spec, shards, workers)
-        _fill_trainings(ledger.trainings, trainings)
         with _announced(ledger, busy):
             report = {
                 "shards": shards,
                 "workers": workers,
-                "trainings": trainings,
                 "redis_bytes_of_a_worker": _bytes_of(ledger, spec, busy[0]),
                 "status": _status_command(ledger, url, spec.run_id),
                 "metrics": _metrics(ledger),
@@ -204,21 +192,6 @@ def _fill(ledger: Ledger, spec: RunSpec, shards: int, workers: int) -> list[Work
             )
         )
     return busy
-
-
-def _fill_trainings(ledger: Ledger[FleetTraining], trainings: int) -> None:
-    """One in ten has a worker, the others have ended."""
-    for number in range(trainings):
-        spec = TrainSpec(data_uri="/mnt/data.parquet", base_model="/mnt/base", output_uri=f"/mnt/{number}")
-        training = FleetTraining(spec=spec, checkpoints_uri=f"/mnt/{number}.checkpoints")
-        whole = Shard(name=WHOLE, uri="file:///mnt/data.parquet", identity=f"sha256:{'0' * 64}")
-        ledger.create_run(training, [whole], now=time.time())
-        claim = ledger.claim(training.run_id, WHOLE, "gpu@gpu-0/4711")
-        assert isinstance(claim, Claim)
-        if number % 10:
-            ledger.fail(claim, "All labels are 1.", "")
-        else:
-            ledger.renew(claim, rows=32, report=_TRAINING_REPORT)
 
 
 @contextmanager

@@ -27,8 +27,8 @@ _NO_CRASHES = (
 )
 _REAL_PAUSE_SECONDS = 8.0  # a window takes some tenths of a second, the first one of a process longer
 _REAL_SECONDS, _REAL_SHARDS, _REAL_ROWS = 600.0, 6, 8
-_LABELS = ("--task", "zero-shot", "--labels", "climate change,food,code")
-_PASSAGES = ("--max-tokens", "24", "--windows", "stride:16", "--pool", "mean")
+_LABELS = ("--labels", "climate change,food,code")
+_PASSAGES = ("--max-tokens", "24", "--passages", "stride:16:mean")
 _OF_REAL_WORKERS = (
     Kind.CHILD,
     Kind.PARENT,

@@ -28,7 +28,6 @@ from producer.finalizer.sweep import Sweeper
 from worker.app import app as worker_app
 from worker.service.child import Child
 from worker.service.task import score_shard_task
-from worker.service.traces import NoTraces
 
 ROWS_A_BATCH = 4
 _AWAY = (redis.RedisError, OperationalError, OSError, ShardsiftError)  # and the product's own errors for it
@@ -59,9 +58,7 @@ class SimulatedFleet:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         with Path(os.devnull).open("w") as crash_report:
-            self._child = _Child(
-                self._settings, self._scorers, self._ledger, crash_report, NoTraces(), device_type="cpu"
-            )
+            self._child = _Child(self._settings, self._scorers, self._ledger, crash_report)
             self._child.stopping = self._stopping
             for thread in self._threads:
                 thread.start()

@@ -26,15 +26,15 @@ WANTED = {
         "score a crawl with the fleet, and wait": "producer enqueue --crawl CC-MAIN-2024-10 --wait",
         "see what a run will do, take and cost, and start nothing": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
         "see which classifiers are known, and with which options": "producer recipes",
-        "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept --model me/my-classifier "
-        "--revision v1 --min-score 2",
+        "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept "
+        "--model me/my-classifier@v1 --min-score 2",
         "score compressed JSON Lines, of which only some fields are needed": "producer run --input './posts/*.jsonl.zst' "
         "--columns id,title,selftext --text-column title,selftext --output ./kept",
         "score another column": "producer run --input ./shards --output ./kept --text-column content",
         "score a title and its text together": "producer run --input ./posts --output ./kept --text-column title,selftext",
         "put the text together from columns": "producer run --input ./shards --output ./kept "
-        r"--text-template '{url}\n\n{text}'",
-        "read long texts to their end": "producer run --input ./papers --output ./kept --max-tokens 512 --windows head+tail",
+        r"--text-column '{url}\n\n{text}'",
+        "read long texts to their end": "producer run --input ./papers --output ./kept --max-tokens 512 --passages head+tail",
         "read several folders": "producer run --input ./2023 --input ./2024 --output ./kept",
         "read from a bucket and write to it": "producer enqueue --input 's3://my-bucket/shards/*.parquet' "
         "--output s3://my-bucket/kept",
@@ -47,10 +47,10 @@ WANTED = {
         "--where \"score >= 3 and language = 'en' and token_count > 100\"",
         "keep a label of a classifier with several": "producer run --input ./shards --output ./kept --model me/topics "
         "--where \"label = 'science' and score >= 0.9\"",
-        "choose from labels of your own": "producer run --input ./posts --output ./kept --task zero-shot "
+        "choose from labels of your own": "producer run --input ./posts --output ./kept "
         "--model facebook/bart-large-mnli --labels 'climate change,technology,health' "
         "--where \"label = 'health' and score >= 0.8\"",
-        "keep what has a label, among others": "producer run --input ./posts --output ./kept --task zero-shot --multi-label "
+        "keep what has a label, among others": "producer run --input ./posts --output ./kept --multi-label "
         "--model facebook/bart-large-mnli --labels 'climate change,technology,health' --where 'score_health >= 0.8'",
         "score pairs of two columns with a reranker": "producer run --input ./pairs --output ./kept "
         "--model BAAI/bge-reranker-v2-m3 --text-column query --text-pair-column passage --min-score 0",
@@ -65,7 +65,7 @@ WANTED = {
     "Watch and repair": {
         "see how the newest run is doing": "producer status",
         "keep watching it": "producer status --watch",
-        "see what it costs": "producer status --price-per-gpu-hour 1.20",
+        "see what it costs": "SHARDSIFT_PRICE_PER_GPU_HOUR=1.20 producer status",
         "read it from a script": "producer status RUN --json",
         "see all runs": "producer runs",
         "see how many workers open runs need": "producer demand",
@@ -73,7 +73,7 @@ WANTED = {
         "watch the fleet in a browser": "producer flower --port 5555",
         "try failed shards again": "producer retry RUN",
         "publish without the failed shards": "producer finalize RUN",
-        "pause a run when it has cost 50": "producer set RUN --max-cost 50 --price-per-gpu-hour 1.20",
+        "pause a run when it has cost 50": "SHARDSIFT_PRICE_PER_GPU_HOUR=1.20 producer set RUN --max-cost 50",
         "pause a run; resume it": "producer pause RUN`, `producer resume RUN",
         "score a run before others": "producer set RUN --priority 1",
         "let at most 8 workers score a run at once": "producer set RUN --max-workers 8",
@@ -88,7 +88,7 @@ WANTED = {
     "Publish": {
         "publish to a repository of mine": "producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/kept",
         "make it public": "producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/kept --public",
-        "leave out the columns shard and row": "producer enqueue --crawl CC-MAIN-2024-10 --no-row-columns",
+        "leave out the columns shard and row": "producer enqueue --crawl CC-MAIN-2024-10 --row-columns none",
     },
     "Workers": {
         "run a worker on each GPU, for whatever runs need": "worker start",
@@ -99,13 +99,11 @@ WANTED = {
         "give the shard back when the spot machine ends": "worker start --spot-notice aws",
         "check GPU, driver, torch and model before it starts": "worker doctor --model ./my-classifier",
         "find the fastest batch size": "worker tune --model ./my-classifier",
-        "find it for the texts and the models of a run": "worker tune --input ./papers --max-tokens 512 --windows head+tail "
+        "find it for the texts and the models of a run": "worker tune --input ./papers --max-tokens 512 --passages head+tail "
         "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert",
         "trade a slow start for more rows per second": "worker start --compile",
         "fit a classifier to labelled texts": "worker train --data labelled.parquet --base-model ./all-MiniLM-L6-v2 "
         "--output ./my-classifier",
-        "fit it on the fleet, on whichever worker is free": "producer train --data /shared/labelled.parquet "
-        "--base-model ./all-MiniLM-L6-v2 --output /shared/my-classifier",
     },
 }
 _NOTE = "<!-- Generated by docs/generate.py: change the code and run `make docs`. -->\n\n"
@@ -166,9 +164,9 @@ that shardsift applies when you name the model:
 producer run --input ./shards --output ./kept --model HuggingFaceFW/finepdfs_edu_classifier_eng_Latn --min-score 2
 ```
 
-- A recipe sets the options that you leave at their defaults. Your own options win.
-- `--no-recipe` ignores the whole recipe: then give each option that you need.
-- Of several models in one run, each has its own recipe. `--no-recipe` is for all of them.
+- A recipe sets the options that you do not give. An option of yours wins, also at its default: `--passages head`, or
+  `--text-column text` if your rows have no `url`.
+- Of several models in one run, each has its own recipe.
 - `producer run` prints the options taken from a recipe, and `--dry-run` shows them beforehand. The dataset card
   records the values.
 - Only a name on the Hub has a recipe. A folder has none, because it may hold any model: copy the options from this table.

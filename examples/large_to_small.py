@@ -36,7 +36,7 @@ given = parser.parse_args()
 folder = given.folder.absolute()
 folder.mkdir(exist_ok=True)
 learned, classifier, scored = (folder / name for name in ("learned.parquet", "classifier", "scored"))
-columns = ["--text-column", given.text_column, "--score-column", "topic_score"]
+columns = ["--text-column", given.text_column]
 seconds: dict[str, float] = {}
 
 
@@ -54,7 +54,7 @@ def rows_of(output: str | Path) -> pd.DataFrame:
     return pa.concat_tables(pq.read_table(path, filesystem=files) for path in paths).to_pandas()
 
 
-zero_shot = ["--task", "zero-shot", "--model", given.large_model, "--labels", given.labels]
+zero_shot = ["--model", f"topic={given.large_model}", "--labels", given.labels]
 step("label", "producer", "run", "--input", given.input, "--output", given.labelled, "--keep-all", *zero_shot, *columns)
 
 labelled = rows_of(given.labelled)
@@ -66,7 +66,7 @@ pd.DataFrame({"text": texts, "label": sure["topic_label"]}).to_parquet(learned, 
 if not classifier.exists():
     step("train", "worker", "train", "--data", learned, "--base-model", given.base_model, "--output", classifier)
 
-one_classifier = ["--keep-all", "--model", classifier, *columns]
+one_classifier = ["--keep-all", "--model", f"topic={classifier}", *columns]
 step("score", "producer", "run", "--input", given.input, "--output", scored, *one_classifier)
 
 for name, taken in {**seconds, "all": sum(seconds.values())}.items():

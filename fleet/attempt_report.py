@@ -7,7 +7,6 @@ from enum import StrEnum
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.histogram import Histogram
-from fleet.training.progress import TrainProgress
 
 _MOST_BYTES = 4096
 
@@ -40,7 +39,6 @@ class AttemptReport:
     peak_share: float | None = None  # of the device's matmul peak, over the time that the scores of this attempt took
     memory_share: float | None = None  # of the device's memory that is taken
     busy_share: float | None = None  # of the last second, in which the device computed anything
-    training: TrainProgress | None = None  # of a training, which has no rows, tokens and phases
     idle_seconds: float | None = None  # since the last progress of any kind
 
     def to_json(self) -> bytes:

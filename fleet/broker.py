@@ -65,7 +65,7 @@ _CONFIGURATION: dict[str, Any] = {
 
 
 def log_skipped_step(logger: logging.Logger, error: Exception) -> None:
-    """Log an error that may be one of Redis, by its own client or Celery's, and that needs nobody."""
+    """Log an error of Redis, by its own client or Celery's, or of a run, after which the sweep repairs what is missing."""
     about = ABOUT_REDIS if isinstance(error, (redis.RedisError, OperationalError)) else {}
     logger.warning("A step was skipped, which the next sweep of the finalizer makes up for: %s", error, extra=about)
 

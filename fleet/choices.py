@@ -6,7 +6,6 @@ from typing import Literal
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"]
 Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_apply`
 Pool = Literal["max", "mean"]
-Task = Literal["classification", "zero-shot"]
 Backend = Literal["auto", "padded", "packed"]
 WayToShard = Literal["auto", "layers", "tensor"]
 SpotCloud = Literal["aws", "gcp", "azure"]
@@ -14,6 +13,12 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["text", "json"]
 DEVICES = "auto, cpu, mps, cuda or cuda:N"
 PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
+
+
+def passages_and_pool(text: str) -> tuple[str, Pool]:
+    """The passages that are read of a text and how they get one score: `stride:256:mean` pools by the mean, others by max."""
+    passages = text.removesuffix(":mean")
+    return passages, "max" if passages == text else "mean"
 
 
 def is_passages(name: str) -> bool:

@@ -52,14 +52,14 @@ def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
     if taken:
         raise UsageError(
             f'The input already has a column "{min(taken)}", which scoring adds. '
-            "Name the added one otherwise, for example --score-column edu_score."
+            "Name the model, and the added one is called after it: --model edu=MODEL adds edu_score."
         )
     check_added_columns(spec.scorings)
     twice = {*input_schema.names, *spec.added_columns} & set(spec.row_columns or ())
     if twice:
         raise UsageError(
             f'There already is a column "{min(twice)}", which would say where a row is from. '
-            "Choose other names, for example --row-columns source_shard,source_row, or --no-row-columns."
+            "Choose other names, for example --row-columns source_shard,source_row, or --row-columns none."
         )
 
 
@@ -75,7 +75,7 @@ def check_added_columns(scorings: Sequence[Scoring]) -> None:
     if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(added):
         raise UsageError(
             f'The name "{min(reserved)}" is taken in the scores file. '
-            "Name the added column otherwise, for example --score-column edu_score."
+            "Name the model otherwise, with --model NAME=MODEL."
         )
 
 

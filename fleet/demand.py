@@ -1,4 +1,4 @@
-"""What the open shards of all runs need: which models, in which precision, and how many shards wait for them; and trainings.
+"""What the open shards of all runs need: which models, in which precision, and how many shards wait for them.
 
 Counted in the ledger. The length of a queue would be misleading: a running shard has no message there, and a message may be lost.
 """
@@ -9,16 +9,14 @@ from dataclasses import dataclass
 
 from fleet.choices import Dtype
 from fleet.ledger import Ledger
-from fleet.ledger.kinds import S
 from fleet.ledger.records import OpenRun
 from fleet.model import Model, worker_queue
 from fleet.spec import RunSpec
-from fleet.training.task import TRAIN_QUEUE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a worker loads. It then serves one queue: that of the models, or without any, that of trainings."""
+    """What a worker loads. It then serves the queue of these models."""
 
     models: tuple[Model, ...]
     dtype: Dtype
@@ -28,20 +26,13 @@ class Load:
         return cls(models=spec.served_by, dtype=spec.scorings[0].dtype)
 
     @property
-    def is_for_training(self) -> bool:
-        return not self.models
-
-    @property
     def queue(self) -> str:
-        return worker_queue(model.queue(self.dtype) for model in self.models) or TRAIN_QUEUE
+        return worker_queue(model.queue(self.dtype) for model in self.models)
 
     @property
     def environment(self) -> dict[str, str]:
         """The settings with which a worker loads exactly this."""
-        if self.is_for_training:
-            return {"SHARDSIFT_TRAIN": "1"}
         return {
-            "SHARDSIFT_TRAIN": "0",
             "SHARDSIFT_SCORER": self.models[0].scorer,
             "SHARDSIFT_MODEL": json.dumps([f"{model.name}@{model.revision}" for model in self.models]),
             "SHARDSIFT_MODEL_REVISION": "",
@@ -49,33 +40,23 @@ class Load:
         }
 
     def __str__(self) -> str:
-        if self.is_for_training:
-            return "trainings"
         names = " and ".join(model.name for model in self.models)
         return names if self.dtype == "auto" else f"{names} in {self.dtype}"
-
-
-TRAINING = Load(models=(), dtype="auto")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What the user lets a machine serve: a kind of scorer, these models together, a precision. The defaults allow any run.
 
-    With `any_revision`, a run may have pinned another commit of a model on the Hub. With `trains`, it also trains, which an
-    earlier version cannot; without `scores`, it does nothing else.
+    With `any_revision`, a run may have pinned another commit of a model on the Hub.
     """
 
     scorer: str | None = None
     models: tuple[Model, ...] = ()
     any_revision: bool = False
     dtype: Dtype | None = None
-    scores: bool = True
-    trains: bool = False
 
     def admits(self, load: Load) -> bool:
-        if load.is_for_training or not self.scores:
-            return self.trains and load.is_for_training
         if self.dtype is not None and load.dtype != self.dtype:
             return False
         if self.scorer is not None and any(model.scorer != self.scorer for model in load.models):
@@ -85,8 +66,6 @@ class Wanted:
     @property
     def preload(self) -> Load | None:
         """What to load while no run needs anything. None if the user named no model."""
-        if not self.scores:
-            return TRAINING
         return Load(models=self.models, dtype=self.dtype or "auto") if self.models else None
 
     def _keys(self, models: Iterable[Model]) -> set[tuple[str, str, str]]:
@@ -116,18 +95,16 @@ class Demand:
 def open_demands(ledger: Ledger) -> list[Demand]:
     """One demand for each queue with open shards: the highest priority first, of equal ones that of the oldest run.
 
-    Cancelled and paused runs need nothing. Open trainings are one demand, and of equal priority the last.
+    Cancelled and paused runs need nothing.
     """
     runs: dict[str, list[OpenRun]] = {}
     for run in ledger.open_runs():
         runs.setdefault(run.spec.queue, []).append(run)
     demands = [_demand(Load.of(of_queue[0].spec), of_queue) for of_queue in runs.values()]
-    if trainings := ledger.trainings.open_runs():
-        demands.append(_demand(TRAINING, trainings))
     return sorted(demands, key=lambda demand: -demand.priority)
 
 
-def _demand(load: Load, runs: Sequence[OpenRun[S]]) -> Demand:
+def _demand(load: Load, runs: Sequence[OpenRun]) -> Demand:
     """What the runs of one queue need."""
     return Demand(
         load=load,

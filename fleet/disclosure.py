@@ -1,4 +1,4 @@
-"""What a published output reveals about where it was made: no path, host or bucket, unless the run sets `publish_paths`.
+"""What a published output reveals about where it was made: no path, host or bucket.
 
 Input files are named relative to their root, a model folder by its last part, and a worker by a hash that is constant
 within a run. Hub names stay complete: a revision means nothing without them, and they reveal nothing about a machine.
@@ -19,8 +19,6 @@ _HUB = "hf://"
 
 def disclosed_spec(spec: RunSpec) -> RunSpec:
     """The spec to publish. Its `run_id` differs from the run's, which is a digest of the complete spec."""
-    if spec.publish_paths:
-        return spec
     return replace(
         spec,
         input_uris=disclosed_inputs(spec),
@@ -31,19 +29,20 @@ def disclosed_spec(spec: RunSpec) -> RunSpec:
 
 def disclosed_inputs(spec: RunSpec) -> tuple[str, ...]:
     """Hub URIs unchanged; of any other URI the last part, which is a file, a folder or a glob."""
-    return spec.input_uris if spec.publish_paths else tuple(map(_last_part, spec.input_uris))
+    return tuple(map(_last_part, spec.input_uris))
 
 
-def disclosed_source(spec: RunSpec, shard: Shard) -> str:
+def disclosed_source(shard: Shard) -> str:
     """The path of a shard's file relative to the input's root. It has as many segments as the shard's name."""
-    if spec.publish_paths or shard.uri.startswith(_HUB):
+    if shard.uri.startswith(_HUB):
         return shard.uri
     return "/".join(shard.uri.split("/")[-len(shard.name.split("/")) :])
 
 
-def disclosed_model(model: Model, spec: RunSpec) -> str:
+def disclosed_model(model: Model) -> str:
     """A Hub name unchanged; of a folder the last part."""
-    return model.name if spec.publish_paths else _disclosed(model).name
+    is_on_hub = model.name.startswith(_HUB) or not model.is_folder
+    return model.name if is_on_hub else PurePosixPath(model.name).name
 
 
 def _disclosed_scoring(scoring: Scoring) -> Scoring:
@@ -52,14 +51,11 @@ def _disclosed_scoring(scoring: Scoring) -> Scoring:
 
 
 def _disclosed(model: Model) -> Model:
-    is_on_hub = model.name.startswith(_HUB) or not model.is_folder
-    return model if is_on_hub else replace(model, name=PurePosixPath(model.name).name)
+    return replace(model, name=disclosed_model(model))
 
 
 def disclosed_worker(spec: RunSpec, worker: str) -> str:
     """`worker` is the owner of a claim, which names its host and process."""
-    if spec.publish_paths:
-        return worker
     return f"worker-{hashlib.sha256(f'{spec.run_id} {worker}'.encode()).hexdigest()[:8]}"
 
 

@@ -14,24 +14,22 @@ from kombu.messaging import Producer
 
 from fleet.counted import first_of
 from fleet.ledger import Ledger
-from fleet.ledger.kinds import S
 from fleet.ledger.records import LostLease
-from fleet.message import SCORE_SHARD, TRAIN, ScoreShard
+from fleet.message import SCORE_SHARD, ScoreShard
 from fleet.queues import message_priorities, queue_length, remove_messages, shards_in_queue
 
 _MESSAGES_AHEAD = 2_000  # per queue and priority: enough for a fleet between two sweeps, and at most 2 MB of Redis
 _NAMED = 5  # shards in a line of the log
-_TASKS = {"run": SCORE_SHARD, "training": TRAIN}  # by what an entry of the ledger is
 logger = logging.getLogger(__name__)
 
 
-def send_due_shards(app: Celery, ledger: Ledger[S], run_id: str) -> int:
-    """Send the due shards of a run to its scorer's queue, or a training to that of trainings. Returns how many.
+def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
+    """Send the due shards of a run to its scorer's queue. Returns how many.
 
     Safe to call repeatedly and concurrently. Shards that were started before are all sent, and first. New ones follow while
     the queue has room. A run's messages wait behind those of runs with a higher priority, and take no room from them.
     """
-    queue, priority, task = ledger.spec(run_id).queue, ledger.steering(run_id).priority, _TASKS[ledger.kind.noun]
+    queue, priority = ledger.spec(run_id).queue, ledger.steering(run_id).priority
     first, later = message_priorities(priority)
     total = 0
     while True:
@@ -41,7 +39,7 @@ def send_due_shards(app: Celery, ledger: Ledger[S], run_id: str) -> int:
         with app.producer_or_acquire() as producer:
             for place, names in ((first, due.again), (later, due.fresh)):
                 for name in names:
-                    _send(app, producer, task, ScoreShard(run_id=run_id, shard=name), queue, place)
+                    _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, place)
         if due.again:
             logger.info("Run %s: sent again: %s", run_id, first_of(due.again, _NAMED), extra={"run_id": run_id})
         total += len(due)
@@ -49,7 +47,7 @@ def send_due_shards(app: Celery, ledger: Ledger[S], run_id: str) -> int:
             return total
 
 
-def queue_lost_shards(ledger: Ledger[S], run_id: str, *, resend_seconds: float) -> int:
+def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
     """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
 
     Such a message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds
@@ -66,7 +64,7 @@ def queue_lost_shards(ledger: Ledger[S], run_id: str, *, resend_seconds: float) 
     return len(lost)
 
 
-def withdraw_messages(ledger: Ledger[S], run_id: str) -> None:
+def withdraw_messages(ledger: Ledger, run_id: str) -> None:
     """Take back the messages that no worker has taken, so that they are sent again with the run's current priority.
 
     A process that dies in between loses messages but no shard, as everywhere.
@@ -84,9 +82,9 @@ def _log_lost(run_id: str, leases: Sequence[LostLease]) -> None:
             logger.warning("Run %s: leases %s: %s", run_id, what, first_of(named, _NAMED), extra={"run_id": run_id})
 
 
-def _send(app: Celery, producer: Producer, task: str, message: ScoreShard, queue: str, priority: int) -> None:
+def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, priority: int) -> None:
     app.send_task(
-        task,
+        SCORE_SHARD,
         kwargs=message.model_dump(),
         task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower, and unique for each send
         queue=queue,

@@ -7,7 +7,6 @@ ShardsiftError
 ├── TransientError    may go away by itself          → the shard or the request is tried again later
 │   └── PublishConflict  the output changed meanwhile → the finalizer looks again
 ├── LeaseLost         another worker has the shard   → the worker drops its output
-│   └── Cancelled     the run was cancelled          → the worker gives the shard back
 ├── NewerVersion      message or spec of a newer one → left for workers that understand it
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
 ├── Stopped           the work must stop here        → checkpoint, release
@@ -62,10 +61,6 @@ class LeaseLost(ShardsiftError):
     """The ledger gave the shard to another attempt, or the run was cancelled."""
 
 
-class Cancelled(LeaseLost):
-    """The run or training was cancelled. The shard is still held by this worker, which may store a checkpoint."""
-
-
 class NewerVersion(ShardsiftError):
     """A message or the spec of a run is from a newer version than this process."""
 
@@ -75,7 +70,7 @@ class RunUnknown(ShardsiftError):
 
 
 class Stopped(ShardsiftError):
-    """The work on a shard ended between two batches, because the worker was told to stop or the run is paused."""
+    """The work on a shard or a model ended between two batches, because of a signal or because the run is paused."""
 
 
 class PublishConflict(TransientError):

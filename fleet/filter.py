@@ -2,8 +2,7 @@
 
 The producer checks a condition before it enqueues a run, and workers apply it. Which rows are kept must depend on the
 run and the shard alone, so a condition sees one row and nothing else: no files, network, other rows, clock or random
-numbers. A condition that calls functions runs in a separate process with limits on time and memory. A condition that
-only compares is cheap and runs in this process.
+numbers.
 """
 
 import json
@@ -17,7 +16,6 @@ import pyarrow as pa
 
 from fleet.errors import UsageError
 from fleet.sql import TABLE, Sql
-from fleet.sql_process import SqlProcess
 
 # Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
 _UNMARKED = {
@@ -30,12 +28,6 @@ _UNMARKED = {
     "pg_sleep",
     "version",
 }
-# Functions whose cost and result size are proportional to their input.
-_FRUGAL = {
-    *("+", "-", "*", "/", "%", "abs", "ceil", "floor", "round", "length", "len", "strlen", "lower", "upper"),
-    *("contains", "starts_with", "prefix", "ends_with", "suffix", "list_contains", "array_contains", "list_value"),
-}
-_SAMPLE_TEXT = "A text of some words, as long as a paragraph may be. " * 20
 
 
 class Filter:
@@ -50,12 +42,7 @@ class Filter:
         nodes = self._checked()
         self._comparisons = [node for node in nodes if node.get("type", "").startswith("COMPARE_")]
         self._columns = self._named_columns(nodes, schema)
-        self._runner = self._sql if _functions(nodes) <= _FRUGAL else SqlProcess()
-        try:
-            self._try_on(schema)
-        except UsageError:
-            self._close()  # the error holds this object, and so its process, for as long as someone holds the error
-            raise
+        self._try_on(schema)
 
     def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """The indices of the rows for which the condition is true, ascending."""
@@ -72,35 +59,21 @@ class Filter:
                 found |= {side["literal"]["text"] for side in sides if _is_text(side)}
         return found
 
-    def _close(self) -> None:
-        if isinstance(self._runner, SqlProcess):
-            self._runner.close()
-
     def _try_on(self, schema: pa.Schema) -> None:
         """Refuse errors that only show at run time, by running the condition on one row of nulls.
 
-        Zero rows would not evaluate constants. A row of nulls does not show excessive cost, so a sample text is tried too.
+        Zero rows would not evaluate constants.
         """
         row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
         result_type = self._run(f"DESCRIBE SELECT ({self._condition}) FROM {TABLE}", row)["column_type"][0].as_py()
         if result_type != "BOOLEAN":
             raise self._refused(f"it is {result_type}, not true or false")
         self.keep(row)
-        if isinstance(self._runner, SqlProcess):
-            self._try_bounds_on(schema)
-
-    def _try_bounds_on(self, schema: pa.Schema) -> None:
-        try:
-            self.keep(pa.table([_sample(field.type) for field in schema], names=schema.names))
-        except UsageError as refusal:
-            if isinstance(refusal.__cause__, (duckdb.InterruptException, duckdb.OutOfMemoryException)):
-                raise
-            # Any other error is due to the made-up row: `text::int` may suit the real rows.
 
     def _run(self, query: str, table: pa.Table) -> pa.Table:
         numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
         try:
-            return self._runner.run(query, numbered)
+            return self._sql.run(query, numbered)
         except duckdb.Error as error:
             raise self._refused(_first_line(error)) from error
 
@@ -183,15 +156,6 @@ def _functions(nodes: list[dict[str, Any]]) -> set[str]:
 
 def _is_text(node: dict[str, Any]) -> bool:
     return node.get("class") == "CONSTANT" and dict(node.get("literal", {})).get("kind") == "STRING"
-
-
-def _sample(data_type: pa.DataType) -> pa.Array:
-    """A plausible value of this type; null if there is no obvious one."""
-    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type):
-        return pa.array([_SAMPLE_TEXT], data_type)
-    if pa.types.is_integer(data_type) or pa.types.is_floating(data_type):
-        return pa.array([1], data_type)
-    return pa.nulls(1, data_type)
 
 
 def _row_name(columns: list[str]) -> str:

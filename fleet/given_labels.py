@@ -6,18 +6,17 @@ from pathlib import Path
 from fleet.errors import UsageError
 
 
-def given_labels(labels: Sequence[str], labels_file: str | None) -> Sequence[str]:
-    """Those of `--labels` or of `--labels-file`. Raises UsageError if there are both or none, or the file cannot be read."""
-    if labels and labels_file:
-        raise UsageError("Use only one of --labels and --labels-file.")
-    if not (labels or labels_file):
-        raise UsageError("Say which labels to choose from, with --labels or --labels-file.")
-    return labels or _lines(Path(labels_file or ""))
+def given_labels(labels: Sequence[str]) -> Sequence[str]:
+    """The labels, or the lines of the file that `@FILE` names. Raises UsageError if it cannot be read."""
+    files = [label[1:] for label in labels if label.startswith("@")]
+    if files and len(labels) > 1:
+        raise UsageError(f"--labels @{files[0]} goes with no other label. Write all labels into the file.")
+    return _lines(Path(files[0])) if files else labels
 
 
 def split_at_commas(labels: Sequence[str]) -> list[str]:
-    """Each `--labels` may have several, with commas between them."""
-    return ",".join(labels).split(",")
+    """Each `--labels` may have several, with commas between them. A file's name may have commas."""
+    return [label for text in labels for label in ([text] if text.startswith("@") else text.split(","))]
 
 
 def _lines(file: Path) -> list[str]:
@@ -25,9 +24,7 @@ def _lines(file: Path) -> list[str]:
         labels = file.expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"--labels-file {file} cannot be read: {reason}. It holds one label a line, in UTF-8."
-        ) from error
+        raise UsageError(f"--labels @{file} cannot be read: {reason}. It holds one label a line, in UTF-8.") from error
     if not any(map(str.strip, labels)):
-        raise UsageError(f"There are no labels in --labels-file {file}. Write one label a line.")
+        raise UsageError(f"There are no labels in --labels @{file}. Write one label a line.")
     return labels

@@ -17,9 +17,7 @@ class TextOptions(Protocol):
     """The options that say which text is scored, as `producer/options.py` describes them."""
 
     @property
-    def text_column(self) -> str: ...
-    @property
-    def text_template(self) -> str | None: ...
+    def text_column(self) -> str | None: ...
     @property
     def text_pair_column(self) -> str | None: ...
     @property
@@ -33,9 +31,9 @@ def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: s
     """
     if repeated := repeated_column(schema):
         raise UsageError(f'{called} has several columns "{repeated}". Rename all but one.')
-    template = text_template(options)
-    names = columns_of(template) if template is not None else text_column_names(options.text_column, schema)
-    where = "with --text-column" if template is None else "in --text-template"
+    template, where = template_of(options.text_column), "with --text-column"
+    named = DEFAULT_TEXT_COLUMN if options.text_column is None else options.text_column
+    names = columns_of(template) if template is not None else text_column_names(named, schema)
     for name in names:
         _check_is_read(name, schema, options, where)
         _check(name, schema, uri, called, where, has_text=is_text if template is None else _has_text)
@@ -45,13 +43,11 @@ def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: s
     return names
 
 
-def text_template(options: TextOptions) -> str | None:
-    r"""The template, in which a shell's \n is the end of a line. Raises UsageError beside --text-column."""
-    if options.text_template is None:
+def template_of(text_column: str | None) -> str | None:
+    r"""The template, if the value has columns in braces. A shell's \n is the end of a line."""
+    if text_column is None or not {"{", "}"} & set(text_column):
         return None
-    if options.text_column != DEFAULT_TEXT_COLUMN:
-        raise UsageError("Use only one of --text-column and --text-template.")
-    return options.text_template.replace("\\n", "\n").replace("\\t", "\t")
+    return text_column.replace("\\n", "\n").replace("\\t", "\t")
 
 
 def _check_is_read(name: str, schema: pa.Schema, options: TextOptions, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The task messages. They name a run and a shard; everything else is in the ledger.
+"""The task message. It names a run and a shard; everything else is in the ledger.
 
 A message is a hint. It may be lost, duplicated or late, which costs only time. It carries no path and no code, so a
 forged message can at most ask for a shard that the ledger already has.
@@ -13,7 +13,6 @@ from fleet.shard import is_safe_name
 from fleet.spec import is_run_id
 
 SCORE_SHARD = "shardsift.score_shard"
-TRAIN = "shardsift.train"
 NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
 _VERSION = 1
 
@@ -31,7 +30,7 @@ def _checked_shard_name(text: str) -> str:
 
 
 class ScoreShard(BaseModel):
-    """Try to score this shard of this run; as a message of TRAIN, the training of this id."""
+    """Try to score this shard of this run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import redis
 
+from fleet.errors import UsageError
+
 HIGHEST = 2  # priority of a run, and -2 the lowest: Celery's messages have ten priorities, of which a run uses two
 MESSAGE_PRIORITIES = tuple(range(10))  # Celery's: 0 goes first
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
@@ -32,22 +34,47 @@ def queue_lists(queue: str, priority: int | None = None) -> list[str]:
 
 def queue_length(client: redis.Redis, queue: str, priority: int | None = None) -> int:
     """The number of messages in a queue that no process has taken; with `priority`, of those of runs with this priority."""
-    pipeline = client.pipeline()
-    for name in queue_lists(queue, priority):
+    lengths = _lengths(client, queue)
+    return sum(lengths[name] for name in queue_lists(queue, priority))
+
+
+def why_blocked(client: redis.Redis, queue: str) -> str | None:
+    """Why no worker can take a message of the queue. None if they can."""
+    try:
+        _lengths(client, queue)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def _lengths(client: redis.Redis, queue: str) -> dict[str, int]:
+    """By list. Raises UsageError if a key with the name of one is no list: then workers take no message of the queue."""
+    names, pipeline = queue_lists(queue), client.pipeline()
+    for name in names:
         pipeline.llen(name)
-    return sum(pipeline.execute())
+    lengths = dict(zip(names, pipeline.execute(raise_on_error=False), strict=True))
+    for name, length in lengths.items():
+        if "WRONGTYPE" in str(length):
+            key = f"$'{name.encode('unicode_escape').decode()}'"  # the shell's way to write the separator
+            raise UsageError(
+                f"The key {key} in Redis is not a list, so no worker can take a shard from this queue. "
+                f"Delete it (redis-cli DEL {key}), then run the same command again."
+            )
+        if isinstance(length, redis.RedisError):
+            raise length
+    return lengths
 
 
 def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
     """The shards of a run that have a message in the queue."""
-    for name in queue_lists(queue):
+    for name in _lengths(client, queue):
         for _, shard in _messages_of(run_id, client, name):
             yield shard
 
 
 def remove_messages(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
     """Remove the messages of a run from its queue. Yields their shards, without those that a worker takes meanwhile."""
-    for name in queue_lists(queue):
+    for name in _lengths(client, queue):
         found = list(_messages_of(run_id, client, name))
         pipeline = client.pipeline(transaction=False)
         for message, _ in found:

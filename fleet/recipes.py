@@ -1,6 +1,6 @@
 """Recipes: how the authors of popular classifiers use them. One line for each model. Needs no torch and no network.
 
-A recipe belongs to a name on the Hub, never to a folder. A run uses it for the options that the user left at their defaults.
+A recipe belongs to a name on the Hub, never to a folder. An option that the user gives wins over it.
 """
 
 import shlex
@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from fleet.choices import Function, Task
+from fleet.choices import Function
+from fleet.model import SEQUENCE_CLASSIFIER, Model
 
 Checked = Literal["checked", "from its card"]
-_ABOUT = "model", "checked", "url", "note"
+_ABOUT = "model", "checked", "url", "note", "int_score", "zero_shot"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +27,13 @@ class Recipe:
     checked: Checked = "from its card"
     url: str = ""  # of what the options are from, if not the model's card
     note: str = ""  # how the scores still differ from the authors' use
-    text_template: str | None = None
+    int_score: bool = False  # add FineWeb-Edu's rounded score
+    zero_shot: bool = False  # for labels that the user names
+    text_column: str | None = None
     max_tokens: int | None = None
-    windows: str | None = None
+    passages: str | None = None
     function_to_apply: Function | None = None
-    int_score: bool | None = None
     min_score: float | None = None
-    task: Task | None = None
     hypothesis_template: str | None = None
 
     @property
@@ -55,40 +56,41 @@ def recipe_of(model: str) -> Recipe | None:
     return _BY_NAME.get(model.lower())
 
 
-def filled(recipe: Recipe, chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's options that the user left at their defaults, without those that do not go with what the user chose.
+def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
+    """The recipe of a model that was found, if it is for what the model is to do. A folder has none."""
+    recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
+    return recipe if recipe and recipe.zero_shot == has_labels else None
 
-    `chosen` has the options by their names in `RunOptions`. Options that are not in `defaults` do not exist where this is
-    called, and are left out.
+
+def adds_int_score(model: Model, function: Function) -> bool:
+    """Whether the authors round the model's score, which has to be a raw one."""
+    recipe = recipe_for(model, has_labels=False)
+    return recipe is not None and recipe.int_score and function == "none" and len(model.labels) == 1
+
+
+def filled(recipe: Recipe, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's options that the user did not give, without those that do not go with what the user gave.
+
+    `chosen` has the options by their names in `RunOptions`; None was not given. Options that are not in it do not exist where
+    this is called, and are left out.
     """
-    used = {
-        name: value
-        for name, value in recipe.options.items()
-        if name in defaults and chosen.get(name, defaults[name]) == defaults[name]
-    }
-    if chosen.get("text_column") != defaults.get("text_column"):
-        used.pop("text_template", None)
+    used = {name: value for name, value in recipe.options.items() if name in chosen and chosen[name] is None}
     if chosen.get("text_pair_column") is not None:
-        used.pop("windows", None)
-    if chosen.get("function_to_apply") not in (None, "none"):
-        used.pop("int_score", None)
-        used.pop("min_score", None)
-    if chosen.get("where") is not None or chosen.get("keep_all"):
+        used.pop("passages", None)
+    has_function = chosen.get("function_to_apply") not in (None, "none")
+    if has_function or chosen.get("where") is not None or chosen.get("keep_all"):
         used.pop("min_score", None)
     return used
 
 
 def recipe_line(recipe: Recipe, model: str, used: Mapping[str, Any]) -> str:
     """What to tell the user about the options that are used of a recipe."""
-    return f"{model}: {as_arguments(used)} ({recipe.checked}; --no-recipe leaves it out)"
+    return f"{model}: {as_arguments(used)} ({recipe.checked})"
 
 
 def as_arguments(options: Mapping[str, Any]) -> str:
-    """Options as on the command line: `--max-tokens 512 --int-score`."""
-    return " ".join(
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {quoted(_shown(value))}")
-        for name, value in options.items()
-    )
+    """Options as on the command line: `--max-tokens 512 --min-score 3`."""
+    return " ".join(f"--{name.replace('_', '-')} {quoted(_shown(value))}" for name, value in options.items())
 
 
 def _shown(value: Any) -> str:
@@ -101,7 +103,9 @@ def quoted(text: str) -> str:
 
 def _edu(model: str, *, checked: Checked = "checked", url: str = "") -> Recipe:
     """One raw score from 0 to 5, also rounded; 3 and more is kept. The models themselves read 512 tokens, or 1,024 of code."""
-    return Recipe(model=model, checked=checked, url=url, int_score=True, min_score=3.0)
+    return Recipe(
+        model=model, checked=checked, url=url, int_score=True, min_score=3.0, note="Adds int_score, the rounded score."
+    )
 
 
 def _finepdfs(model: str, *, checked: Checked = "checked") -> Recipe:
@@ -109,21 +113,19 @@ def _finepdfs(model: str, *, checked: Checked = "checked") -> Recipe:
 
     The English models are ModernBERT, and the others mmBERT.
     """
-    return Recipe(model=model, checked=checked, max_tokens=2048, windows="finepdfs")
+    return Recipe(model=model, checked=checked, max_tokens=2048, passages="finepdfs")
 
 
 def _nvidia(model: str, max_tokens: int, note: str = "") -> Recipe:
     return Recipe(model=model, checked="checked", max_tokens=max_tokens, function_to_apply="softmax", note=note)
 
 
-def _weborganizer(model: str, text_template: str | None = None, checked: Checked = "checked") -> Recipe:
-    return Recipe(
-        model=model, checked=checked, text_template=text_template, max_tokens=8192, function_to_apply="softmax"
-    )
+def _weborganizer(model: str, text_column: str | None = None, checked: Checked = "checked") -> Recipe:
+    return Recipe(model=model, checked=checked, text_column=text_column, max_tokens=8192, function_to_apply="softmax")
 
 
 def _zero_shot(model: str) -> Recipe:
-    return Recipe(model=model, task="zero-shot", hypothesis_template="This text is about {}", note="Needs --labels.")
+    return Recipe(model=model, zero_shot=True, hypothesis_template="This text is about {}", note="Needs --labels.")
 
 
 _CURATOR = "https://github.com/NVIDIA-NeMo/Curator/blob/main/nemo_curator/stages/text/classifiers"

@@ -34,7 +34,6 @@ class Scoring:
     score_column: str
     function_to_apply: Function = "none"  # turns logits into scores
     int_score: bool = False  # add FineWeb-Edu's rounded score
-    score_blank: bool = False  # also score texts without a visible character
     max_tokens: int | None = None  # of a text or passage; None: as many as the model takes
     passages: str = "head"  # of a text that is longer; see fleet/choices.py
     pool: Pool = "max"  # of the logits of a text's passages
@@ -139,31 +138,22 @@ def check_scoring(scoring: Scoring) -> None:
         )
     if scoring.function_to_apply == "softmax" and scoring.outputs == 1:
         raise UsageError("Softmax makes every score of a model with one output 1. Apply sigmoid, or none.")
-    if scoring.int_score and scoring.outputs != 1:
-        raise UsageError(
-            f"--int-score rounds a single score, but the model {scoring.model.name} has {scoring.outputs} outputs. "
-            "Leave it out."
-        )
-    if scoring.int_score and scoring.function_to_apply != "none":
-        raise UsageError("--int-score rounds a raw score, so it does not go with --function-to-apply. Leave one out.")
     _check_texts(scoring)
 
 
 def _check_texts(scoring: Scoring) -> None:
     passages, most = scoring.passages, scoring.max_tokens
     if not isinstance(passages, str) or not is_passages(passages):
-        raise UsageError(f"--windows must be {PASSAGES}, not {passages!r}.")
-    if scoring.pool not in get_args(Pool):
-        raise UsageError(f"--pool must be {' or '.join(get_args(Pool))}, not {scoring.pool!r}.")
+        raise UsageError(f"--passages must be {PASSAGES}, not {passages!r}.")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise UsageError(f"--max-tokens must be a whole number, 1 or more, not {most!r}.")
     if scoring.text_pair_column is not None and (passages != "head" or scoring.zero_shot):
-        other = "--labels" if scoring.zero_shot else "--windows"
+        other = "--labels" if scoring.zero_shot else "--passages"
         raise UsageError(f"--text-pair-column does not go with {other}. Leave one out.")
     if passages == "finepdfs" and scoring.zero_shot:
-        raise UsageError("--windows finepdfs does not go with --labels. Choose another way to read long texts.")
+        raise UsageError("--passages finepdfs does not go with --labels. Choose another way to read long texts.")
     stride = int(passages.partition(":")[2] or 0)
     if most and stride > most:
         raise UsageError(
-            f"--windows {passages} would leave out tokens between passages of {most}. Choose a smaller stride."
+            f"--passages {passages} would leave out tokens between passages of {most}. Choose a smaller stride."
         )

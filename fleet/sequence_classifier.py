@@ -155,7 +155,7 @@ def _from_folder(folder: Path, revision: str | None) -> Model:
             f"The folder {folder} has no config.json, so it is not a model. Name a model folder with --model."
         )
     if revision and not is_folder_revision(revision):
-        raise UsageError(f"A folder has no revisions: leave out --revision, or @{revision}, for the model {folder}.")
+        raise UsageError(f"A folder has no revisions: leave out @{revision} for the model {folder}.")
     config = _read_config(folder / "config.json", str(folder))
     found = revision_of_folder(folder)
     if revision and revision != found:
@@ -191,7 +191,7 @@ def _downloaded_config(name: str, revision: str | None) -> Path:
         return Path(hf_hub_download(name, _CONFIG, revision=revision))
     except RevisionNotFoundError as error:
         raise UsageError(
-            f"The model {name} has no revision {revision!r}. Give --revision a branch, tag or commit."
+            f"The model {name} has no revision {revision!r}. Name a branch, tag or commit after the @."
         ) from error
     except GatedRepoError as error:
         raise UsageError(f"The model {name} is gated: accept its terms on the Hub and set HF_TOKEN.") from error
@@ -235,13 +235,16 @@ def _model(name: str, revision: str, config: dict[str, Any]) -> Model:
 
 def _read_config(file: Path, name: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(file.read_text()))
+        config = json.loads(file.read_text())
     except OSError as error:
         raise UsageError(
             f"The {file.name} of {name} cannot be read ({error.strerror}). Let this user read it."
         ) from error
-    except (ValueError, TypeError) as error:  # not text, not JSON, or not an object
+    except ValueError as error:  # not text, or not JSON
         raise UsageError(f"The {file.name} of {name} cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"The {file.name} of {name} cannot be read: it is not a JSON object.")
+    return config
 
 
 def _has_two_heads(config: dict[str, Any]) -> bool:
@@ -252,6 +255,8 @@ def _has_two_heads(config: dict[str, Any]) -> bool:
 
 def _labels(config: dict[str, Any], name: str) -> tuple[str, ...]:
     architectures = config.get("architectures") or []
+    if isinstance(architectures, str):
+        architectures = [architectures]
     is_classifier = any("ForSequenceClassification" in architecture for architecture in architectures)
     if architectures and not is_classifier and "fc_dropout" not in config:  # of worker/scoring/adapters/first_token.py
         raise UsageError(

@@ -70,9 +70,6 @@ class Settings(BaseSettings):
         description="The only precision that workers serve: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the "
         "device is fast at it, else float32. Unset: that of each run; for `worker tune` auto.",
     )
-    train: Annotated[bool, Process.WORKER] = Field(
-        False, description="Serve trainings and nothing else, as `worker start --train` does."
-    )
     device: Annotated[str, Process.WORKER] = Field(
         "auto",
         description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. A replaced process uses "
@@ -94,7 +91,7 @@ class Settings(BaseSettings):
     gpus_per_worker: Annotated[int, Process.WORKER] = Field(
         1,
         ge=1,
-        description="GPUs over which a worker divides its model, for models that are larger than one, and on which it trains. "
+        description="GPUs over which a worker divides its model, for models that are larger than one. "
         "Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu as many processes on the CPU, to try it.",
     )
     sharding: Annotated[WayToShard, Process.WORKER] = Field(
@@ -153,21 +150,16 @@ class Settings(BaseSettings):
     metrics_address: Annotated[str, Process.FINALIZER] = Field(
         "127.0.0.1", description="Address for the metrics. There is no password: run ids and names of queues are shown."
     )
-    traces: Annotated[bool, Process.WORKER] = Field(
-        False,
-        description="Send an OpenTelemetry trace of each shard. Needs shardsift[otel]; where to is set by "
-        "OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables.",
-    )
     max_attempts: Annotated[int, Process.SEVERAL] = Field(
         3,
         gt=0,
-        description="Crashes without a newer checkpoint between them, after which a shard or a training is marked failed.",
+        description="Crashes without a newer checkpoint between them, after which a shard is marked failed.",
     )
     max_errors: Annotated[int, Process.SEVERAL] = Field(
         8,
         gt=0,
-        description="Errors of a network, disk or service without a newer checkpoint between them, after which a shard or "
-        "training is marked failed. Until then it is tried again after 5, 20, 80, … s.",
+        description="Errors of a network, disk or service without a newer checkpoint between them, after which a shard is "
+        "marked failed. Until then it is tried again after 5, 20, 80, … s.",
     )
     checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
         512,
@@ -192,6 +184,12 @@ class Settings(BaseSettings):
     scratch_dir: Annotated[Path | None, Process.SEVERAL] = Field(
         None, description="Folder in which workers build output files. Unset: the system's temporary folder."
     )
+    price_per_gpu_hour: Annotated[float | None, Process.PRODUCER] = Field(
+        None,
+        ge=0,
+        description="What a GPU costs, for estimates, costs and --max-cost. A worker counts as one GPU while it has a shard. "
+        "Unset: the list prices that shardsift knows.",
+    )
     flower_auth: Annotated[str | None, Process.PRODUCER] = Field(
         None, description="user:password for Flower. Unset: generated and printed at the start."
     )
@@ -215,7 +213,9 @@ class Settings(BaseSettings):
         if self.model_revision is None:
             return tuple(map(with_revision, names))
         if len(names) > 1:
-            raise UsageError("--revision is for a single model. Name a revision of each as MODEL@REVISION.")
+            raise UsageError(
+                "SHARDSIFT_MODEL_REVISION is for a single model. Name a revision of each as MODEL@REVISION."
+            )
         return ((names[0], self.model_revision),)
 
     def for_model(self, model: Model) -> "Settings":

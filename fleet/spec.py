@@ -38,12 +38,10 @@ class RunSpec:
     output_uri: str
     row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
     only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
-    limit_shards: int | None = None
     limit_rows: int | None = None
     max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
     window_rows: int = WINDOW_ROWS
     window_bytes: int = WINDOW_BYTES
-    publish_paths: bool = False  # name inputs, model and workers in full in what is published; see fleet/disclosure.py
 
     @property
     def run_id(self) -> str:

@@ -14,10 +14,8 @@ _OPTIONS = {
     "output_uri": "--output",
     "row_columns": "--row-columns",
     "only_columns": "--columns",
-    "limit_shards": "--limit-shards",
     "limit_rows": "--limit-rows",
     "max_bad_rows": "--max-bad-rows",
-    "publish_paths": "--publish-paths",
     "window_rows": "the rows of a window",
     "window_bytes": "the bytes of a window",
 }
@@ -25,14 +23,13 @@ _SCORING_OPTIONS = {
     "dtype": "--dtype",
     "text_columns": "--text-column",
     "text_pair_column": "--text-pair-column",
-    "text_template": "--text-template",
-    "score_column": "--score-column",
+    "text_template": "--text-column, a template",
+    "score_column": "the score's column",
     "function_to_apply": "--function-to-apply",
-    "int_score": "--int-score",
-    "score_blank": "--score-blank",
+    "int_score": "int_score",
     "max_tokens": "--max-tokens",
-    "passages": "--windows",
-    "pool": "--pool",
+    "passages": "--passages",
+    "pool": "the pool of --passages",
 }
 _ZERO_SHOT_OPTIONS = {
     "labels": "--labels",
@@ -103,7 +100,7 @@ def _models(there: Model, here: Model) -> Iterator[str]:
 def _zero_shot(there: ZeroShot | None, here: ZeroShot | None) -> Iterator[str]:
     if there is None or here is None:
         if there != here:
-            yield _clause("--task", *("zero-shot" if one else "classification" for one in (there, here)))
+            yield _clause("--labels", *(_shown(one and one.labels) for one in (there, here)))
         return
     for name, option in _ZERO_SHOT_OPTIONS.items():
         if getattr(there, name) != getattr(here, name):

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from fleet import choices
+from fleet.zero_shot import HYPOTHESIS_TEMPLATE
 
 PANEL, MODEL_PANEL = "What to read", "What to score it with"
 
@@ -18,19 +19,12 @@ Columns = Annotated[
     ),
 ]
 TextColumn = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,…",
-        help="Column to score. Several are joined by a blank line, without those that are blank in a row.",
-        rich_help_panel=PANEL,
-    ),
-]
-TextTemplate = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT",
-        help=r"Text to score, with columns in braces, instead of --text-column: '{url}\n\n{text}'. "
-        r"\n is the end of a line; a column that is null in a row is empty.",
+        metavar="NAME,…|TEXT",
+        help="Column to score; default: text. Several are joined by a blank line, without those that are blank in a row. "
+        r"A value with columns in braces is a template: '{url}\n\n{text}'. \n is the end of a line; a column that is null in a "
+        "row is empty.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -39,7 +33,7 @@ TextPairColumn = Annotated[
     typer.Option(
         metavar="NAME",
         help="Column with a second text, for a model that scores pairs, such as a reranker. A row without one of the "
-        "two is errored. Not with --labels or --windows.",
+        "two is errored. Not with --labels or --passages.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -52,57 +46,40 @@ MaxTokens = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-Windows = Annotated[
-    str,
+Passages = Annotated[
+    str | None,
     typer.Option(
         metavar="KIND",
-        help=f"What is read of a longer text: {choices.PASSAGES}. stride:N reads all of it, a passage of --max-tokens every N "
-        "tokens, of which the last begins earlier, so that it ends with the text; finepdfs reads as the FinePDFs classifiers "
-        "do, and does not go with --labels.",
+        help=f"What is read of a longer text: {choices.PASSAGES}; default: head. stride:N reads all of it, a passage of "
+        "--max-tokens every N tokens, of which the last begins earlier, so that it ends with the text; finepdfs reads as the "
+        "FinePDFs classifiers do, and does not go with --labels. The score is the highest of the passages' logits, or with "
+        ":mean at the end, like stride:256:mean, their mean.",
         rich_help_panel=PANEL,
-    ),
-]
-Pool = Annotated[
-    choices.Pool,
-    typer.Option(
-        help="How the passages of a text get one score: the highest logit, or the mean.", rich_help_panel=PANEL
     ),
 ]
 Labels = Annotated[
     tuple[str, ...],
     typer.Option(
-        metavar="LABEL,…",
-        help="Labels of --task zero-shot, with commas between them. Each adds a column: score_climate_change.",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-LabelsFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Labels of --task zero-shot, one a line: they may have commas.",
+        metavar="LABEL,…|@FILE",
+        help="Zero-shot: labels to choose from, with commas between them, or a file with one a line. For a model of natural "
+        "language inference like facebook/bart-large-mnli; others beside it classify as usual. Each label adds a column: "
+        "score_climate_change.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
 HypothesisTemplate = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="TEXT", help="Statement that a text is tested for; {} is the label.", rich_help_panel=MODEL_PANEL
+        metavar="TEXT",
+        help=f"Statement that a text is tested for; {{}} is the label. Default: {HYPOTHESIS_TEMPLATE}",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]
 MultiLabel = Annotated[
     bool,
     typer.Option(
         "--multi-label",
-        help="Of --task zero-shot: judge each label by itself, because more than one can be true of a text.",
-        rich_help_panel=MODEL_PANEL,
-    ),
-]
-NoRecipe = Annotated[
-    bool,
-    typer.Option(
-        "--no-recipe",
-        help="Leave out the model's recipe: the options that its authors use, which `producer recipes` lists.",
+        help="With --labels: judge each label by itself, because more than one can be true of a text.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]

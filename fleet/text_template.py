@@ -13,14 +13,14 @@ def parts_of(template: str) -> list[tuple[str, str | None]]:
     try:
         parsed = list(Formatter().parse(template))
     except ValueError as error:
-        raise UsageError(f"--text-template {template!r} cannot be read: {error}. Write {{{{ for a brace.") from error
+        raise UsageError(f"--text-column {template!r} cannot be read: {error}. Write {{{{ for a brace.") from error
     for _, name, format_spec, conversion in parsed:
         if name == "" or format_spec or conversion:
             raise UsageError(
-                f"--text-template takes only names of columns in braces, like {{url}}, and no formats; it is {template!r}."
+                f"--text-column takes only names of columns in braces, like {{url}}, and no formats; it is {template!r}."
             )
     if not any(name for _, name, _, _ in parsed):
-        raise UsageError(f"--text-template names no column, like {{text}}; it is {template!r}.")
+        raise UsageError(f"--text-column names no column, like {{text}}; it is {template!r}.")
     return [(literal, name) for literal, name, _, _ in parsed]
 
 

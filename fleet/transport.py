@@ -1,7 +1,7 @@
 """kombu's transport for Redis, which refuses what is no message instead of ending its process.
 
-Whoever may write to a queue can put anything there. kombu decodes an element while it reads it, and Celery looks at it before
-a task runs; neither expects the errors of every content. Each refusal is Celery's signal `task_rejected`.
+A client that may write to a queue can put anything there. kombu decodes an element while it reads it, and Celery looks at it
+before a task runs; neither expects the errors of every content. Each refusal is the signal `task_rejected` of Celery.
 """
 
 import logging

@@ -1,12 +1,9 @@
-"""Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too.
-
-`status` also tells of a training.
-"""
+"""Runs from Python: `shardsift.run`, `enqueue`, `status` and `verify`, which the commands of the same names do too."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import redis
 from kombu.exceptions import OperationalError
@@ -16,20 +13,17 @@ from fleet.errors import TransientError, UsageError
 from fleet.keywords import keywords_told
 from fleet.ledger import Ledger
 from fleet.ledger.rights import PRODUCER
-from fleet.settings import Settings, read_settings
-from fleet.training.task import is_training_id
+from fleet.settings import read_settings
 from producer.enqueue import Enqueued
 from producer.enqueue import enqueue as enqueue_plan
 from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
 from producer.local.run import run_locally
-from producer.opening import open_ledger, open_ledger_of, output_of
+from producer.opening import open_ledger_of, output_of
 from producer.output_look import looked_at
 from producer.plan import plan_run
 from producer.progress import watch
 from producer.status import RunStatus, run_status
 from producer.steering import SteeringOptions
-from producer.training.status import TrainingStatus, training_status
-from producer.training.watch import watch_training
 from producer.verify.report import Verification
 from producer.verify.verify import verify as verify_output
 
@@ -73,7 +67,6 @@ def enqueue(
     max_workers: int | None = None,
     priority: int | None = None,
     max_cost: float | None = None,
-    price_per_gpu_hour: float | None = None,
     verify: bool = False,
     redis_url: str | None = None,
     **options: Unpack[RunKeywords],
@@ -85,17 +78,18 @@ def enqueue(
 
     max_workers: how many workers may hold shards of the run at once; 0 for any number. Default: as it was, at first any.
     priority: from -2 to 2; of the runs that a free worker can serve, the highest goes first. Default: as it was, at first 0.
-    max_cost, price_per_gpu_hour: pause the run when its work has cost this much; 0 for no limit.
+    max_cost: pause the run when its work has cost this much at SHARDSIFT_PRICE_PER_GPU_HOUR; 0 for no limit.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
 
     Raises UsageError for wrong options and if no Redis answers, TransientError if it stops answering.
     """
     with _errors_told():
-        steering = SteeringOptions(
-            max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price_per_gpu_hour
-        )
         settings = read_settings(redis_url=redis_url)
+        price = settings.price_per_gpu_hour
+        steering = SteeringOptions(
+            max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price
+        )
         ledger = Ledger.connect(settings, role=PRODUCER)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
@@ -111,7 +105,7 @@ def status(
     verify: bool = False,
     progress: bool = True,
     redis_url: str | None = None,
-) -> RunStatus | Any:  # for a training's id a TrainingStatus, which type checkers cannot know from a str
+) -> RunStatus:
     """The state of a run: of the newest one if no id is given. Checks the output if the run is published.
 
     >>> print(shardsift.status())
@@ -123,18 +117,12 @@ def status(
 
     Its `word` is the state, its `counts` the shards and rows, and `is_over` tells whether nothing more will happen by itself.
 
-    With the id of a training of `producer train`, the state of that, as a `TrainingStatus`: its `word`, `progress`, `failure`,
-    `model` and `is_over`.
-
     wait: block until the run is over, with progress on stderr unless `progress` is False. Waits for a Redis that goes away.
     verify: read all published files of a run and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL, otherwise the Redis of this machine's own runs.
 
     Raises UsageError for an unknown run and if no Redis answers, TransientError if it stops answering.
     """
-    if run_id is not None and is_training_id(run_id):
-        with _errors_told():
-            return _status_of_training(run_id, read_settings(redis_url=redis_url), wait=wait, progress=progress)
     with _errors_told(), open_ledger_of(run_id, read_settings(redis_url=redis_url)) as (settings, ledger, run):
         is_local = settings.redis_is_embedded
         if wait:
@@ -163,13 +151,6 @@ def verify(target: Place, *, source: Place | Sequence[Place] = (), redis_url: st
     with _errors_told():
         uri, published_run = output_of(named, read_settings(redis_url=redis_url))
         return verify_output(uri, source=places("source", source), published_run=published_run)
-
-
-def _status_of_training(training_id: str, settings: Settings, *, wait: bool, progress: bool) -> TrainingStatus:
-    with open_ledger(settings) as (_, ledger):
-        if wait:
-            return watch_training(ledger.trainings, training_id, progress=progress)
-        return training_status(ledger.trainings, training_id)
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """Which runs need a person, and why, in a line each. `producer runs`, `producer status` and the Runs page show them."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from producer.status import Present, RunStatus, run_status
 from producer.status.verdict import level, verdict
-from producer.training.several import training_attention, training_statuses
 
 _LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
 _LOOKED_AT = 20  # other runs, the newest
@@ -25,12 +23,10 @@ def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
 
 
 def other_runs(ledger: Ledger, run_id: str, *, is_of_this_machine: bool) -> list[str]:
-    """The lines of the newest runs beside this one and of the newest trainings, for a person who named none."""
+    """The lines of the newest runs beside this one, for a person who named none."""
     others = [other for other in ledger.run_ids() if other != run_id][:_LOOKED_AT]
     present = Present.read(ledger.redis) if others else None
-    trainings = islice(training_statuses(ledger.trainings, present), _LOOKED_AT)
-    lines = attention_lines(_readable(ledger, others, present, is_of_this_machine))
-    return [*lines, *training_attention(trainings)]
+    return list(attention_lines(_readable(ledger, others, present, is_of_this_machine)))
 
 
 def _readable(

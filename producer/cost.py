@@ -9,7 +9,7 @@ from fleet.ledger import Counts
 from producer.gpus import PRICED_BY, PRICED_ON, gpu_called
 from producer.remaining import Remaining
 
-GIVEN = "--price-per-gpu-hour"
+GIVEN = "SHARDSIFT_PRICE_PER_GPU_HOUR"
 LISTED = f"list price of {PRICED_BY} on {PRICED_ON}"
 UNKNOWN = "devices that are not known"  # of workers that had reported nothing, or are of an earlier version
 _LEAST_SECONDS = 1.0

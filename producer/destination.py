@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from fleet.errors import UsageError
+from fleet.model import with_revision
 from fleet.storage.hub_access import hub_token
 from producer.models import options_by_model
 from producer.options import RunOptions
@@ -28,7 +29,7 @@ def with_output(options: RunOptions) -> RunOptions:
 
 
 def _models(options: RunOptions) -> str:
-    return "-".join(PurePosixPath(each.model).name for each in options_by_model(options))
+    return "-".join(PurePosixPath(with_revision(each.model)[0]).name for each in options_by_model(options).values())
 
 
 def default_repo_id(user: str, *, dataset: str, crawl: str, model: str) -> str:

@@ -74,10 +74,10 @@ def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
 def _failed(cause: Cause) -> Iterator[str]:
     first = cause.first
     if not cause.others:
-        yield f"Shard {first.shard} failed on {first.worker} (attempt {first.attempts}): {first.error}"
+        yield f"Shard {first.shard} failed{_by(first)}: {first.error}"
         return
     shards = counted(len(cause.failures), "shard")
-    yield f"{shards} failed with one error. {first.shard} on {first.worker} (attempt {first.attempts}): {first.error}"
+    yield f"{shards} failed with one error. {first.shard}{_by(first)}: {first.error}"
     yield f"  The others: {first_of(cause.others, _NAMED_SHARDS)}"
 
 
@@ -85,6 +85,11 @@ def _last_error(cause: Cause) -> str:
     how_often = f" ({counted(len(cause.failures), 'shard')})" if cause.others else ""
     first = cause.first
     return f"Shard {first.shard} on {first.worker}, attempt {first.attempts}: {first.error}{how_often}"
+
+
+def _by(failure: Failure) -> str:
+    """The finalizer, which finds damaged outputs, has no worker's name."""
+    return f" on {failure.worker} (attempt {failure.attempts})" if failure.worker else ""
 
 
 def _more(causes: Sequence[Cause]) -> Iterator[str]:

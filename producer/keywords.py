@@ -10,7 +10,7 @@ from dataclasses import fields
 from os import PathLike
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
-from fleet.choices import Dtype, Function, Pool, Task
+from fleet.choices import Dtype, Function
 from fleet.errors import UsageError
 from fleet.keywords import checked, options_help, showing
 from producer.options import RunOptions
@@ -20,7 +20,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _RENAMED = {
     "input_uris": "input",
     "models": "model",
-    "model_revision": "revision",
     "output_uri": "output",
 }  # as on the command line
 
@@ -32,37 +31,25 @@ class RunKeywords(TypedDict, total=False):
     dataset: str
     input: Place | Sequence[Place]
     columns: str | None
-    text_column: str
-    text_template: str | None
+    text_column: str | None
     text_pair_column: str | None
     max_tokens: int | None
-    windows: str
-    pool: Pool
-    limit_shards: int | None
+    passages: str | None
     limit_rows: int | None
     max_bad_rows: float
     model: Place | Sequence[Place] | Mapping[str, Place]
     scorer: str
-    task: Task
     labels: Sequence[str]
-    labels_file: Place | None
-    hypothesis_template: str
+    hypothesis_template: str | None
     multi_label: bool
-    revision: str | None
     dtype: Dtype
     function_to_apply: Function | None
     min_score: float | None
     where: str | None
-    score_blank: bool
     keep_all: bool
     output: Place
     public: bool
-    score_column: str
     row_columns: str
-    no_row_columns: bool
-    publish_paths: bool
-    int_score: bool | None
-    no_recipe: bool
 
 
 def run_options(given: Mapping[str, Any]) -> RunOptions:

@@ -10,7 +10,7 @@ from fleet.settings import Settings
 from fleet.spec import RunSpec
 from fleet.target import is_place
 from producer.local.machine_redis import machine_redis
-from producer.target import no_folder_told, refuse_model, refuse_place, refuse_training
+from producer.target import no_folder_told, refuse_model, refuse_place
 
 
 @contextmanager
@@ -39,7 +39,6 @@ def open_ledger_of(run_id: str | None, settings: Settings) -> Iterator[tuple[Set
             yield found, ledger, _newest_run(ledger)
         return
     refuse_place(run_id)
-    refuse_training(run_id)
     with ExitStack() as stack:
         with no_folder_told(run_id):
             found, ledger = stack.enter_context(open_ledger(settings))
@@ -71,7 +70,4 @@ def published_output_of(run_id: str, settings: Settings) -> tuple[str, RunSpec]:
 def _newest_run(ledger: Ledger) -> str:
     for run_id in ledger.run_ids():
         return run_id
-    trainings = ledger.trainings.run_ids()
-    if trainings:
-        raise UsageError(f"There are no runs yet. Of the trainings, this is the newest: producer status {trainings[0]}")
     raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")

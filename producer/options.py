@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fleet.choices import Dtype, Function, Task
+from fleet.choices import Dtype, Function
 from fleet.command_options import with_options_of
-from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL, DEFAULT_TEXT_COLUMN
+from fleet.defaults import DEFAULT_DATASET, DEFAULT_MODEL
 from fleet.given_labels import split_at_commas
 from fleet.model import SEQUENCE_CLASSIFIER
 from fleet.text_options import (
@@ -16,17 +16,12 @@ from fleet.text_options import (
     Columns,
     HypothesisTemplate,
     Labels,
-    LabelsFile,
     MaxTokens,
     MultiLabel,
-    NoRecipe,
-    Pool,
+    Passages,
     TextColumn,
     TextPairColumn,
-    TextTemplate,
-    Windows,
 )
-from fleet.zero_shot import HYPOTHESIS_TEMPLATE
 
 _INPUT, _MODEL, _KEEP, _OUTPUT = PANEL, MODEL_PANEL, "What to keep", "Where to put it"
 
@@ -53,15 +48,10 @@ class RunOptions:
         ),
     ] = ()
     columns: Columns = None
-    text_column: TextColumn = DEFAULT_TEXT_COLUMN
-    text_template: TextTemplate = None
+    text_column: TextColumn = None
     text_pair_column: TextPairColumn = None
     max_tokens: MaxTokens = None
-    windows: Windows = "head"
-    pool: Pool = "max"
-    limit_shards: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Stop after the first N shards.", rich_help_panel=_INPUT)
-    ] = None
+    passages: Passages = None
     limit_rows: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after N rows in total.", rich_help_panel=_INPUT)
     ] = None
@@ -94,27 +84,9 @@ class RunOptions:
             rich_help_panel=_MODEL,
         ),
     ] = SEQUENCE_CLASSIFIER
-    task: Annotated[
-        Task,
-        typer.Option(
-            help="zero-shot: choose from --labels, with a model of natural language inference like facebook/bart-large-mnli. "
-            "Of several models, those of inference do, and the others classify as usual.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = "classification"
     labels: Labels = ()
-    labels_file: LabelsFile = None
-    hypothesis_template: HypothesisTemplate = HYPOTHESIS_TEMPLATE
+    hypothesis_template: HypothesisTemplate = None
     multi_label: MultiLabel = False
-    model_revision: Annotated[
-        str | None,
-        typer.Option(
-            "--revision",
-            metavar="REV",
-            help="Model revision: a branch, tag or commit. Default: current main.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None
     dtype: Annotated[
         Dtype,
         typer.Option(
@@ -146,14 +118,6 @@ class RunOptions:
             rich_help_panel=_KEEP,
         ),
     ] = None
-    score_blank: Annotated[
-        bool,
-        typer.Option(
-            "--score-blank",
-            help="Also score texts that are only white space. Default: they are errored rows.",
-            rich_help_panel=_KEEP,
-        ),
-    ] = False
     keep_all: Annotated[
         bool, typer.Option("--keep-all", help="Keep every row that has a score.", rich_help_panel=_KEEP)
     ] = False
@@ -173,37 +137,14 @@ class RunOptions:
             "--public", help="Create the dataset on the Hub as public. Default: private.", rich_help_panel=_OUTPUT
         ),
     ] = False
-    score_column: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the added score column.", rich_help_panel=_OUTPUT)
-    ] = "score"
     row_columns: Annotated[
         str,
         typer.Option(
             metavar="NAME,NAME",
-            help="Names of the added columns that say which shard and row of the input a kept row comes from.",
+            help="Names of the added columns that say which shard and row of the input a kept row is from; none: no columns.",
             rich_help_panel=_OUTPUT,
         ),
     ] = "shard,row"
-    no_row_columns: Annotated[
-        bool, typer.Option("--no-row-columns", help="Leave out the columns for shard and row.", rich_help_panel=_OUTPUT)
-    ] = False
-    publish_paths: Annotated[
-        bool,
-        typer.Option(
-            "--publish-paths",
-            help="Publish full input and model paths and worker names. Default: names that say nothing about your machines.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = False
-    int_score: Annotated[
-        bool | None,
-        typer.Option(
-            "--int-score/--no-int-score",
-            help="Add FineWeb-Edu's rounded score. Default: only if the model's recipe says so.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None
-    no_recipe: NoRecipe = False
 
     @property
     def model(self) -> str:

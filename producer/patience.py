@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def patient(do: Callable[P, T]) -> Callable[P, T]:
-    """`do`, called again after a TransientError, of which the last is raised. It must be safe to call twice.
+    """Call `do` again after a TransientError, and raise the last one. It must be safe to call twice.
 
     An error of this machine, such as expired credentials, is raised at once, and so is one with a long time to wait.
     """

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from fleet.choices import passages_and_pool
 from fleet.columns import describe_columns, kept_schema
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import ShardError, UsageError
 from fleet.filter import Filter
 from fleet.given_columns import check_takes_columns, chosen_columns
-from fleet.given_text import text_columns, text_template
-from fleet.model import SEQUENCE_CLASSIFIER, Model
+from fleet.given_text import template_of, text_columns
+from fleet.model import SEQUENCE_CLASSIFIER, Model, with_revision
+from fleet.recipes import adds_int_score
 from fleet.redact import redacted
 from fleet.scorers import resolve_model
 from fleet.scoring import Scoring, check_scoring
@@ -60,8 +62,8 @@ def plan_run(options: RunOptions) -> Plan:
     schema = schema_of(source.shards[0], chosen_columns(options.columns))
     _check_first_rows(source.shards[0], schema, options)
     models = _models(options)
-    scorings = tuple(_scoring(one, model, schema, source.shards[0]) for one, model in models)
-    choice = _choice(models, scorings)
+    scorings = tuple(_scoring(*named, schema, source.shards[0]) for named in models)
+    choice = _choice(models[0][1:], scorings)
     spec = RunSpec(
         input_uris=source.uris,
         input_revision=source.revision,
@@ -72,10 +74,8 @@ def plan_run(options: RunOptions) -> Plan:
         where=choice.condition(scorings[0].score_column),
         output_uri=absolute_uri(options.output_uri),
         row_columns=_row_columns(options),
-        limit_shards=options.limit_shards,
         limit_rows=options.limit_rows,
         max_bad_rows=options.max_bad_rows,
-        publish_paths=options.publish_paths,
     )
     check_filter(spec, schema)
     spec, shards = resumed(spec, source)
@@ -83,30 +83,33 @@ def plan_run(options: RunOptions) -> Plan:
         spec=spec,
         shards=shards,
         public=options.public,
-        recipes=recipe_lines(one for one, _ in models),
+        recipes=recipe_lines(one for _, one, _ in models),
         kept=_kept_told(choice, scorings),
         left_out=source.left_out,
     )
 
 
-def _models(options: RunOptions) -> list[tuple[RunOptions, Model]]:
-    """Each model with its options. With --task zero-shot, models that can choose from --labels do, and others keep their own."""
+def _models(options: RunOptions) -> list[tuple[str, RunOptions, Model]]:
+    """Each model with its score column and its options.
+
+    With --labels, models that can choose from them do, and others keep their own.
+    """
     each = options_by_model(options)
-    models = list(map(_model, each))
-    if any(entailment_output(model) is not None for model in models):
-        each = [
-            one if entailment_output(model) is not None else without_labels(one)
-            for one, model in zip(each, models, strict=True)
-        ]
-    return list(zip(each, models, strict=True))
+    models = {column: _model(one) for column, one in each.items()}
+    choosing = [column for column, model in models.items() if entailment_output(model) is not None]
+    return [
+        (column, without_labels(one) if choosing and column not in choosing else one, models[column])
+        for column, one in each.items()
+    ]
 
 
 def _model(options: RunOptions) -> Model:
     check_hub_has_model(options)
+    name, revision = with_revision(options.model)
     try:
-        return resolve_model(options.scorer, options.model, options.model_revision)
+        return resolve_model(options.scorer, name, revision)
     except UsageError as error:
-        if options.scorer == SEQUENCE_CLASSIFIER or options.model != DEFAULT_MODEL:
+        if options.scorer == SEQUENCE_CLASSIFIER or name != DEFAULT_MODEL:
             raise
         raise UsageError(f"{error} Name a model of the scorer {options.scorer} with --model.") from error
 
@@ -118,28 +121,28 @@ def checked_input(options: RunOptions) -> Input:
     check_places(options)
     _check_output_is_apart(options)
     check_hub_has_places(options)
-    return limited(_input(options), shards=options.limit_shards, rows=options.limit_rows)
+    return limited(_input(options), options.limit_rows)
 
 
-def _scoring(given: RunOptions, model: Model, schema: pa.Schema, shard: Shard) -> Scoring:
+def _scoring(column: str, given: RunOptions, model: Model, schema: pa.Schema, shard: Shard) -> Scoring:
     options = with_recipe(given)
     check_columns(given, schema, shard)
     columns = text_columns(options, schema, shard.uri, called=f"Shard {shard.name}")
     labels = zero_shot(options, model)
     function = options.function_to_apply or (labels.function if labels else model.function)
+    passages, pool = passages_and_pool(options.passages or "head")
     scoring = Scoring(
         model=model,
         dtype=options.dtype,
         text_columns=columns,
         text_pair_column=options.text_pair_column,
-        text_template=text_template(options),
+        text_template=template_of(options.text_column),
         max_tokens=options.max_tokens,
-        passages=options.windows,
-        pool=options.pool,
-        score_column=options.score_column,
+        passages=passages,
+        pool=pool,
+        score_column=column,
         function_to_apply=function,
-        int_score=bool(options.int_score),
-        score_blank=options.score_blank,
+        int_score=labels is None and adds_int_score(model, function),
         zero_shot=labels,
     )
     check_scoring(scoring)
@@ -234,18 +237,17 @@ def _real_path(uri: str) -> Path | None:
 
 
 def _row_columns(options: RunOptions) -> tuple[str, str] | None:
-    if options.no_row_columns:
+    if options.row_columns == "none":
         return None
     names = tuple(name.strip() for name in options.row_columns.split(","))
     if len(names) != 2 or len(set(names)) != 2 or not all(names):
-        raise UsageError(f"--row-columns takes two names, like shard,row; it was {options.row_columns!r}.")
+        raise UsageError(f"--row-columns takes two names, like shard,row, or none; it was {options.row_columns!r}.")
     return names
 
 
-def _choice(models: Sequence[tuple[RunOptions, Model]], scorings: Sequence[Scoring]) -> "Choice":
+def _choice(first: tuple[RunOptions, Model], scorings: Sequence[Scoring]) -> "Choice":
     """The rows to keep: as the user says it, otherwise as the recipe or the model does. Raises UsageError if none says it."""
-    options, model = models[0]
-    options = with_recipe(options)
+    options, model = with_recipe(first[0]), first[1]
     choice = Choice(min_score=options.min_score, where=options.where, keep_all=options.keep_all)
     if choice.is_default and len(scorings) == 1:
         if scorings[0].outputs == 1 and scorings[0].function_to_apply == "none":

@@ -8,7 +8,7 @@ from huggingface_hub.utils._validators import validate_repo_id
 
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
-from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.model import SEQUENCE_CLASSIFIER, with_revision
 from fleet.storage.hub import repo_id_of
 from fleet.storage.hub_access import check_hub_answers
 from producer.options import RunOptions
@@ -52,17 +52,16 @@ def check_hub_has_places(options: RunOptions) -> None:
 
 def check_hub_has_model(options: RunOptions) -> None:
     """Raises UsageError if the model is on the Hub and the Hub does not answer."""
+    model, _ = with_revision(options.model)
     is_classifier = options.scorer == SEQUENCE_CLASSIFIER
-    if not is_classifier or Path(options.model).expanduser().exists() or not _is_repo_id(options.model):
+    if not is_classifier or Path(model).expanduser().exists() or not _is_repo_id(model):
         return
     try:
         _check_hub_answers()
     except UsageError as error:
-        if options.model == DEFAULT_MODEL:
+        if model == DEFAULT_MODEL:
             raise UsageError(f"The default --model, {DEFAULT_MODEL}, comes from the Hub. {error}") from error
-        raise UsageError(
-            f"There is no folder {options.model!r} here, so the model must come from the Hub. {error}"
-        ) from error
+        raise UsageError(f"There is no folder {model!r} here, so the model must come from the Hub. {error}") from error
 
 
 def _check_hub_answers() -> None:

@@ -1,4 +1,4 @@
-"""Use the recipe of a model for the options that the user left at their defaults."""
+"""Use the recipe of a model for the options that the user did not give."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,17 +9,16 @@ import pyarrow as pa
 from rich.table import Table
 
 from fleet.errors import UsageError
-from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.given_text import template_of
+from fleet.model import SEQUENCE_CLASSIFIER, with_revision
 from fleet.recipes import Recipe, as_arguments, filled, quoted, recipe_line, recipe_of
 from fleet.shard import Shard
 from fleet.text_template import columns_of
 from producer.options import RunOptions
 
-_DEFAULTS = RunOptions()
-
 
 def with_recipe(options: RunOptions) -> RunOptions:
-    """The options of a model, with those of its recipe where the user named none. The same if there is no recipe."""
+    """The options of a model, with those of its recipe that the user did not give. The same if there is no recipe."""
     recipe = _recipe(options)
     return replace(options, **_filled(recipe, options)) if recipe else options
 
@@ -30,30 +29,32 @@ def recipe_lines(options_of_models: Iterable[RunOptions]) -> tuple[str, ...]:
     for options in options_of_models:
         recipe = _recipe(options)
         if recipe and (used := _filled(recipe, options)):
-            lines.append(recipe_line(recipe, options.model, used))
+            lines.append(recipe_line(recipe, with_revision(options.model)[0], used))
     return tuple(lines)
 
 
 def check_columns(options: RunOptions, schema: pa.Schema, shard: Shard) -> None:
     """Raises UsageError if the columns that are read of the shard lack one of the recipe's template."""
-    template = with_recipe(options).text_template
-    if template is None or template == options.text_template:
+    text_column = with_recipe(options).text_column
+    template = template_of(text_column) if options.text_column is None else None
+    if template is None:
         return
     if missing := [name for name in columns_of(template) if name not in schema.names]:
         raise UsageError(_missing_told(missing, options, schema, shard, template))
 
 
 def _missing_told(missing: list[str], options: RunOptions, schema: pa.Schema, shard: Shard, template: str) -> str:
+    model, _ = with_revision(options.model)
     if options.columns is not None:
         return (
-            f'The recipe of {options.model} reads the column "{missing[0]}", and --columns leaves it out. Add '
-            f"{', '.join(missing)} to --columns, or put the text together from other columns with --text-template, like "
-            f"{quoted(template)}, or say --no-recipe."
+            f'The recipe of {model} reads the column "{missing[0]}", and --columns leaves it out. Add '
+            f"{', '.join(missing)} to --columns, or put the text together from other columns with --text-column, like "
+            f"{quoted(template)}."
         )
     return (
-        f'The recipe of {options.model} reads the column "{missing[0]}", and shard {shard.name} has none; it has: '
-        f"{', '.join(schema.names)}. Put the text together from your columns with --text-template, like "
-        f"{quoted(template)}, or say --no-recipe."
+        f'The recipe of {model} reads the column "{missing[0]}", and shard {shard.name} has none; it has: '
+        f"{', '.join(schema.names)}. Name the columns to score with --text-column, or put the text together from your "
+        f"columns, like {quoted(template)}."
     )
 
 
@@ -69,13 +70,11 @@ def recipe_table(recipes: Iterable[Recipe]) -> Table:
 
 def _recipe(options: RunOptions) -> Recipe | None:
     """A folder has none, whatever its name is: it may hold any model."""
-    if options.no_recipe or options.scorer != SEQUENCE_CLASSIFIER or Path(options.model).expanduser().is_dir():
+    if options.scorer != SEQUENCE_CLASSIFIER or Path(options.model).expanduser().is_dir():
         return None
-    recipe = recipe_of(options.model)
-    if recipe and options.task not in (_DEFAULTS.task, recipe.task):
-        return None
-    return recipe
+    recipe = recipe_of(with_revision(options.model)[0])
+    return recipe if recipe and recipe.zero_shot == bool(options.labels) else None
 
 
 def _filled(recipe: Recipe, options: RunOptions) -> dict[str, Any]:
-    return filled(recipe, vars(options), vars(_DEFAULTS))
+    return filled(recipe, vars(options))

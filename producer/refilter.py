@@ -40,7 +40,6 @@ def plan_refilter(scores_uri: str, options: RefilterOptions, *, earlier: RunSpec
     source = checked_input(
         RunOptions(
             input_uris=options.input_uris or _input_uris(published, earlier),
-            limit_shards=spec.limit_shards,
             limit_rows=spec.limit_rows,
             output_uri=options.output_uri,
             public=options.public,
@@ -65,7 +64,7 @@ def _input_uris(published: Published, earlier: RunSpec | None) -> tuple[str, ...
     if earlier:
         return earlier.input_uris
     spec = published.spec
-    if not spec.publish_paths and any(not uri.startswith("hf://") for uri in spec.input_uris):
+    if any(not uri.startswith("hf://") for uri in spec.input_uris):
         raise UsageError(
             f"The dataset at {published.uri} does not contain the path of its input, which was named "
             f"{', '.join(disclosed_inputs(spec))}. Add --input PATH, or name the run instead, if `producer runs` lists it."

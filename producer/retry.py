@@ -1,12 +1,11 @@
 """Queue the failed shards of a run again, each with the current content of its file."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.kinds import S
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.accepted import AcceptedFiles
@@ -24,15 +23,7 @@ class Retried:
     changed: tuple[str, ...]
 
 
-def look_at_file(shard: Shard) -> Shard:
-    """The shard with its file's current identity. Raises ShardError, TransientError or UsageError."""
-    identity, size_bytes = identity_now(shard.uri)
-    return replace(shard, identity=identity, size_bytes=size_bytes)
-
-
-def retry_run(
-    ledger: Ledger[S], run_id: str, *, done_too: bool = False, look: Callable[[Shard], Shard] = look_at_file
-) -> Retried:
+def retry_run(ledger: Ledger, run_id: str, *, done_too: bool = False) -> Retried:
     """Record the files' current identities, in the output too, and queue the shards. Raises UsageError for an unknown run,
     and what the output raises.
 
@@ -40,8 +31,8 @@ def retry_run(
     """
     spec = ledger.spec(run_id)
     failed = [failure.shard for failure in ledger.failures(run_id)]
-    changes = list(_changes(ledger.shards(run_id, None if done_too else failed), look))
-    if changes and isinstance(spec, RunSpec):
+    changes = list(_changes(ledger.shards(run_id, None if done_too else failed)))
+    if changes:
         _record(ledger, spec, changes)  # first: what is scored without it would be lost with Redis
     changed = [now for _, now in changes]
     ledger.update_shards(run_id, changed)
@@ -50,21 +41,22 @@ def retry_run(
     return Retried(queued=queued, changed=tuple(shard.name for shard in changed))
 
 
-def _changes(shards: Iterable[Shard], look: Callable[[Shard], Shard]) -> Iterator[tuple[Shard, Shard]]:
+def _changes(shards: Iterable[Shard]) -> Iterator[tuple[Shard, Shard]]:
     """Each shard whose file has changed, as it was and as it is now."""
 
     def change(shard: Shard) -> tuple[Shard, Shard] | None:
         try:
-            now = look(shard)
+            identity, size_bytes = identity_now(shard.uri)
         except (ShardError, TransientError, UsageError):
             return None
-        return None if now.identity == shard.identity else (shard, replace(now, changed=True))
+        now = replace(shard, identity=identity, size_bytes=size_bytes, changed=True)
+        return None if identity == shard.identity else (shard, now)
 
     with ThreadPoolExecutor(_LOOKS) as pool:
         yield from (found for found in pool.map(change, shards) if found is not None)
 
 
-def _record(ledger: Ledger[S], spec: RunSpec, changes: Sequence[tuple[Shard, Shard]]) -> None:
+def _record(ledger: Ledger, spec: RunSpec, changes: Sequence[tuple[Shard, Shard]]) -> None:
     run_id = spec.run_id
     output = open_output(spec.output_uri, run_id)
     limits = {shard.name: shard.row_limit for shard in ledger.shards(run_id)} if spec.limit_rows else {}

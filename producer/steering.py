@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from fleet.dispatch import withdraw_messages
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.kinds import S
 from fleet.ledger.records import Steering
 from fleet.queues import HIGHEST
 
@@ -25,23 +24,23 @@ class SteeringOptions:
         if self.max_workers is not None and self.max_workers < 0:
             raise UsageError(f"A run cannot have {self.max_workers} workers. 0 means any number.")
         if min(self.max_cost or 0, self.price_per_gpu_hour or 0) < 0:
-            raise UsageError("Neither --max-cost nor --price-per-gpu-hour can be negative.")
+            raise UsageError("--max-cost cannot be negative. 0 means no limit.")
 
 
 AS_IT_WAS = SteeringOptions()
 
 
-def steered(ledger: Ledger[S], run_id: str, options: SteeringOptions) -> Steering:
+def steered(ledger: Ledger, run_id: str, options: SteeringOptions) -> Steering:
     """How the run is scored with these options. Raises UsageError for a limit of cost without a price."""
     given = {name: value for name, value in asdict(options).items() if value is not None}
     endless = {name: None for name in ("max_workers", "max_cost") if given.get(name) == 0}
     steering = replace(ledger.steering(run_id), **given | endless)
     if steering.max_cost is not None and steering.price_per_gpu_hour is None:
-        raise UsageError("--max-cost needs to know what a GPU costs: add --price-per-gpu-hour, such as 1.20.")
+        raise UsageError("--max-cost needs to know what a GPU costs: set SHARDSIFT_PRICE_PER_GPU_HOUR, such as 1.20.")
     return steering
 
 
-def steer(ledger: Ledger[S], run_id: str, steering: Steering) -> None:
+def steer(ledger: Ledger, run_id: str, steering: Steering) -> None:
     """Set this. Due shards are to be sent after it."""
     priority_before = ledger.steering(run_id).priority
     ledger.steer(run_id, steering)
@@ -49,7 +48,7 @@ def steer(ledger: Ledger[S], run_id: str, steering: Steering) -> None:
         withdraw_messages(ledger, run_id)
 
 
-def resume_run(ledger: Ledger[S], run_id: str, options: SteeringOptions) -> bool:
+def resume_run(ledger: Ledger, run_id: str, options: SteeringOptions) -> bool:
     """End a pause. Returns False if there is none. Raises UsageError if the run would be paused again for its cost."""
     steering = steered(ledger, run_id, options)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)

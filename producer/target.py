@@ -7,8 +7,6 @@ from pathlib import Path
 
 from fleet.errors import UsageError
 from fleet.target import is_place
-from fleet.training.model import MARK
-from fleet.training.task import is_training_id
 
 
 def refuse_place(target: str) -> None:
@@ -23,18 +21,10 @@ def refuse_place(target: str) -> None:
 
 
 def refuse_model(target: str) -> None:
-    """Raises UsageError for the folder of a trained model if the output of a run is expected."""
-    if "://" not in target and (Path(target).expanduser() / MARK).is_file():
+    """Raises UsageError for the folder of a model, such as `worker train` writes, if the output of a run is expected."""
+    if "://" not in target and (Path(target).expanduser() / "config.json").is_file():
         model = _as_argument(target)
-        raise UsageError(
-            f"{target} is a model of `worker train`, not a dataset. Its README.md has the figures. To use it: --model {model}"
-        )
-
-
-def refuse_training(run_id: str) -> None:
-    """Raises UsageError for the id of a training if that of a run is expected."""
-    if is_training_id(run_id):
-        raise UsageError(f"{run_id} is a training, and this command takes a run. Its figures: producer status {run_id}")
+        raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")
 
 
 @contextmanager

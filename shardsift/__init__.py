@@ -5,7 +5,7 @@
 >>> shardsift.run(input="./shards/*.parquet", output="./kept", min_score=3)
 
 `score` and `load_scorer` work in this process. `run` does a whole run on this machine. `enqueue` sends a run to a fleet of
-workers. `status` shows how far a run or a training of the fleet is, and `verify` checks what a run published. `train` trains a
+workers. `status` shows how far a run is, and `verify` checks what a run published. `train` trains a
 classifier. docs/python.md shows each of them.
 
 Importing this package loads nothing else: each name is imported when it is first used, and torch when a model is loaded.
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from producer.api import enqueue, run, status, verify
     from producer.enqueue import Enqueued
     from producer.status import RunStatus
-    from producer.training.status import TrainingStatus
     from producer.verify.report import Verification
     from worker.api import load_scorer, score
     from worker.loaded_scorer import LoadedScorer, LoadedScorers
@@ -33,7 +32,6 @@ __all__ = [
     "RunStatus",
     "ShardsiftError",
     "TrainReport",
-    "TrainingStatus",
     "TransientError",
     "UsageError",
     "Verification",
@@ -50,7 +48,6 @@ _HOMES = {
     "producer.api": ("enqueue", "run", "status", "verify"),
     "producer.enqueue": ("Enqueued",),
     "producer.status": ("RunStatus",),
-    "producer.training.status": ("TrainingStatus",),
     "producer.verify.report": ("Verification",),
     "worker.api": ("load_scorer", "score"),
     "worker.loaded_scorer": ("LoadedScorer", "LoadedScorers"),

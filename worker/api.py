@@ -9,14 +9,13 @@ from typing import Any, TypeAlias, TypedDict, Unpack, overload
 import pyarrow as pa
 
 from fleet import scorers
-from fleet.choices import Backend, Dtype, Function, Pool
+from fleet.choices import Backend, Dtype, Function
 from fleet.defaults import DEFAULT_MODEL
 from fleet.errors import UsageError
 from fleet.keywords import keywords_told, with_keywords_of
 from fleet.model import SEQUENCE_CLASSIFIER, Model, with_revision
 from fleet.scoring import check_names_differ, score_column_of
 from fleet.settings import read_settings
-from fleet.zero_shot import HYPOTHESIS_TEMPLATE
 from worker.given_scoring import ScoreOptions, checked_labels
 from worker.given_texts import check_are_pairs, check_is_one_column
 from worker.loaded_scorer import Floats, LoadedScorer, LoadedScorers
@@ -32,7 +31,6 @@ Texts: TypeAlias = Iterable[str | None]
 class LoadOptions(TypedDict, total=False):
     """The keyword arguments of `load_scorer`."""
 
-    revision: str | None
     scorer: str
     dtype: Dtype
     device: str | None
@@ -56,7 +54,6 @@ def load_scorer(model: Mapping[str, ModelName], **options: Unpack[LoadOptions]) 
 def load_scorer(
     model: ModelName | Mapping[str, ModelName] = DEFAULT_MODEL,
     *,
-    revision: str | None = None,
     scorer: str = SEQUENCE_CLASSIFIER,
     dtype: Dtype = "auto",
     device: str | None = None,
@@ -75,8 +72,7 @@ def load_scorer(
     >>> both = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
 
     model: a Hub name or a folder, or several to score with in one pass, each by the name that its columns begin with.
-        NAME@REVISION names a revision.
-    revision: branch, tag or commit of a Hub model, if there is one model. Default: the current main.
+        NAME@REVISION names a branch, tag or commit of a Hub model; default: the current main.
     scorer: the kind of scorer that loads the model. Packages can add their own: see examples/own_scorer.
     dtype: precision of the model. "auto" is 16 bits if the device is fast at it, otherwise float32.
 
@@ -97,9 +93,9 @@ def load_scorer(
         parity_rows=parity_rows,
     )
     with keywords_told(), _model_errors_told(), quiet_imports():
-        names = _checked_names(model, revision)
+        names = _checked_names(model)
         scorers.check_requirements([scorers.scorer_kind(scorer)])
-        models = [_resolved(scorer, os.fspath(name), revision) for name in names.values()]
+        models = [_resolved(scorer, os.fspath(name)) for name in names.values()]
         loaded = [
             LoadedScorer(model=found, scorer=one)
             for found, one in zip(models, loaded_beside(models, settings), strict=True)
@@ -121,15 +117,11 @@ def score(
     *,
     text_pairs: Texts | None = None,
     labels: Sequence[str] | None = None,
-    hypothesis_template: str = HYPOTHESIS_TEMPLATE,
+    hypothesis_template: str | None = None,
     multi_label: bool = False,
     max_tokens: int | None = None,
-    windows: str = "head",
-    pool: Pool = "max",
+    passages: str | None = None,
     function_to_apply: Function | None = None,
-    int_score: bool | None = None,
-    score_blank: bool = False,
-    no_recipe: bool = False,
     **load_options: Unpack[LoadOptions],
 ) -> Floats | pa.Table:
     """Score texts with a sequence classifier: a Hub name, a folder, or what `load_scorer` returned. Or with several at once.
@@ -155,16 +147,17 @@ def score(
         scores of a text add up to 1, or with `multi_label=True` each label is judged by itself. Of several models, those of
         inference choose from the labels, and the others keep their own.
     max_tokens: how many tokens the model reads of a text, special ones included. Default: as many as it takes.
-    windows: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
+    passages: what is read of a longer text: "head", "head+tail", "head+middle+tail", or "stride:N" for all of it, where a passage
         of `max_tokens` begins every N tokens, and the last one earlier, so that it ends with the text; "finepdfs" reads as the
-        FinePDFs classifiers do. `pool` is how the logits of a text's passages become one: "max" or "mean".
+        FinePDFs classifiers do. Default: "head". The logits of a text's passages become one: the highest, or with ":mean" at
+        the end, like "stride:256:mean", their mean.
     function_to_apply: turns logits into scores. The default is that of a transformers pipeline: softmax for a model with several
         labels, or sigmoid if the model says that a text can have more than one. A single output stays a raw logit.
-    int_score: in tables, also a column with FineWeb-Edu's rounded score. Default: if the model's recipe says so.
-    score_blank: also score texts of white space only. As in a run, they are not scored by default.
-    no_recipe: leave out the model's recipe. As in a run, the recipe of a popular classifier sets what you leave at its default:
-        max_tokens, windows, hypothesis_template, function_to_apply and int_score. `producer recipes` lists them. A template over
-        columns is yours to apply: pass texts that are put together.
+
+    As in a run, the recipe of a popular classifier sets what you do not give: max_tokens, passages, hypothesis_template and
+    function_to_apply, and whether a table has `int_score`. `producer recipes` lists them. A template over columns is yours to
+    apply: pass texts that are put together.
+
     dtype, device and the others: as for `load_scorer`.
 
     A row that cannot be scored is NaN: a missing text (None or NaN), a blank text, a text without a token, a pair that lacks one
@@ -187,16 +180,12 @@ def score(
         hypothesis_template=hypothesis_template,
         multi_label=multi_label,
         max_tokens=max_tokens,
-        windows=windows,
-        pool=pool,
+        passages=passages,
         function_to_apply=function_to_apply,
-        int_score=int_score,
-        score_blank=score_blank,
-        no_recipe=no_recipe,
     )
 
 
-def _checked_names(model: Any, revision: str | None) -> Mapping[str, ModelName]:
+def _checked_names(model: Any) -> Mapping[str, ModelName]:
     """The models by their names. Raises UsageError for names that cannot be used; a single model needs none."""
     if isinstance(model, (str, PathLike)):
         return {"": model}
@@ -209,14 +198,11 @@ def _checked_names(model: Any, revision: str | None) -> Mapping[str, ModelName]:
     for name in model:
         score_column_of(name)
     check_names_differ(model)
-    if revision and len(model) > 1:
-        raise UsageError("revision is for a single model. Name a revision of each as MODEL@REVISION.")
     return model
 
 
-def _resolved(scorer: str, name: str, revision: str | None) -> Model:
-    named, of_name = (name, None) if revision else with_revision(name)
-    return scorers.resolve_model(scorer, named, revision or of_name)
+def _resolved(scorer: str, name: str) -> Model:
+    return scorers.resolve_model(scorer, *with_revision(name))
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from inspect import signature
 from typing import TypedDict, cast
 
-from fleet.choices import Function, Pool
+from fleet.choices import Function, passages_and_pool
 from fleet.errors import ShardError, UsageError
 from fleet.keywords import keywords_told, with_keywords
-from fleet.model import SEQUENCE_CLASSIFIER, Model
-from fleet.recipes import Recipe, filled, recipe_of
+from fleet.model import Model
+from fleet.recipes import adds_int_score, filled, recipe_for
 from fleet.scoring import Scoring, check_scoring
 from fleet.zero_shot import HYPOTHESIS_TEMPLATE, entailment_output, zero_shot_of
 
@@ -21,15 +20,11 @@ class ScoreOptions(TypedDict, total=False):
     """The keyword arguments of `LoadedScorer.score` and `table`; `shardsift.score` describes them."""
 
     labels: Sequence[str] | None
-    hypothesis_template: str
+    hypothesis_template: str | None
     multi_label: bool
     max_tokens: int | None
-    windows: str
-    pool: Pool
+    passages: str | None
     function_to_apply: Function | None
-    int_score: bool | None
-    score_blank: bool
-    no_recipe: bool
 
 
 def scoring_of(
@@ -38,35 +33,35 @@ def scoring_of(
     has_pairs: bool = False,
     *,
     labels: Sequence[str] | None = None,
-    hypothesis_template: str = HYPOTHESIS_TEMPLATE,
+    hypothesis_template: str | None = None,
     multi_label: bool = False,
     max_tokens: int | None = None,
-    windows: str = "head",
-    pool: Pool = "max",
+    passages: str | None = None,
     function_to_apply: Function | None = None,
-    int_score: bool | None = None,
-    score_blank: bool = False,
-    no_recipe: bool = False,  # see `with_recipe`
 ) -> Scoring:
     """The scoring of texts, or of pairs, by a model. Raises UsageError for options that do not go together."""
     zero_shot = None
-    if labels is None and (multi_label or hypothesis_template != HYPOTHESIS_TEMPLATE):
+    if labels is None and (multi_label or hypothesis_template is not None):
         raise UsageError("--multi-label and --hypothesis-template are for --labels. Pass labels, or leave them out.")
     if labels is not None:
         zero_shot = zero_shot_of(
-            model, checked_labels(labels), hypothesis_template=hypothesis_template, multi_label=multi_label
+            model,
+            checked_labels(labels),
+            hypothesis_template=hypothesis_template or HYPOTHESIS_TEMPLATE,
+            multi_label=multi_label,
         )
+    function = function_to_apply or (zero_shot.function if zero_shot else model.function)
+    read, pool = passages_and_pool(passages or "head")
     scoring = Scoring(
         model=model,
         dtype="auto",
         text_columns=(TEXT,),
         text_pair_column=PAIR if has_pairs else None,
         score_column=score_column,
-        function_to_apply=function_to_apply or (zero_shot.function if zero_shot else model.function),
-        int_score=bool(int_score),
-        score_blank=score_blank,
+        function_to_apply=function,
+        int_score=zero_shot is None and adds_int_score(model, function),
         max_tokens=max_tokens,
-        passages=windows,
+        passages=read,
         pool=pool,
         zero_shot=zero_shot,
     )
@@ -94,23 +89,15 @@ def scorings_of(models: Mapping[str, Model], options: ScoreOptions, *, has_pairs
 
 
 def with_recipe(model: Model, options: ScoreOptions, *, has_pairs: bool = False) -> ScoreOptions:
-    """The options, with those of the model's recipe that are at their defaults, as producer/recipes.py does for a run.
+    """The options, with those of the model's recipe that were not given, as producer/recipes.py does for a run.
 
     The recipe's template is the user's to apply, because here a text is put together already.
     """
-    recipe = None if options.get("no_recipe") else recipe_for(model, has_labels=options.get("labels") is not None)
+    recipe = recipe_for(model, has_labels=options.get("labels") is not None)
     if recipe is None:
         return options
-    parameters = signature(scoring_of).parameters.values()
-    defaults = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
-    chosen = {**options, "text_pair_column": PAIR if has_pairs else None}
-    return cast("ScoreOptions", {**options, **filled(recipe, chosen, defaults)})
-
-
-def recipe_for(model: Model, *, has_labels: bool) -> Recipe | None:
-    """The model's recipe, if it is for what the model is to do. A folder has none."""
-    recipe = None if model.is_folder or model.scorer != SEQUENCE_CLASSIFIER else recipe_of(model.name)
-    return recipe if recipe and has_labels == (recipe.task == "zero-shot") else None
+    chosen = dict.fromkeys(ScoreOptions.__annotations__) | options | {"text_pair_column": PAIR if has_pairs else None}
+    return cast("ScoreOptions", {**options, **filled(recipe, chosen)})
 
 
 def checked_labels(labels: Sequence[str]) -> Sequence[str]:

@@ -81,7 +81,7 @@ class LoadedScorer:
         [None, 'blank text']
 
         For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
-        label POSITIVE. `int_score` is there if you ask for it, or if the model's recipe does.
+        label POSITIVE. `int_score` is there if the model's recipe rounds.
         """
         scoring = self._scoring(options, has_pairs=text_pairs is not None)
         return as_table(scored_windows(texts, text_pairs, (scoring,), (self.scorer,)), (scoring,))

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, get_type_hints
 
 from fleet.command_line import say
+from fleet.errors import Stopped
 from fleet.keywords import checked, keywords_told, options_help, showing
 from fleet.settings import read_settings
-from fleet.training.options import TrainOptions
-from fleet.training.spec import ClassWeights, TrainDtype, TrainTask
 from worker.scoring.quiet import quiet_imports
+from worker.training.options import TrainOptions
+from worker.training.spec import ClassWeights, TrainDtype, TrainTask
 
 if TYPE_CHECKING:
     from worker.training.report import TrainReport
@@ -23,13 +24,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class TrainKeywords(TypedDict, total=False):
-    """The options of `worker train` and `producer train` that need not be given."""
+    """The options of `worker train` that need not be given."""
 
     data: Place | None
     label_with: Place | None
     text_column: str | None
     label_column: str | None
-    score_column: str | None
     min_label_score: float | None
     task: TrainTask
     class_weights: ClassWeights
@@ -41,15 +41,12 @@ class TrainKeywords(TypedDict, total=False):
     full: bool
     epochs: float
     learning_rate: float
-    warmup: float
-    weight_decay: float
     batch_rows: int
     accumulate: int
     patience: int | None
     checkpoint_steps: int
     checkpoints: Place | None
     loader_processes: int
-    revision: str | None
     dtype: TrainDtype
 
 
@@ -131,11 +128,15 @@ def _trained(options: TrainOptions, *, device: str, resume: bool, tell: Callable
     check_installed()
     from worker.commands.label_run import with_run_found
     from worker.training.place import TrainPlace
-    from worker.training.stopped import TrainingStopped
     from worker.training.train import train as train_model
 
-    place = TrainPlace(device=device, resume=resume, loader_processes=options.loader_processes)
+    place = TrainPlace(
+        device=device,
+        checkpoints=options.checkpoint_folder,
+        resume=resume,
+        loader_processes=options.loader_processes,
+    )
     try:
-        return train_model(with_run_found(options.spec), place.with_checkpoints(options.checkpoints), tell=tell)
-    except TrainingStopped as stop:
+        return train_model(with_run_found(options.spec), place, tell=tell)
+    except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None

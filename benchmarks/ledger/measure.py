@@ -118,7 +118,7 @@ def measure(plan: Plan, *, say: Callable[[str], None]) -> Measured:
         memory_enqueued=memory_enqueued,
         memory_done=memory_done,
         phases=[fleet[0], full[0]],
-        end_noticed_seconds=noticed - full[1],
+        end_noticed_seconds=max(0.0, noticed - full[1]),  # each process reads the clock after its own step
     )
 
 

@@ -4,7 +4,7 @@
 
 The server takes passages over HTTP, and puts those that have arrived into a batch of 4, padded to the longest. Here there is no
 HTTP. A text is read at its beginning and its end, 2,048 tokens each, and the higher score counts. The model's card cuts a little
-differently, as `--windows finepdfs` does.
+differently, as `--passages finepdfs` does.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ BATCH = 4
 given = arguments(__doc__, model="HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn")
 tokenizer = AutoTokenizer.from_pretrained(given.model)
 most = min(2048, tokenizer.model_max_length)
-reading = {"max_tokens": most, "windows": "head+tail", "pool": "max"}
+reading = {"max_tokens": most, "passages": "head+tail"}
 fast, exact = ours(given.model, **reading), ours(given.model, "float32", **reading)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 

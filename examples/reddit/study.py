@@ -56,7 +56,6 @@ if __name__ == "__main__":
         input=posts,
         output=labelled,
         model=sys.argv[3] if len(sys.argv) > 3 else "facebook/bart-large-mnli",
-        task="zero-shot",
         labels=LABELS,
         text_column="title,selftext",
         keep_all=True,

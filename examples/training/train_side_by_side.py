@@ -21,11 +21,11 @@ from sklearn.metrics import accuracy_score, f1_score
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
-from fleet.training.spec import FullTraining, TrainSpec
 from producer.demo.shards import write_labelled
 from worker.scoring.quiet import quiet_transformers
 from worker.training.demo_encoder import verified_demo_encoder
 from worker.training.place import TrainPlace
+from worker.training.spec import FullTraining, TrainSpec
 from worker.training.train import train
 
 TOLERANCE = 1e-3  # of a loss in float32, as a share of it

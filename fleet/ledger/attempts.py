@@ -1,16 +1,15 @@
 """What a worker does with one shard: claim it, renew the lease, store scores, and end the attempt."""
 
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import redis
 
 from fleet.attempt_report import AttemptReport
-from fleet.errors import Cancelled, LeaseLost
+from fleet.errors import LeaseLost
 from fleet.ledger.base import SHARD, LedgerBase, read_spec
-from fleet.ledger.keys import FINISHED
-from fleet.ledger.kinds import S
+from fleet.ledger.keys import FINISHED, Keys
 from fleet.ledger.records import Claim, Outcome, Refusal
 from fleet.receipt import Receipt
 from fleet.redact import redacted
@@ -19,16 +18,10 @@ _BACKOFF_SECONDS = 5.0  # after the first error; each further error multiplies i
 _MAX_BACKOFF_SECONDS = 600.0
 
 
-class Written(Protocol):
-    """What is recorded of a shard that is done: a Receipt, or what a training says of its model."""
-
-    def to_json(self) -> bytes: ...
-
-
-class Attempts(LedgerBase[S]):
+class Attempts(LedgerBase):
     """A claim lasts for one lease and carries a fencing token, by which a stale one is refused."""
 
-    def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim[S] | Refusal:
+    def claim(self, run_id: str, shard_name: str, owner: str, *, nonce: str | None = None) -> Claim | Refusal:
         """Claim a shard for one lease. No two workers ever hold the same shard with valid tokens.
 
         `owner` names the worker. A worker runs one scoring process at a time, so a second claim by the same owner means
@@ -37,12 +30,12 @@ class Attempts(LedgerBase[S]):
 
         Raises NewerVersion, before it claims anything, for a run whose spec this version cannot read.
         """
-        spec = self.redis.hget(self._keys(run_id).run, "spec")
+        spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is not None:
-            read_spec(self.kind, run_id, spec)
+            read_spec(run_id, spec)
         answer = self._run_script(
             "claim",
-            self._keys(run_id).of(shard_name),
+            Keys(run_id).of(shard_name),
             [shard_name, owner, self._lease_ms, self._max_attempts, nonce or new_nonce()],
         )
         if answer[0] != "claimed":
@@ -51,38 +44,32 @@ class Attempts(LedgerBase[S]):
         return Claim(
             run_id=run_id,
             shard=SHARD.validate_json(shard),
-            spec=read_spec(self.kind, run_id, spec),
+            spec=read_spec(run_id, spec),
             token=token,
             attempt=int(attempt),
-            noun=self.kind.noun,
             spilled=bool(spilled),
             previous=_readable_receipt(previous),
         )
 
-    def renew(self, claim: Claim[S], *, rows: int, report: AttemptReport | None = None) -> bool:
+    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
         """Extend the lease, and note the number of rows scored so far and what else the worker says of its attempt.
 
-        Returns False if the run is paused: give the shard back. The steps of a training are noted even if it is cancelled, and
-        stay when the attempt has ended.
-
-        Raises LeaseLost if the claim is no longer valid, and RunUnknown if Redis has lost the run.
+        Returns False if the run is paused: give the shard back. Raises LeaseLost if the claim is no longer valid, and
+        RunUnknown if Redis has lost the run.
         """
         said = report.to_json() if report else ""
-        training = report.training if report else None
-        checkpoint = training.checkpoint if training else 0
-        steps = training.to_json() if training and training.planned_steps else ""
-        arguments = [claim.shard.name, claim.token, self._lease_ms, rows, said, checkpoint, steps]
+        arguments = [claim.shard.name, claim.token, self._lease_ms, rows, said]
         answer = self._run_script("renew", self._claimed_keys(claim), arguments)
         if answer == "unknown":
             raise self._unknown(claim)
         held = f"{claim.what_in_full} is no longer held by this worker"
         if answer == "cancelled":
-            raise Cancelled(f"{held}: the {claim.noun} was cancelled.")
+            raise LeaseLost(f"{held}: the run was cancelled.")
         if answer not in ("renewed", "paused"):
             raise LeaseLost(f"{held}: another attempt took it over.")
         return bool(answer == "renewed")
 
-    def save_scores(self, claim: Claim[S], window: int, scores: bytes) -> bool:
+    def save_scores(self, claim: Claim, window: int, scores: bytes) -> bool:
         """Store the scores of a window, for an attempt that resumes the shard. False if the run's checkpoints are full.
 
         `window` is the first row of the window. Saving a window again replaces it. Raises LeaseLost for a stale token.
@@ -93,13 +80,13 @@ class Attempts(LedgerBase[S]):
             raise LeaseLost(f"Shard {claim.shard.name} of {claim.run_id} is no longer held by this worker.")
         return bool(answer == "saved")
 
-    def saved_scores(self, claim: Claim[S]) -> dict[int, bytes]:
+    def saved_scores(self, claim: Claim) -> dict[int, bytes]:
         """The scores of the windows that earlier attempts finished, by first row."""
-        key = self._keys(claim.run_id).scores(claim.shard.name)
+        key = Keys(claim.run_id).scores(claim.shard.name)
         found = self.redis.execute_command("HGETALL", key, NEVER_DECODE=True)  # type: ignore[no-untyped-call]
         return {int(window): scores for window, scores in found.items()}
 
-    def complete(self, claim: Claim[S], receipt: Written) -> int:
+    def complete(self, claim: Claim, receipt: Receipt) -> int:
         """Record a shard as done, and wake a finalizer if it was the last. Returns the number of shards that are still open.
 
         May run twice. Raises LeaseLost for a stale token, and RunUnknown if Redis has lost the run.
@@ -115,14 +102,14 @@ class Attempts(LedgerBase[S]):
                 self.redis.lpush(FINISHED, claim.run_id)
         return int(still_open)
 
-    def is_done(self, claim: Claim[S]) -> bool:
-        return bool(self.redis.hexists(self._keys(claim.run_id).receipts, claim.shard.name))
+    def is_done(self, claim: Claim) -> bool:
+        return bool(self.redis.hexists(Keys(claim.run_id).receipts, claim.shard.name))
 
-    def release(self, claim: Claim[S]) -> None:
+    def release(self, claim: Claim) -> None:
         """Give a shard back after a stop. The attempt does not count."""
         self._end_attempt(claim, Outcome.STOPPED)
 
-    def retry_later(self, claim: Claim[S], error: str, traceback: str, *, after_seconds: float | None = None) -> int:
+    def retry_later(self, claim: Claim, error: str, traceback: str, *, after_seconds: float | None = None) -> int:
         """Give a shard back after a transient error. After `max_errors` of them the shard is failed.
 
         The back-off is 5, 20, 80, … s, and at least `after_seconds`, if a service asked for that. Returns the number of
@@ -130,14 +117,14 @@ class Attempts(LedgerBase[S]):
         """
         return self._end_attempt(claim, Outcome.ERROR, error, traceback, least_seconds=after_seconds or 0)
 
-    def record_crash(self, claim: Claim[S], error: str, traceback: str) -> int:
+    def record_crash(self, claim: Claim, error: str, traceback: str) -> int:
         """Give a shard back after an unexpected error, which counts as a crash. After `max_attempts` crashes it is failed.
 
         Returns the number of shards that are still open.
         """
         return self._end_attempt(claim, Outcome.CRASH, error, traceback)
 
-    def fail(self, claim: Claim[S], error: str, traceback: str) -> int:
+    def fail(self, claim: Claim, error: str, traceback: str) -> int:
         """Record a non-retryable shard as failed. Returns the number of shards that are still open."""
         return self._end_attempt(claim, Outcome.NON_RETRYABLE, error, traceback)
 
@@ -147,11 +134,11 @@ class Attempts(LedgerBase[S]):
         Does nothing if that owner does not hold the shard. Returns the number of shards that are still open.
         """
         arguments = self._end_arguments("owner", owner, Outcome.CRASH, error, traceback, backoff_seconds=0)
-        _, still_open = self._run_script("end_attempt", self._keys(run_id).of(shard_name), [shard_name, *arguments, 0])
+        _, still_open = self._run_script("end_attempt", Keys(run_id).of(shard_name), [shard_name, *arguments, 0])
         return int(still_open)
 
     def _end_attempt(
-        self, claim: Claim[S], outcome: Outcome, error: str = "", traceback: str = "", *, least_seconds: float = 0
+        self, claim: Claim, outcome: Outcome, error: str = "", traceback: str = "", *, least_seconds: float = 0
     ) -> int:
         arguments = self._end_arguments("token", claim.token, outcome, error, traceback, _BACKOFF_SECONDS)
         least_ms = int(least_seconds * 1000)

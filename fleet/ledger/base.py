@@ -1,18 +1,18 @@
-"""What all parts of the ledger stand on: the connection, the scripts, the keys of an entry, and its spec."""
+"""What all parts of the ledger stand on: the connection, the scripts, the keys of a run, and its spec."""
 
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 import redis
 from pydantic import TypeAdapter, ValidationError
 
 from fleet.errors import NewerVersion, RunUnknown, UsageError
-from fleet.ledger.keys import Keys, index
-from fleet.ledger.kinds import RUN, Kind, S
+from fleet.ledger.keys import RUNS, Keys
 from fleet.ledger.records import Claim
 from fleet.shard import Shard
+from fleet.spec import RunSpec
 
 SHARD = TypeAdapter(Shard)
 _T = TypeVar("_T")
@@ -25,14 +25,13 @@ _SCRIPTS = (
 )
 
 
-class LedgerBase(Generic[S]):
+class LedgerBase:
     """Each transition is one script, so it is atomic."""
 
     def __init__(
         self,
         client: redis.Redis,
         *,
-        kind: Kind[S] | None = None,
         lease_seconds: float = 60.0,
         sweep_seconds: float = 15.0,
         max_attempts: int = 3,
@@ -40,7 +39,6 @@ class LedgerBase(Generic[S]):
         checkpoint_bytes: int = 512 << 20,
     ) -> None:
         self.redis = client
-        self.kind = kind or cast("Kind[S]", RUN)
         self.lease_seconds = lease_seconds
         self._sweep_seconds = sweep_seconds
         self._lease_ms = int(lease_seconds * 1000)
@@ -51,16 +49,15 @@ class LedgerBase(Generic[S]):
         prelude = _lua("prelude")
         self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
 
-    def spec(self, run_id: str) -> S:
+    def spec(self, run_id: str) -> RunSpec:
         """The spec of a run. Raises UsageError if the ledger does not have the run, NewerVersion if it cannot be read."""
-        spec = self.redis.hget(self._keys(run_id).run, "spec")
+        spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is None:
             known = ", ".join(self.run_ids()[:5]) or "none"
-            noun = self.kind.noun
-            raise UsageError(f"The ledger has no {noun} {run_id!r}. Newest {noun}s: {known}.")
-        return read_spec(self.kind, run_id, spec)
+            raise UsageError(f"The ledger has no run {run_id!r}. Newest runs: {known}.")
+        return read_spec(run_id, spec)
 
-    def readable_spec(self, run_id: str) -> S | None:
+    def readable_spec(self, run_id: str) -> RunSpec | None:
         """The spec of a run. None if a newer version wrote it, and this one cannot read it. Raises UsageError as `spec` does."""
         try:
             return self.spec(run_id)
@@ -69,22 +66,18 @@ class LedgerBase(Generic[S]):
 
     def run_ids(self) -> list[str]:
         """All runs, newest first."""
-        run_ids = self._ordered(index(self.kind.noun))[::-1]
+        run_ids = self._ordered(RUNS)[::-1]
         pipeline = self.redis.pipeline(transaction=False)
         for run_id in run_ids:
-            pipeline.hexists(self._keys(run_id).run, "spec")
+            pipeline.hexists(Keys(run_id).run, "spec")
         return [run_id for run_id, has_spec in zip(run_ids, pipeline.execute(), strict=True) if has_spec]
 
-    def _keys(self, run_id: str) -> Keys:
-        return Keys(run_id, self.kind.noun)
+    def _claimed_keys(self, claim: Claim) -> list[str]:
+        return Keys(claim.run_id).of(claim.shard.name)
 
-    def _claimed_keys(self, claim: Claim[S]) -> list[str]:
-        return self._keys(claim.run_id).of(claim.shard.name)
-
-    def _unknown(self, claim: Claim[S]) -> RunUnknown:
+    def _unknown(self, claim: Claim) -> RunUnknown:
         return RunUnknown(
-            f"The ledger has lost the {self.kind.noun} {claim.run_id}. "
-            f"Run the same `{self.kind.enqueued_by}` again to rebuild it."
+            f"The ledger has lost the run {claim.run_id}. Run the same `producer enqueue` again to rebuild it."
         )
 
     def _run_script(self, name: str, keys: list[str], arguments: list[Any]) -> Any:
@@ -111,13 +104,13 @@ def _lua(name: str) -> str:
     return resources.files("fleet.ledger").joinpath("lua", f"{name}.lua").read_text()
 
 
-def read_spec(kind: Kind[S], run_id: str, spec: str | bytes) -> S:
+def read_spec(run_id: str, spec: str | bytes) -> RunSpec:
     try:
-        return kind.from_json(spec)
+        return RunSpec.from_json(spec)
     except ValidationError as error:
         wrong = error.errors()[0]
         field = ".".join(map(str, wrong["loc"]))
         raise NewerVersion(
-            f"{kind.noun.capitalize()} {run_id} was enqueued by another version of shardsift, and this version cannot read its "
+            f"Run {run_id} was enqueued by another version of shardsift, and this version cannot read its "
             f"spec ({field}: {wrong['msg']}). Update shardsift here."
         ) from error

@@ -1,21 +1,16 @@
-"""The Redis keys of one entry: a run, or a training. docs/architecture.md says what each of them holds."""
+"""The Redis keys of one run. docs/architecture.md says what each of them holds."""
 
 PREFIX = "shardsift:"
 REFUSED = PREFIX + "refused"
 FINISHED = PREFIX + "finished"  # the list that wakes a finalizer
 
 
-def index(kind: str) -> str:
-    """The key with the ids of all entries of a kind."""
-    return f"{PREFIX}{kind}s"
-
-
-RUNS = index("run")
+RUNS = PREFIX + "runs"  # the ids of all runs
 
 
 class Keys:
-    def __init__(self, run_id: str, kind: str = "run") -> None:
-        self.run = f"{PREFIX}{kind}:{run_id}"
+    def __init__(self, run_id: str) -> None:
+        self.run = f"{PREFIX}run:{run_id}"
         self.shards = f"{self.run}:shards"
         self.waiting = f"{self.run}:waiting"
         self.sent = f"{self.run}:sent"

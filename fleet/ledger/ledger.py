@@ -1,4 +1,4 @@
-"""All reads and writes of the runs of a fleet, and in a ledger of their own of its trainings.
+"""All reads and writes of the runs of a fleet.
 
 The state of a shard goes `queued → running → done | failed`. Each transition is one Lua script, so it is atomic, and it
 uses the clock of Redis, so workers' clocks do not matter. A claim lasts for one lease and carries a fencing token. If a
@@ -16,8 +16,7 @@ from fleet.errors import UsageError
 from fleet.ledger.attempts import Attempts
 from fleet.ledger.base import SHARD, batches
 from fleet.ledger.connect import connect, refuse_eviction
-from fleet.ledger.keys import REFUSED, index
-from fleet.ledger.kinds import TRAINING, S
+from fleet.ledger.keys import REFUSED, RUNS, Keys
 from fleet.ledger.messages import Messages
 from fleet.ledger.publishing import Publishing
 from fleet.ledger.records import OpenRun, Steering
@@ -26,18 +25,15 @@ from fleet.ledger.rights import Role, check_rights
 from fleet.receipt import Receipt
 from fleet.settings import Settings
 from fleet.shard import Shard
-from fleet.training.task import FleetTraining
+from fleet.spec import RunSpec
 
 _STEERING = TypeAdapter(Steering)
 _MAX_DAMAGED = 3  # a shard whose stored files were found damaged this often is failed: the storage is probably at fault
 _REFUSED_MS = 86_400_000  # as in lua/prelude.lua
 
 
-class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
-    """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer.
-
-    It has the entries of one kind, by default runs.
-    """
+class Ledger(Attempts, Messages, Publishing, Results):
+    """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
 
     @staticmethod
     def connect(settings: Settings, *, wait_seconds: float = 0.0, role: Role | None = None) -> "Ledger":
@@ -60,30 +56,18 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
             checkpoint_bytes=settings.checkpoint_mib << 20,
         )
 
-    @property
-    def trainings(self) -> "Ledger[FleetTraining]":
-        """The ledger of the same fleet's trainings."""
-        return Ledger(
-            self.redis,
-            kind=TRAINING,
-            lease_seconds=self.lease_seconds,
-            sweep_seconds=self._sweep_seconds,
-            max_attempts=self._max_attempts,
-            max_errors=self._max_errors,
-        )
-
-    def create_run(self, spec: S, shards: Iterable[Shard], *, now: float) -> int:
+    def create_run(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """Write a run and its new shards. Returns the number of new shards. May run twice. Ends a cancellation."""
         added = self.add_shards(spec, shards, now=now)
-        self.mark_enqueued(spec.run_id, shards=int(self.redis.hlen(self._keys(spec.run_id).shards)))
+        self.mark_enqueued(spec.run_id, shards=int(self.redis.hlen(Keys(spec.run_id).shards)))
         return added
 
-    def add_shards(self, spec: S, shards: Iterable[Shard], *, now: float) -> int:
+    def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """As `create_run`, without marking the run as enqueued: no shard is sent or published before `mark_enqueued`."""
-        keys = self._keys(spec.run_id)
+        keys = Keys(spec.run_id)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")
-        self.redis.zadd(index(self.kind.noun), {spec.run_id: now}, nx=True)
+        self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
         added = 0
         for batch in batches(shards):
             fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
@@ -92,13 +76,13 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
     def mark_enqueued(self, run_id: str, *, shards: int) -> None:
         """Note that all shards of the run are written, how many they are, and that the receipts that were found are too."""
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         self.redis.hset(keys.run, mapping={"complete": 1, "shards": shards})
         self.redis.delete(keys.taken)
 
     def is_enqueued(self, run_id: str) -> bool:
         """Whether enqueueing finished. A producer may have died midway."""
-        return bool(self.redis.hexists(self._keys(run_id).run, "complete"))
+        return bool(self.redis.hexists(Keys(run_id).run, "complete"))
 
     def take_receipts(self, run_id: str) -> list[Receipt]:
         """The receipts of a run that is not whole, to be restored when its shards are added again: their totals may be lost.
@@ -106,7 +90,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
         Until `mark_enqueued`, no shard of it is sent or published, and a second call returns them again. A whole run keeps its
         receipts.
         """
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         self._run_script("take_receipts", keys.of(), [keys.taken])
         return list(self._receipts(keys.taken))
 
@@ -115,7 +99,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
         Returns the number of shards recorded. May run twice.
         """
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         prefixes = [keys.attempts(""), keys.scores("")]
         restored = 0
         for batch in batches(receipts):
@@ -123,26 +107,14 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
             restored += self._run_script("restore", keys.of(), [*prefixes, *fields])
         return restored
 
-    def unfinished_ids(self) -> list[str]:
-        """Those with open shards that are not cancelled, newest first. One round trip, however many have ended."""
-        run_ids = self.run_ids()
-        pipeline = self.redis.pipeline(transaction=False)
-        for keys in map(self._keys, run_ids):
-            for key in (keys.waiting, keys.sent, keys.running):
-                pipeline.zcard(key)
-            pipeline.hexists(keys.run, "cancelled")
-        answers = pipeline.execute()
-        states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
-        return [run_id for run_id, *open_shards, cancelled in states if any(open_shards) and not cancelled]
-
-    def open_runs(self) -> list[OpenRun[S]]:
+    def open_runs(self) -> list[OpenRun]:
         """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones.
 
         Skips a run whose spec a newer version wrote, if this version cannot read it.
         """
         run_ids = self.run_ids()[::-1]
         pipeline = self.redis.pipeline(transaction=False)
-        for keys in map(self._keys, run_ids):
+        for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
             pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "priority")
@@ -164,11 +136,11 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
         Ends a pause. Raises UsageError if the run is published. A publication that has already begun still succeeds.
         """
-        if self._run_script("cancel", self._keys(run_id).of(), []) == "published":
+        if self._run_script("cancel", Keys(run_id).of(), []) == "published":
             raise UsageError(f"Run {run_id} is published: there is nothing left to cancel.")
 
     def is_cancelled(self, run_id: str) -> bool:
-        return bool(self.redis.hexists(self._keys(run_id).run, "cancelled"))
+        return bool(self.redis.hexists(Keys(run_id).run, "cancelled"))
 
     def pause(self, run_id: str, *, reason: str = "") -> None:
         """Pause a run: no shard is claimed, and workers give theirs back at their next batch. `resume` ends it.
@@ -176,37 +148,32 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
         All progress is kept. `reason` is empty if a person asked for it; a run that is paused already keeps the earlier
         one. Raises UsageError if the run is cancelled or has no open shard.
         """
-        match self._run_script("pause", self._keys(run_id).of(), [reason]):
+        match self._run_script("pause", Keys(run_id).of(), [reason]):
             case "cancelled":
-                noun = self.kind.noun.capitalize()
-                raise UsageError(
-                    f"{noun} {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}"
-                )
+                raise UsageError(f"Run {run_id} is cancelled, so it is not paused. Resume it: producer retry {run_id}")
             case "published":
                 raise UsageError(f"Run {run_id} is published: there is nothing left to pause.")
             case "over":
-                raise UsageError(
-                    f"{self.kind.noun.capitalize()} {run_id} has no open shard: there is nothing left to pause."
-                )
+                raise UsageError(f"Run {run_id} has no open shard: there is nothing left to pause.")
 
     def resume(self, run_id: str) -> bool:
         """End a pause. Returns False if the run is not paused."""
-        return bool(self.redis.hdel(self._keys(run_id).run, "paused"))
+        return bool(self.redis.hdel(Keys(run_id).run, "paused"))
 
     def pause_reason(self, run_id: str) -> str | None:
         """Why the run is paused, empty if a person asked for it. None if it is not paused."""
-        reason = self.redis.hget(self._keys(run_id).run, "paused")
+        reason = self.redis.hget(Keys(run_id).run, "paused")
         return None if reason is None else str(reason)
 
     def steering(self, run_id: str) -> Steering:
         """How fast, how soon and for how much the run is to be scored."""
         names = [field.name for field in fields(Steering)]
-        found = zip(names, self.redis.hmget(self._keys(run_id).run, *names), strict=True)
+        found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
         return _STEERING.validate_python({name: value for name, value in found if value is not None})
 
     def steer(self, run_id: str, steering: Steering) -> None:
         """Set that. Workers above a lower limit finish the shards that they have."""
-        key, pipeline = self._keys(run_id).run, self.redis.pipeline()
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
         for name, value in asdict(steering).items():
             if value is None:
                 pipeline.hdel(key, name)
@@ -219,7 +186,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
         With `done_too`, done shards are scored again too, for outputs that were lost before they were published.
         """
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         self.redis.hdel(keys.run, "cancelled")
         self.clear_publish_error(run_id)
         names = [*self.redis.smembers(keys.failed), *(self.redis.hkeys(keys.receipts) if done_too else ())]
@@ -233,7 +200,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
         A shard that is found damaged three times is failed. A shard that was scored again after the receipts `of` were
         read is skipped. Returns the number of shards that were queued or failed.
         """
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         files = {receipt.shard: f"{receipt.data.staged_path} {receipt.data.sha256}" for receipt in of}
         requeued = 0
         for batch in batches(damaged.items()):
@@ -243,7 +210,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
     def remember(self, run_id: str, receipts: Iterable[Receipt]) -> int:
         """Note the receipts of earlier attempts, whose files exist in part, for open shards. Returns how many were noted."""
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         return sum(
             int(self._run_script("remember", keys.of(), [keys.attempts(""), *_named(batch)]))
             for batch in batches(receipts)
@@ -251,7 +218,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
 
     def shards(self, run_id: str, names: Iterable[str] | None = None) -> Iterator[Shard]:
         """The records of the named shards, by default of all, in name order."""
-        key = self._keys(run_id).shards
+        key = Keys(run_id).shards
         for batch in batches(sorted(map(str, self.redis.hkeys(key) if names is None else names))):
             for record in self.redis.hmget(key, batch):
                 if record is not None:
@@ -262,7 +229,7 @@ class Ledger(Attempts[S], Messages[S], Publishing[S], Results[S]):
         changed = 0
         for batch in batches(shards):
             fields = [part for shard in batch for part in (shard.name, SHARD.dump_json(shard))]
-            changed += int(self._run_script("update_shards", self._keys(run_id).of(), fields))
+            changed += int(self._run_script("update_shards", Keys(run_id).of(), fields))
         return changed
 
     def count_refused(self, what: str) -> None:

@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 
 from fleet.ledger.base import LedgerBase, batches
-from fleet.ledger.kinds import S
+from fleet.ledger.keys import Keys
 from fleet.ledger.records import Due, LostLease
 
 _DUE_LIMIT = 1000  # shards of each kind in one answer
 
 
-class Messages(LedgerBase[S]):
+class Messages(LedgerBase):
     """A queued shard waits, or its message has been sent."""
 
     def take_due(self, run_id: str, *, room: int) -> Due:
         """The shards that need a message now. They count as sent from here on. `room` limits the shards never tried."""
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         arguments = [
             room,
             _DUE_LIMIT,
@@ -33,7 +33,7 @@ class Messages(LedgerBase[S]):
     def sent_before(self, run_id: str, *, seconds: float) -> list[str]:
         """Shards whose message was sent at least this many seconds ago, and which no worker has claimed since."""
         age_ms = self._now_ms() - int(seconds * 1000)
-        return [str(name) for name in self.redis.zrangebyscore(self._keys(run_id).sent, "-inf", age_ms)]
+        return [str(name) for name in self.redis.zrangebyscore(Keys(run_id).sent, "-inf", age_ms)]
 
     def queue_again(self, run_id: str, shards: Iterable[str], *, seconds: float) -> list[str]:
         """Queue shards again whose message is lost, if it was sent at least this many seconds ago. Returns their names."""
@@ -41,12 +41,12 @@ class Messages(LedgerBase[S]):
         return [
             name
             for batch in batches(shards)
-            for name in self._run_script("queue_again", self._keys(run_id).of(), [age_ms, *batch])
+            for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
         ]
 
     def withdraw(self, run_id: str, shards: Iterable[str]) -> None:
         """Let sent shards wait again whose messages were removed from the queue. May run twice."""
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         for batch in batches(shards):
             self._run_script("withdraw", keys.of(), [keys.attempts(""), *batch])
 
@@ -55,5 +55,5 @@ class Messages(LedgerBase[S]):
 
         A running attempt counts as stopped, because its worker was ended on purpose.
         """
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         self._run_script("forget_messages", keys.of(), [keys.attempts("")])

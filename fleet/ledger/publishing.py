@@ -4,8 +4,7 @@ import redis
 from pydantic import TypeAdapter
 
 from fleet.ledger.base import LedgerBase
-from fleet.ledger.keys import FINISHED
-from fleet.ledger.kinds import S
+from fleet.ledger.keys import FINISHED, Keys
 from fleet.ledger.records import Publication
 from fleet.redact import redacted
 
@@ -13,7 +12,7 @@ _PUBLICATION = TypeAdapter(Publication)
 _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged
 
 
-class Publishing(LedgerBase[S]):
+class Publishing(LedgerBase):
     """What is published, the output itself says; this tells who is at it, and whether to try again."""
 
     def wait_for_finished_run(self, seconds: float) -> bool:
@@ -30,7 +29,7 @@ class Publishing(LedgerBase[S]):
         return is_woken
 
     def publication(self, run_id: str) -> Publication | None:
-        published = self.redis.hget(self._keys(run_id).run, "published")
+        published = self.redis.hget(Keys(run_id).run, "published")
         return _PUBLICATION.validate_json(published) if published else None
 
     def begin_publishing(self, run_id: str) -> int | None:
@@ -38,16 +37,16 @@ class Publishing(LedgerBase[S]):
 
         Read the receipts after this call. A later cancellation does not stop the publication; it is ended by it.
         """
-        version = self._run_script("begin_publishing", self._keys(run_id).of(), [])
+        version = self._run_script("begin_publishing", Keys(run_id).of(), [])
         return None if version is None else int(version)
 
     def is_publishing(self, run_id: str) -> bool:
         """Whether a finalizer has begun a publication and not yet reported its end. It may be working, or dead."""
-        return bool(self.redis.hexists(self._keys(run_id).run, "publishing_ms"))
+        return bool(self.redis.hexists(Keys(run_id).run, "publishing_ms"))
 
     def end_publishing(self, run_id: str) -> None:
         """Note that the publication that was begun did not happen, after looking at the output."""
-        self.redis.hdel(self._keys(run_id).run, "publishing_ms")
+        self.redis.hdel(Keys(run_id).run, "publishing_ms")
 
     def record_publication(self, run_id: str, publication: Publication, *, version: int | None = None) -> bool:
         """Record what was published. Ends a cancellation that arrived meanwhile.
@@ -55,31 +54,31 @@ class Publishing(LedgerBase[S]):
         Returns False if the receipts no longer have this `version`. Then the run is not published, and a sweep asks again.
         """
         arguments = [_PUBLICATION.dump_json(publication), "" if version is None else version]
-        return bool(self._run_script("record_publication", self._keys(run_id).of(), arguments) == "recorded")
+        return bool(self._run_script("record_publication", Keys(run_id).of(), arguments) == "recorded")
 
     def withdraw_publication(self, run_id: str) -> None:
         """Note that the output no longer holds what was published."""
-        self.redis.hdel(self._keys(run_id).run, "published")
+        self.redis.hdel(Keys(run_id).run, "published")
 
     def publish_error(self, run_id: str) -> str | None:
         """Why the last attempt to publish failed."""
-        error = self.redis.hget(self._keys(run_id).run, "publish_error")
+        error = self.redis.hget(Keys(run_id).run, "publish_error")
         return None if error is None else str(error)
 
     def publish_failed(self, run_id: str) -> bool:
         """Whether that error is permanent. Then the finalizer does not publish again until a person asks for it."""
-        return bool(self.redis.hexists(self._keys(run_id).run, "publish_failed"))
+        return bool(self.redis.hexists(Keys(run_id).run, "publish_failed"))
 
     def may_publish(self, run_id: str) -> bool:
         """Whether to publish now: the last error was not permanent, and the time that a service asked to wait is over."""
-        failed, after_ms = self.redis.hmget(self._keys(run_id).run, "publish_failed", "publish_after_ms")
+        failed, after_ms = self.redis.hmget(Keys(run_id).run, "publish_failed", "publish_after_ms")
         return failed is None and int(after_ms or 0) <= self._now_ms()
 
     def record_publish_error(
         self, run_id: str, error: str, *, is_permanent: bool = False, retry_after_seconds: float | None = None
     ) -> None:
         """Note why publishing failed, whether the error is permanent, and how long to wait before the next attempt."""
-        key, pipeline = self._keys(run_id).run, self.redis.pipeline()
+        key, pipeline = Keys(run_id).run, self.redis.pipeline()
         pipeline.hdel(key, "publish_failed", "publish_after_ms")
         pipeline.hset(key, "publish_error", redacted(error))
         if is_permanent:
@@ -90,17 +89,17 @@ class Publishing(LedgerBase[S]):
 
     def clear_publish_error(self, run_id: str) -> None:
         """Forget why publishing failed and how often files were found damaged, because a person asks to publish again."""
-        key = self._keys(run_id).run
+        key = Keys(run_id).run
         damaged = [field for field in map(str, self.redis.hkeys(key)) if field.startswith(_DAMAGED)]
         self.redis.hdel(key, "publish_error", "publish_failed", "publish_after_ms", "tidy_tries", *damaged)
 
     def count_waves(self, run_id: str, commits: int) -> None:
         """Note commits that saved finished shards, for people. What is saved, the output itself says."""
-        pipeline, key = self.redis.pipeline(), self._keys(run_id).run
+        pipeline, key = self.redis.pipeline(), Keys(run_id).run
         pipeline.hincrby(key, "waves", commits)
         pipeline.hset(key, "wave_ms", self._now_ms())
         pipeline.execute()
 
     def count_tidy_try(self, run_id: str) -> int:
         """How often tidying up after the publication was tried, including this time."""
-        return int(self.redis.hincrby(self._keys(run_id).run, "tidy_tries", 1))
+        return int(self.redis.hincrby(Keys(run_id).run, "tidy_tries", 1))

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic
 
 from fleet.attempt_report import AttemptReport
 from fleet.counted import counted
-from fleet.ledger.kinds import S, shown_work
 from fleet.receipt import Receipt
 from fleet.shard import Shard
+from fleet.spec import RunSpec
 
 _STALLED_SECONDS = 300.0
 _SILENT_SECONDS = 15.0  # as fleet/announcements.py has it; a worker reports every five
@@ -38,26 +37,25 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim(Generic[S]):
+class Claim:
     """A worker's time-limited right to a shard. Each claim has its own fencing `token`, which keeps late writers out."""
 
     run_id: str
     shard: Shard
-    spec: S
+    spec: RunSpec
     token: str
     attempt: int
-    noun: str = "run"  # what the entry is; of a training, the shard is all of it
     spilled: bool = False  # earlier attempts stored scores with the output, because the ledger was full
     previous: Receipt | None = None  # of a finished attempt whose files were lost or damaged later
 
     @property
     def what(self) -> str:
         """How a line of the log begins. The run is one of its fields."""
-        return f"Shard {self.shard.name}" if self.noun == "run" else f"Training {self.run_id}"
+        return f"Shard {self.shard.name}"
 
     @property
     def what_in_full(self) -> str:
-        return shown_work(self.noun, self.run_id, self.shard.name)
+        return f"Shard {self.shard.name} of {self.run_id}"
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -166,11 +164,11 @@ class Steering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenRun(Generic[S]):
+class OpenRun:
     """A run with open shards. `running` ones have a worker; `queued` ones may have one, which `max_workers` limits."""
 
     run_id: str
-    spec: S
+    spec: RunSpec
     queued: int
     running: int
     priority: int = 0

@@ -8,23 +8,20 @@ from fleet.attempt_report import AttemptReport, Phase
 from fleet.histogram import Histogram, empty_histogram
 from fleet.ledger.base import LedgerBase, batches
 from fleet.ledger.history import HistoryPoint, read_history
-from fleet.ledger.keys import Keys, index
-from fleet.ledger.kinds import S
+from fleet.ledger.keys import RUNS, Keys
 from fleet.ledger.pace import Pace, read_pace
 from fleet.ledger.records import Counts, Failure, RunningShard
 from fleet.receipt import Receipt
-from fleet.spec import RunSpec
-from fleet.training.progress import TrainProgress
 
 _DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
 
 
-class Results(LedgerBase[S]):
+class Results(LedgerBase):
     """May be read at any time, also while shards change."""
 
     def counts(self, run_id: str) -> Counts:
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         pipeline = self.redis.pipeline()
         for key in (keys.waiting, keys.sent, keys.running):
             pipeline.zcard(key)
@@ -33,7 +30,7 @@ class Results(LedgerBase[S]):
         pipeline.hlen(keys.shards)
         pipeline.hgetall(keys.run)
         pipeline.zrange(keys.running, 0, -1)
-        pipeline.zscore(index(self.kind.noun), run_id)
+        pipeline.zscore(RUNS, run_id)
         pipeline.time()
         waiting, sent, running, done, failed, known, run, names, listed, (now, _) = pipeline.execute()
         shards = int(run.get("shards", known))  # as all_shards in lua/prelude.lua
@@ -60,7 +57,7 @@ class Results(LedgerBase[S]):
 
     def running_shards(self, run_id: str) -> list[RunningShard]:
         """The shards that workers hold now, in the order in which their leases end."""
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         ends: Any = self.redis.zrange(keys.running, 0, -1, withscores=True)
         ends_ms = {str(name): float(end_ms) for name, end_ms in ends}
         pipeline = self.redis.pipeline()
@@ -84,7 +81,7 @@ class Results(LedgerBase[S]):
 
     def pace(self, run_id: str) -> Pace:
         """How fast the run is, or was."""
-        keys = self._keys(run_id)
+        keys = Keys(run_id)
         pipeline = self.redis.pipeline()
         for key in (keys.waiting, keys.sent, keys.running):
             pipeline.zcard(key)
@@ -97,15 +94,15 @@ class Results(LedgerBase[S]):
 
     def history(self, run_id: str) -> list[HistoryPoint]:
         """What the run was doing over time, oldest first. It stays when the run has ended."""
-        return read_history(self._fields(self._keys(run_id).history))
+        return read_history(self._fields(Keys(run_id).history))
 
-    def histograms(self: "Results[RunSpec]", run_id: str) -> dict[str, Histogram]:
+    def histograms(self, run_id: str) -> dict[str, Histogram]:
         """How the scores of the shards that are done are spread, by score column."""
         empty = {
             scoring.score_column: empty_histogram(scoring.function_to_apply) for scoring in self.spec(run_id).scorings
         }
         rows_by_bin: dict[str, dict[int, int]] = {column: {} for column in empty}
-        for field, rows in self._fields(self._keys(run_id).histograms).items():
+        for field, rows in self._fields(Keys(run_id).histograms).items():
             number, _, column = field.partition(":")
             if column in empty and int(rows) > 0:
                 rows_by_bin[column][int(number)] = int(rows)
@@ -116,21 +113,12 @@ class Results(LedgerBase[S]):
 
     def error_reasons(self, run_id: str) -> dict[str, int]:
         """Why rows of the shards that are done are errored: reason → rows, most rows first."""
-        rows = {reason: int(rows) for reason, rows in self._fields(self._keys(run_id).errored).items()}
+        rows = {reason: int(rows) for reason, rows in self._fields(Keys(run_id).errored).items()}
         return dict(sorted(rows.items(), key=lambda one: (-one[1], one[0])))
-
-    def recorded(self, run_id: str, shard: str) -> str | None:
-        """What is recorded of a shard that is done, as it was written. None if it is not done."""
-        found = self.redis.hget(self._keys(run_id).receipts, shard)
-        return None if found is None else str(found)
-
-    def reached(self, run_id: str, shard: str) -> TrainProgress | None:
-        """The last steps that a worker reported of a training, which stay when its attempt has ended. None if it took none."""
-        return TrainProgress.from_json(self.redis.hget(self._keys(run_id).attempts(shard), "steps"))
 
     def receipts(self, run_id: str) -> Iterator[Receipt]:
         """The receipts of all done shards, in name order."""
-        return self._receipts(self._keys(run_id).receipts)
+        return self._receipts(Keys(run_id).receipts)
 
     def _receipts(self, key: str) -> Iterator[Receipt]:
         for batch in batches(sorted(str(name) for name in self.redis.hkeys(key))):
@@ -140,22 +128,22 @@ class Results(LedgerBase[S]):
 
     def some_receipts(self, run_id: str, most: int) -> list[Receipt]:
         """The receipts of up to this many done shards, chosen at random."""
-        found: Any = self.redis.hrandfield(self._keys(run_id).receipts, most, withvalues=True)
+        found: Any = self.redis.hrandfield(Keys(run_id).receipts, most, withvalues=True)
         return [Receipt.from_json(receipt) for receipt in found[1::2]]
 
     def failures(self, run_id: str, *, most: int | None = None) -> list[Failure]:
         """The dead-letter list: the failed shards in name order, all of them or the first ones."""
-        names = sorted(str(name) for name in self.redis.smembers(self._keys(run_id).failed))[:most]
+        names = sorted(str(name) for name in self.redis.smembers(Keys(run_id).failed))[:most]
         return self._failed_attempts(run_id, names)
 
     def retries(self, run_id: str, *, most: int) -> list[Failure]:
         """The shards that wait for another attempt after one that ended badly. Those due next come first."""
-        waiting = self.redis.zrangebyscore(self._keys(run_id).waiting, "(0", "+inf", start=0, num=most)
+        waiting = self.redis.zrangebyscore(Keys(run_id).waiting, "(0", "+inf", start=0, num=most)
         found = self._failed_attempts(run_id, [str(name) for name in waiting])
         return [failure for failure in found if failure.error]  # a stop leaves none
 
     def _failed_attempts(self, run_id: str, names: list[str]) -> list[Failure]:
-        keys, pipeline = self._keys(run_id), self.redis.pipeline()
+        keys, pipeline = Keys(run_id), self.redis.pipeline()
         for name in names:
             pipeline.hmget(keys.attempts(name), "error", "traceback", "worker", "attempts", "crashes", "errors")
         return [

@@ -14,7 +14,6 @@ from fleet.ledger.keys import PREFIX
 
 _SHOWN = 3  # commands in a message
 _LEDGER_KEY, _SCORE_QUEUE = f"{PREFIX}rights", "score.rights"
-_TRAIN_QUEUE = "train.rights"  # no queue, but below the pattern of that of trainings
 _OF_WORKERS = (
     *(f"EVAL script 1 {_LEDGER_KEY}", f"EVALSHA digest 1 {_LEDGER_KEY}", "SCRIPT LOAD script", "TIME"),
     *(
@@ -24,15 +23,14 @@ _OF_WORKERS = (
     *(f"{command} {_LEDGER_KEY} x" for command in ("SADD", "SREM", "SISMEMBER", "HGET", "HDEL", "HEXISTS")),
     *(f"{command} {_LEDGER_KEY} x" for command in ("SET", "HMGET", "HSTRLEN", "ZREM", "ZSCORE")),
     *(f"{command} {_LEDGER_KEY} 0 1" for command in ("HSET", "HSETNX", "HINCRBY", "ZADD", "ZRANGE", "ZRANGEBYSCORE")),
-    *(f"{command} {queue} 1" for command in ("LPUSH", "BRPOP") for queue in (_SCORE_QUEUE, _TRAIN_QUEUE)),
-    *(f"LLEN {_SCORE_QUEUE}", f"LPUSH {_LEDGER_KEY} 1"),
+    *(f"LPUSH {_SCORE_QUEUE} 1", f"BRPOP {_SCORE_QUEUE} 1", f"LLEN {_SCORE_QUEUE}", f"LPUSH {_LEDGER_KEY} 1"),
     *("HSET unacked x 1", "HGET unacked x", "HDEL unacked x", "ZADD unacked_index 0 x", "ZREM unacked_index x"),
     *("SADD _kombu.binding.celeryev x", "SMEMBERS _kombu.binding.celery.pidbox"),
     *("PUBLISH /{db}.celeryev/x x", "PSUBSCRIBE /{db}.celery.pidbox"),
 )
 _OF_PRODUCERS = (
     *_OF_WORKERS,
-    f"HKEYS {_LEDGER_KEY}",
+    *(f"HKEYS {_LEDGER_KEY}", f"UNLINK {_LEDGER_KEY}", f"HRANDFIELD {_LEDGER_KEY} 1"),
     *(f"LRANGE {_SCORE_QUEUE} 0 -1", f"LREM {_SCORE_QUEUE} -1 x", f"BRPOP {_LEDGER_KEY} 1"),
     *("PUBLISH /{db}.reply.celery.pidbox x", "SUBSCRIBE /{db}.celeryev/x"),
 )

@@ -78,7 +78,10 @@ def as_ours(error: Exception, doing: str) -> ShardError | TransientError:
         first = _short(error.doc.strip().partition("\n")[0]) or "nothing"
         return TransientError(f"{doing}: the answer is not the service's, but perhaps a proxy's ({first}).")
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return TransientError(f"{doing}: no space left. Free some, or point SHARDSIFT_SCRATCH_DIR to a larger disk.")
+        return TransientError(
+            f"{doing}: no space left. Free some on that disk; SHARDSIFT_SCRATCH_DIR "
+            "moves a worker's scratch files to another."
+        )
     if isinstance(error, (httpx2.HTTPError, ConnectionError, TimeoutError, FileMetadataError, LocalEntryNotFoundError)):
         return TransientError(f"{doing}: the network failed ({_line(error)}).")
     if isinstance(error, PermissionError) and _s3_code(error) in _EXPIRED:

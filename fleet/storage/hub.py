@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
@@ -20,6 +20,7 @@ from fleet.spec import RunSpec
 from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles, read_accepted
 from fleet.storage.errors import translated
 from fleet.storage.hub_commit import commit
+from fleet.storage.hub_files import HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare, has_text
 from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
 from fleet.storage.other_run import card_of_others, data_of_others, other_run
@@ -131,7 +132,7 @@ class HubOutput:
         """Read from the run's branch, otherwise from main. A blob that no commit refers to cannot be read."""
         with translated(f"Reading {file.path} in {self.uri}"):
             path = f"datasets/{self._repo_id}@{self._branch.commit_with(file) or MAIN}/{file.path}"
-            with HfFileSystem(skip_instance_cache=True).open(path, "rb") as content:
+            with HubFiles(skip_instance_cache=True).open(path, "rb") as content:
                 yield content
 
     def has_staged(self, receipts: Sequence[Receipt]) -> bool:
@@ -161,9 +162,9 @@ class HubOutput:
 
     def _content(self, path: str, *, revision: str = MAIN) -> bytes | None:
         """The content of a small file; None if it does not exist."""
-        if not self._api.file_exists(self._repo_id, path, repo_type="dataset", revision=revision):
-            return None
-        return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"datasets/{self._repo_id}@{revision}/{path}"))
+        with suppress(FileNotFoundError):
+            return bytes(HubFiles(skip_instance_cache=True).cat_file(f"datasets/{self._repo_id}@{revision}/{path}"))
+        return None
 
     def _files_in(self, folder: str) -> Iterator[tuple[str, StoredFile]]:
         try:
@@ -196,7 +197,7 @@ class HubOutput:
         try:
             self._api.repo_info(self._repo_id, repo_type="dataset")
         except RepositoryNotFoundError:
-            self._api.create_repo(self._repo_id, repo_type="dataset", private=not public, exist_ok=True)
+            self._api.create_repo(self._repo_id, repo_type="dataset", private=not public)
         self._api.auth_check(self._repo_id, repo_type="dataset", write=True)
 
     def _is_ours(self, spec: RunSpec) -> bool:

@@ -22,7 +22,7 @@ def commit(
     *,
     message: str,
     to: str,
-    parent: str,
+    parent: str | None,
 ) -> str:
     """Commit the receipts' files and the documents to the branch `to`, if `parent` is its head. Returns the commit.
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import fsspec
-from fsspec.core import url_to_fs
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
@@ -20,6 +19,7 @@ from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.storage.errors import translated
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.inputs.formats import has_footer
 
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
@@ -50,7 +50,7 @@ def identity_of(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> 
 def identity_now(uri: str) -> tuple[str, int]:
     """The current identity and size of a file, bypassing cached listings."""
     with translated(f"Looking at {uri}"):
-        filesystem, path = url_to_fs(uri)
+        filesystem, path = filesystem_of(uri)
         info = _fresh_info(filesystem, path)
         return identity_of(filesystem, info), int(info["size"])
 

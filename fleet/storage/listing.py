@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from fleet.errors import UsageError
 from fleet.storage.errors import did_you_mean, translated
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata, stands_beside_data
 
 _GLOB = set("*?[")
@@ -38,9 +38,11 @@ def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input"
     UsageError if there are no files, or files of several formats, or a link is broken, and what fsspec raises for a URL that
     it cannot use.
     """
-    shown = shown_as or uri
+    shown = uri if shown_as is None else shown_as
+    if not shown:
+        raise UsageError(f"{option} is empty: is a shell variable unset? Name a file, folder, glob or URL.")
     with translated(f"Listing {shown}"):
-        filesystem, path = url_to_fs(uri)
+        filesystem, path = filesystem_of(uri)
         root = _root(path, filesystem)
         left_out: list[str] = []
         found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))

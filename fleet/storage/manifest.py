@@ -154,13 +154,13 @@ def document_findings(
 
 
 def files_digest(receipts: Sequence[Receipt]) -> str:
-    """Over the path and sha256 of every file, in whatever order and whoever made them."""
+    """Hash the path and sha256 of every file. The order of the receipts and the worker that made each do not matter."""
     lines = sorted(f"{file.path} {file.sha256}" for receipt in receipts for file in (receipt.data, receipt.scores))
     return sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _digest(run: bytes, lines: list[dict[str, Any]]) -> bytes:
-    """Over what pyarrow reads of the file, not over its bytes: those hold the metadata twice, raw and in base64."""
+    """Hash what pyarrow reads of the file, not its bytes: those hold the metadata twice, raw and in base64."""
     content = run + b"\n" + json.dumps(lines, default=str, sort_keys=True).encode()
     return sha256(content).hexdigest().encode()
 

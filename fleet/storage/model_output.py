@@ -5,9 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Protocol
 
-from huggingface_hub import CommitOperationAdd, HfApi, HfFileSystem
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
-from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.storage.errors import translated
@@ -29,17 +28,8 @@ class ModelOutput(Protocol):
     def holds(self, training: str) -> bool:
         """Whether the model of this training is here. Raises UsageError if something else is."""
 
-    def content(self, path: str) -> bytes | None:
-        """A file of what is here. None if it is not. Raises ShardError or TransientError if that cannot be said."""
-
-    def size_bytes(self) -> int:
-        """Of all files that are here."""
-
-    def partial(self, beside: Path, attempt: str) -> Path:
-        """The folder to write the model's files to. `beside` is a path on a disk with room for it.
-
-        `attempt` is a part of its name, if several processes may train for this output.
-        """
+    def partial(self, beside: Path) -> Path:
+        """The folder to write the model's files to. `beside` is a path on a disk with room for it."""
 
     def store(self, partial: Path, training: str) -> None:
         """Make the files of that folder the model, and remove the folder. Raises UsageError if that fails."""
@@ -47,6 +37,8 @@ class ModelOutput(Protocol):
 
 def model_output(uri: str) -> ModelOutput:
     """Raises UsageError for a URI at which no model can be written."""
+    if not uri:
+        raise UsageError("--output is empty: is a shell variable unset? Name a folder or hf://USER/NAME.")
     if uri.startswith(_HUB):
         return ModelRepository(uri)
     if "://" in uri:
@@ -74,17 +66,8 @@ class ModelFolder:
     def holds(self, training: str) -> bool:
         return False
 
-    def content(self, path: str) -> bytes | None:
-        try:
-            return (self._folder / path).read_bytes()
-        except OSError:
-            return None
-
-    def size_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
-
-    def partial(self, beside: Path, attempt: str) -> Path:
-        return self._folder.with_name(f".{self.name}.{attempt}partial")
+    def partial(self, beside: Path) -> Path:
+        return self._folder.with_name(f".{self.name}.partial")
 
     def store(self, partial: Path, training: str) -> None:
         partial.replace(self._folder)
@@ -118,19 +101,8 @@ class ModelRepository:
                 raise self._taken()
         return True
 
-    def content(self, path: str) -> bytes | None:
-        with translated(f"Reading {path} in {self._uri}"):
-            if not self._api.file_exists(self.repo_id, path):
-                return None
-            return bytes(HfFileSystem(skip_instance_cache=True).cat_file(f"{self.repo_id}/{path}"))
-
-    def size_bytes(self) -> int:
-        with translated(f"Looking at {self._uri}"):
-            entries = self._api.list_repo_tree(self.repo_id, recursive=True)
-            return sum(entry.size for entry in entries if isinstance(entry, RepoFile))
-
-    def partial(self, beside: Path, attempt: str) -> Path:
-        return beside.with_name(f".{self.name}.{attempt}partial")
+    def partial(self, beside: Path) -> Path:
+        return beside.with_name(f".{self.name}.partial")
 
     def store(self, partial: Path, training: str) -> None:
         """The Hub refuses the commit if the repository has changed. One whose answer was lost is found by its title."""

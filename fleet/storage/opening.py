@@ -6,12 +6,12 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fsspec.core import url_to_fs
 
 from fleet.errors import ShardError
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.inputs.formats import ENDINGS, format_of
 from fleet.storage.inputs.signatures import other_format
 from fleet.storage.output import Output
@@ -22,8 +22,11 @@ _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge ro
 
 @contextmanager
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is."""
-    filesystem, path = url_to_fs(uri)
+    """Open a Parquet file for streaming. Raises ShardError if it is missing or broken, TransientError if the network is.
+
+    Dictionaries are read with int32 indices: with others, pyarrow refuses a column of which one text is not UTF-8.
+    """
+    filesystem, path = filesystem_of(uri)
     with translated(f"Opening {uri}"):
         file = filesystem.open(path, "rb", block_size=READ_AHEAD_BYTES)
     with file:
@@ -34,7 +37,12 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 
 def _parquet_file(file: BinaryIO, uri: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        metadata = pq.read_metadata(file)
+        written = metadata.schema.to_arrow_schema()
+        names = [field.name for field in written if pa.types.is_dictionary(field.type)]
+        return pq.ParquetFile(
+            file, metadata=metadata, read_dictionary=names, buffer_size=_BUFFER_BYTES, pre_buffer=False
+        )
     except pa.ArrowInvalid as error:  # it names magic bytes, which tells most users little
         if other := other_format(file):
             raise ShardError(f"Opening {uri}: not a readable Parquet file ({other}).{_hint(uri)}") from error

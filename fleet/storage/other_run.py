@@ -1,7 +1,5 @@
 """The errors for an output that belongs to another run, with the options that differ, or to somebody else."""
 
-from dataclasses import replace
-
 from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputTaken, UsageError
 from fleet.spec import RunSpec
@@ -35,6 +33,5 @@ def card_of_others(uri: str) -> UsageError:
 def _difference(there: RunSpec | None, here: RunSpec) -> str:
     if there is None:
         return ""
-    as_disclosed = disclosed_spec(replace(here, publish_paths=there.publish_paths))
-    found = differences(there, replace(as_disclosed, publish_paths=here.publish_paths))
+    found = differences(there, disclosed_spec(here))
     return f" The difference is {'; '.join(found) or 'the location of the input or the model'}."

@@ -4,10 +4,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import fsspec
-from fsspec.core import url_to_fs
 
 from fleet.errors import ShardError, UsageError
 from fleet.storage.errors import translated
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH
 
@@ -37,7 +37,7 @@ def manifest_at(uri: str) -> bytes | None:
 def open_place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """A URI's file system, without what it remembers of earlier listings, and the path there. Raises UsageError."""
     try:
-        filesystem, root = url_to_fs(uri)
+        filesystem, root = filesystem_of(uri)
     except (ImportError, ValueError) as error:
         raise UsageError(f"{uri} cannot be read: {error}.") from error
     filesystem.invalidate_cache()

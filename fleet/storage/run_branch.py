@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
-from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub import HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
@@ -21,6 +21,7 @@ from fleet.errors import OutputDamaged
 from fleet.receipt import OutputFile, Receipt
 from fleet.spec import RunSpec
 from fleet.storage.hub_commit import commit
+from fleet.storage.hub_files import HubFiles
 from fleet.storage.output import output_files
 from fleet.storage.receipts import FileDigest, is_among, read_receipt
 
@@ -73,7 +74,7 @@ class RunBranch:
     def write(self, path: str, content: bytes, *, message: str) -> None:
         """Commit a small file to the branch, which is created if there is none. Raises PublishConflict."""
         self._create_branch(self._heads())
-        head = self._heads()[self.name]
+        head = self._heads().get(self.name)  # the client takes any 409 for a branch that exists
         commit(self._api, self._repo_id, [], {path: content}, message=message, to=self.name, parent=head)
 
     def all_of_runs(self) -> dict[str, str]:
@@ -190,7 +191,7 @@ class RunBranch:
         return {f"{self._receipts_folder}/{name}.jsonl": content}
 
     def _stored_receipts(self, revision: str) -> Iterator[Receipt]:
-        files = HfFileSystem(skip_instance_cache=True)
+        files = HubFiles(skip_instance_cache=True)
         for path in self._documents(revision):
             with files.open(f"datasets/{self._repo_id}@{revision}/{path}", "rb") as document:
                 for line in document.read().splitlines():

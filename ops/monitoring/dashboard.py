@@ -6,9 +6,8 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("dashboard.json")
 _COLUMNS, _HEIGHT = 24, 8  # of Grafana's grid
-_LABELLED = {"run": "shardsift_shards", "training": "shardsift_trainings"}  # which has all values of the label
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_OF_RUN, _OF_TRAINING = 'run=~"$run"', 'training=~"$training"'
+_OF_RUN = 'run=~"$run"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,28 +104,6 @@ PANELS = (
         stacked=True,
     ),
     Panel(
-        title="Trainings by state",
-        about="A failed one says why in producer status, and goes on after its last checkpoint with producer retry.",
-        queries={"{{state}}": f"sum by (state) (shardsift_trainings{{{_OF_TRAINING}}})"},
-        stacked=True,
-    ),
-    Panel(
-        title="Steps of trainings",
-        about="Share of the planned ones. It falls if a worker is lost: another one goes on after the last checkpoint.",
-        queries={
-            "{{training}}": f"shardsift_training_steps{{{_OF_TRAINING}}} / shardsift_training_planned_steps{{{_OF_TRAINING}}}"
-        },
-        unit="percentunit",
-    ),
-    Panel(
-        title="Loss of trainings",
-        about="Of the learned rows and of the held-out ones. If only the second rises, the training may end.",
-        queries={
-            "{{training}}": f"shardsift_training_loss{{{_OF_TRAINING}}}",
-            "{{training}} held out": f"shardsift_training_held_out_loss{{{_OF_TRAINING}}}",
-        },
-    ),
-    Panel(
         title="Memory of Redis",
         about="A Redis that is full refuses writes, and all workers wait.",
         queries={"used": "shardsift_redis_memory_bytes", "limit": "shardsift_redis_memory_limit_bytes > 0"},
@@ -143,7 +120,7 @@ def dashboard() -> dict[str, object]:
         "schemaVersion": 39,
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
-        "templating": {"list": [_source_variable(), *map(_variable, ("run", "training"))]},
+        "templating": {"list": [_source_variable(), _run_variable()]},
         "panels": [_panel(number, panel, place) for number, (panel, place) in enumerate(_placed(), start=1)],
     }
 
@@ -180,13 +157,13 @@ def _source_variable() -> dict[str, object]:
     return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
 
 
-def _variable(label: str) -> dict[str, object]:
-    """A field at the top of the dashboard that chooses runs or trainings."""
+def _run_variable() -> dict[str, object]:
+    """The field at the top of the dashboard that chooses runs."""
     return {
-        "name": label,
+        "name": "run",
         "type": "query",
         "datasource": _SOURCE,
-        "query": f"label_values({_LABELLED[label]}, {label})",
+        "query": "label_values(shardsift_shards, run)",
         "refresh": 2,
         "multi": True,
         "includeAll": True,

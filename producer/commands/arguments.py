@@ -36,16 +36,7 @@ MaxCost = Annotated[
     typer.Option(
         min=0,
         metavar="X",
-        help="Pause the run when its work has cost this much, at --price-per-gpu-hour. 0: no limit, as by default.",
-    ),
-]
-Price = Annotated[
-    float | None,
-    typer.Option(
-        "--price-per-gpu-hour",
-        min=0,
-        envvar="SHARDSIFT_PRICE_PER_GPU_HOUR",
-        help="What a GPU costs. A worker counts as one GPU while it has a shard.",
+        help="Pause the run when its work has cost this much, at SHARDSIFT_PRICE_PER_GPU_HOUR. 0: no limit, as by default.",
     ),
 ]
 Verify = Annotated[

@@ -2,13 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from fleet.command_line import Commands, print_json, print_table, print_with_whole_ids, say
 from producer.commands.arguments import AsJson, Verify
-from producer.commands.reports import report, report_training
+from producer.commands.reports import report
 
 commands = Commands()
 
@@ -18,43 +18,27 @@ commands = Commands()
 )
 def status(
     run_id: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The id of a run or a training. Default: the newest run.")
+        str | None, typer.Argument(metavar="[RUN]", help="The id of a run. Default: the newest run.")
     ] = None,
     verify: Verify = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay, and show the state again and again until the run is over.")
     ] = False,
-    price: Annotated[
-        float | None,
-        typer.Option(
-            "--price-per-gpu-hour",
-            min=0,
-            envvar="SHARDSIFT_PRICE_PER_GPU_HOUR",
-            help="Show what the run costs. A worker counts as one GPU while it has a shard.",
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of a run or a training, and check its output if it is published. The exit code reflects the state."""
-    from fleet.errors import UsageError
+    """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
     from fleet.settings import read_settings
-    from fleet.training.task import is_training_id
     from producer.attention import other_runs
     from producer.opening import open_ledger_of
     from producer.progress import redraw
     from producer.status import run_status
 
-    if run_id and is_training_id(run_id):
-        if verify:
-            raise UsageError(
-                "--verify is for the output of a run. Of a training, `producer status` looks whether the model is there, without "
-                f"that option: producer status {run_id}"
-            )
-        _report_training(run_id, watch=watch, as_json=as_json)
     others = []
     with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
         show = redraw if watch else run_status
-        found = show(ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=price)
+        found = show(
+            ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
+        )
         if found.publication:
             from producer.output_look import looked_at  # loads what outputs need, which takes a second
 
@@ -64,28 +48,15 @@ def status(
         report(found, as_json=as_json, others=others)
 
 
-def _report_training(training_id: str, *, watch: bool, as_json: bool) -> NoReturn:
-    from fleet.settings import read_settings
-    from producer.opening import open_ledger
-    from producer.training.status import training_status
-    from producer.training.watch import watch_training
-
-    with open_ledger(read_settings()) as (_, ledger):
-        look = watch_training if watch else training_status
-        report_training(look(ledger.trainings, training_id), as_json=as_json)
-
-
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
-    """List all runs and trainings in the ledger, newest first. Does not check their outputs; `producer status` does."""
+    """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
     from fleet.errors import NewerVersion
     from fleet.settings import read_settings
     from producer.attention import attention_lines
     from producer.opening import open_ledger
     from producer.status import Present, run_status
     from producer.status.runs_table import present_line, status_table
-    from producer.training.report import training_table
-    from producer.training.several import training_attention, training_statuses
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
@@ -97,15 +68,12 @@ def runs(as_json: AsJson = False) -> None:
                 )
             except NewerVersion as newer:
                 say(str(newer))
-        trainings = list(training_statuses(ledger.trainings, present))
         if as_json:
-            print_json([*(status.as_json() for status in statuses), *(status.as_json() for status in trainings)])
+            print_json([status.as_json() for status in statuses])
         else:
             print_with_whole_ids(status_table(statuses))
-            if trainings:
-                print_with_whole_ids(training_table(trainings))
             say(present_line(present))
-            for line in (*attention_lines(statuses), *training_attention(trainings)):
+            for line in attention_lines(statuses):
                 say(line)
 
 

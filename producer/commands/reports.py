@@ -1,7 +1,7 @@
 """What the subcommands print."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from producer.estimate.estimate import Estimate
     from producer.plan import Plan
     from producer.status import RunStatus
-    from producer.training.status import TrainingStatus
 
 _NAMED_FILES = 3
 
@@ -27,25 +26,14 @@ def report(status: "RunStatus", *, as_json: bool, others: Sequence[str] = ()) ->
     raise typer.Exit(status.exit_code)
 
 
-def report_training(status: "TrainingStatus", *, as_json: bool) -> NoReturn:
-    """Print the status of a training, and exit with its code."""
-    from producer.training.report import training_screen
-
-    if as_json:
-        print_json(status.as_json())
-    else:
-        typer.echo("\n".join(training_screen(status)))
-    raise typer.Exit(status.exit_code)
-
-
-def print_plan(plan: "Plan", *, as_json: bool, price_per_gpu_hour: float | None = None) -> None:
+def print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take."""
     from producer.estimate.report import estimate_lines
     from producer.plan_report import plan_report
 
     report = plan_report(plan)
     rows = report["rows"]
-    estimate = _checked_estimate(plan, rows if isinstance(rows, int) else None, price_per_gpu_hour)
+    estimate = _checked_estimate(plan, rows if isinstance(rows, int) else None)
     if as_json:
         print_json(report | {"estimate": estimate.as_json()})
         return
@@ -56,7 +44,7 @@ def print_plan(plan: "Plan", *, as_json: bool, price_per_gpu_hour: float | None 
         typer.echo(line)
 
 
-def _checked_estimate(plan: "Plan", counted_rows: int | None, price_per_gpu_hour: float | None) -> "Estimate":
+def _checked_estimate(plan: "Plan", counted_rows: int | None) -> "Estimate":
     """Raises UsageError if the output cannot be used."""
     from fleet.settings import read_settings
     from producer.enqueue import check_output
@@ -71,7 +59,7 @@ def _checked_estimate(plan: "Plan", counted_rows: int | None, price_per_gpu_hour
             counted_rows=counted_rows,
             ledger=ledger,
             state_dir=settings.state_dir,
-            price_per_gpu_hour=price_per_gpu_hour,
+            price_per_gpu_hour=settings.price_per_gpu_hour,
         )
 
 

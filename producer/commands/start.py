@@ -7,7 +7,7 @@ import typer
 
 from fleet.command_line import Commands, say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Price, Priority, Verify
+from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Priority, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
@@ -40,17 +40,18 @@ def enqueue(
     max_workers: MaxWorkers = None,
     priority: Priority = None,
     max_cost: MaxCost = None,
-    price: Price = None,
     dry_run: DryRun = False,
     verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Send the fleet one task per shard of a crawl or of your own files. Running it twice adds nothing."""
     if dry_run:
-        print_plan(_planned(options), as_json=as_json, price_per_gpu_hour=price)
+        print_plan(_planned(options), as_json=as_json)
         return
+    from fleet.settings import read_settings
     from producer.steering import SteeringOptions
 
+    price = read_settings().price_per_gpu_hour
     steering = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
     _enqueue(lambda: _planned(options), steering, wait=wait, verify=verify, as_json=as_json)
 
@@ -112,7 +113,6 @@ def refilter(
             "--enqueue-only", help="Only send the tasks to the fleet. `producer status` says how to start its workers."
         ),
     ] = False,
-    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Publish other rows of a run by its stored scores: a new threshold without a GPU, and without torch.
@@ -139,9 +139,9 @@ def refilter(
         return plan_refilter(uri, options, earlier=earlier)
 
     if enqueue_only:
-        _enqueue(plan, AS_IT_WAS, wait=False, verify=verify, as_json=as_json)
+        _enqueue(plan, AS_IT_WAS, wait=False, verify=False, as_json=as_json)
     else:
-        _run(plan(), workers=workers, verify=verify, as_json=as_json)
+        _run(plan(), workers=workers, verify=False, as_json=as_json)
 
 
 def _planned(options: RunOptions) -> "Plan":

@@ -6,7 +6,7 @@ import typer
 
 from fleet.command_line import Commands, say
 from fleet.counted import counted
-from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, Price, Priority, RunId, Verify
+from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, Priority, RunId
 from producer.commands.reports import report
 
 commands = Commands()
@@ -22,26 +22,18 @@ def retry(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Queue the failed shards of a run again, or resume a cancelled run. A training goes on after its last checkpoint."""
+    """Queue the failed shards of a run again, or resume a cancelled run."""
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
-    from fleet.errors import UsageError
     from fleet.settings import read_settings
     from fleet.storage.opening import open_output
-    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.patience import patient
     from producer.retry import retry_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
-    from producer.training.steering import retry_training
 
     with open_ledger(read_settings()) as (settings, ledger):
-        if is_training_id(run_id):
-            if every:
-                raise UsageError("--all is for the shards of a run, and a training has none. Leave it out.")
-            retry_training(ledger.trainings, run_id, settings)
-            return
         spec = ledger.spec(run_id)
         if ledger.is_cancelled(run_id):  # meanwhile another run may have taken its output
             patient(open_output(spec.output_uri, run_id).reserve)(spec)
@@ -68,19 +60,11 @@ def retry(
     rich_help_panel="Runs", epilog="Example: producer cancel cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
 def cancel(run_id: RunId) -> None:
-    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run.
-
-    A training stops at the next step, with a checkpoint.
-    """
+    """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
     from fleet.settings import read_settings
-    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
-    from producer.training.steering import cancel_training
 
     with open_ledger(read_settings()) as (_, ledger):
-        if is_training_id(run_id):
-            cancel_training(ledger.trainings, run_id)
-            return
         ledger.spec(run_id)
         ledger.cancel(run_id)
         say(f"Run {run_id} is cancelled.")
@@ -93,17 +77,11 @@ def pause(run_id: RunId) -> None:
     """Pause a run. Workers give its shards back at the next batch, and are free for other runs. `producer resume` goes on.
 
     Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
-    A training stops at the next step, with a checkpoint.
     """
     from fleet.settings import read_settings
-    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
-    from producer.training.steering import pause_training
 
     with open_ledger(read_settings()) as (_, ledger):
-        if is_training_id(run_id):
-            pause_training(ledger.trainings, run_id)
-            return
         ledger.spec(run_id)
         ledger.pause(run_id)
         say(f"Run {run_id} is paused. Resume it: producer resume {run_id}")
@@ -117,17 +95,12 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     from fleet.broker import make_app
     from fleet.dispatch import send_due_shards
     from fleet.settings import read_settings
-    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
     from producer.steering import SteeringOptions, resume_run
-    from producer.training.steering import resume_training
 
     with open_ledger(read_settings()) as (settings, ledger):
-        if is_training_id(run_id):
-            resume_training(ledger.trainings, run_id, settings)
-            return
         ledger.spec(run_id)
         was_paused = resume_run(ledger, run_id, SteeringOptions(max_cost=max_cost))
         send_due_shards(make_app("producer", settings), ledger, run_id)
@@ -146,7 +119,6 @@ def set_(
     max_workers: MaxWorkers = None,
     priority: Priority = None,
     max_cost: MaxCost = None,
-    price: Price = None,
 ) -> None:
     """Change how fast, how soon and for how much a run is scored, while it goes on or before it begins.
 
@@ -156,18 +128,14 @@ def set_(
     from fleet.dispatch import send_due_shards
     from fleet.errors import UsageError
     from fleet.settings import read_settings
-    from fleet.training.task import is_training_id
     from producer.opening import open_ledger
     from producer.steering import SteeringOptions, steer, steered
-    from producer.training.steering import set_training
 
+    price = read_settings().price_per_gpu_hour
     options = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
-    if max_workers is None and priority is None and max_cost is None and price is None:
-        raise UsageError("Say what to change: --max-workers, --priority, --max-cost or --price-per-gpu-hour.")
+    if max_workers is None and priority is None and max_cost is None:
+        raise UsageError("Say what to change: --max-workers, --priority or --max-cost.")
     with open_ledger(read_settings()) as (settings, ledger):
-        if is_training_id(run_id):
-            set_training(ledger.trainings, run_id, options, settings)
-            return
         ledger.spec(run_id)
         steering = steered(ledger, run_id, options)
         steer(ledger, run_id, steering)
@@ -178,7 +146,7 @@ def set_(
 @commands.command(
     rich_help_panel="Runs", epilog="Example: producer finalize cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
 )
-def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> None:
+def finalize(run_id: RunId, as_json: AsJson = False) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
     from fleet.settings import read_settings
     from producer.finalizer.publish import NotReady, finalize_run
@@ -190,11 +158,11 @@ def finalize(run_id: RunId, verify: Verify = False, as_json: AsJson = False) -> 
     with open_ledger(read_settings()) as (_, ledger):
         ledger.spec(run_id)
         ledger.clear_publish_error(run_id)
-        outcome = patient(finalize_run)(ledger, run_id, without_failed=True, hashes=verify)
+        outcome = patient(finalize_run)(ledger, run_id, without_failed=True)
         if isinstance(outcome, NotReady):
             say(f"Not published: {outcome.reason}.")
             raise typer.Exit(ExitCode.RUNNING)
-        report(looked_at(ledger, run_status(ledger, run_id), hashes=verify), as_json=as_json)
+        report(looked_at(ledger, run_status(ledger, run_id), hashes=False), as_json=as_json)
 
 
 def _confirm_scoring_again(run_id: str, *, done: int) -> None:

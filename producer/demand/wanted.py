@@ -57,7 +57,7 @@ def demand_table(demands: Sequence[QueueDemand]) -> Table:
         table.add_column(name, justify="right")
     for demand in demands:
         table.add_row(
-            " and ".join(demand.models) or "trainings",
+            " and ".join(demand.models),
             demand.dtype,
             *(f"{getattr(demand, name):,}" for name in _NUMBERS),
         )

@@ -116,7 +116,6 @@ def _plan(folder: Path, output: str) -> Plan:
         RunOptions(
             input_uris=(str(folder / "shards"),),
             models=(str(folder / "classifier"),),
-            int_score=True,
             min_score=_MIN_SCORE,
             output_uri=str(folder / output),
         )

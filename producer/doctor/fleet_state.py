@@ -10,8 +10,6 @@ from fleet.ledger import Ledger
 from fleet.settings import Settings
 from producer.status import Present, RunStatus, run_status
 from producer.status.runs_table import present_line
-from producer.training.several import training_statuses
-from producer.training.status import WORKER_COMMAND as TRAINER
 
 _NAMED_RUNS = 3
 _NEEDS = ("redis", "redis rights")
@@ -31,11 +29,8 @@ def _workers(settings: Settings) -> Verdict:
     present = Present.read(ledger.redis)
     statuses, unreadable = _statuses(ledger, present)
     unserved = [status for status in statuses if status.complete and _needs_workers(status) and not _is_served(status)]
-    trainings = [status for status in training_statuses(ledger.trainings, present) if status.is_unserved]
-    if trainings and not unserved:
-        return warning(f"No worker trains {_named([one.training_id for one in trainings])}.", f"Start one: {TRAINER}")
     if unserved:
-        commands = [*dict.fromkeys(status.worker_command for status in unserved), *([TRAINER] if trainings else [])]
+        commands = list(dict.fromkeys(status.worker_command for status in unserved))
         return warning(
             f"No worker serves {_named([_with_shards(status) for status in unserved])}.",
             f"Start one: {'; '.join(commands[:_NAMED_RUNS])}",
@@ -63,9 +58,7 @@ def _finalizer(settings: Settings) -> Verdict:
         return ok(f"{counted(len(of_all_runs), 'finalizer')}: {_named(of_all_runs)}.")
     says = "No finalizer is running: nothing is published, and no lost shard is sent again."
     statuses, _ = _statuses(ledger, Present())
-    trainings = training_statuses(ledger.trainings, Present())
     is_needed = any(status.complete and not status.is_over for status in statuses)
-    is_needed = is_needed or any(status.complete and not status.is_over for status in trainings)
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 

@@ -16,7 +16,7 @@ from producer.gpus import PRICED_BY, PRICED_ON, gpu_called
 from producer.plan import Plan
 
 LIST_PRICE = f"list price of {PRICED_BY} on {PRICED_ON}"
-PRICE_GIVEN = "--price-per-gpu-hour"
+PRICE_GIVEN = "SHARDSIFT_PRICE_PER_GPU_HOUR"
 
 
 @dataclass(frozen=True, kw_only=True)

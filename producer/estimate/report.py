@@ -91,6 +91,6 @@ def _about_hours_and_prices(estimate: Estimate) -> Iterator[str]:
         named = ", ".join(f"{device.device} {device.price_per_gpu_hour:.2f}" for device in prices)
         yield f"{_GAP}$ an hour: {named} ({LIST_PRICE})"
     elif prices:
-        yield f"{_GAP}{prices[0].price_per_gpu_hour:,.2f} per GPU-hour, as --price-per-gpu-hour says"
+        yield f"{_GAP}{prices[0].price_per_gpu_hour:,.2f} per GPU-hour, as SHARDSIFT_PRICE_PER_GPU_HOUR says"
     if estimate.devices:
         yield f"{_GAP}Starts of workers and their idle time come on top."

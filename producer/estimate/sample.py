@@ -12,6 +12,7 @@ from fleet.errors import ShardError
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
+from fleet.storage.inputs.bad_rows import IgnoredBadRows
 from fleet.storage.inputs.formats import has_footer
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.inputs.opening import open_input
@@ -59,7 +60,7 @@ def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
 def _first_rows(file: InputFile, columns: list[str], wanted: int) -> pa.Table:
     batches: list[pa.RecordBatch] = []
     missing = wanted
-    for batch in file.batches(columns, bad={}, most_rows=_STEP_ROWS, use_threads=False):
+    for batch in file.batches(columns, bad=IgnoredBadRows(), most_rows=_STEP_ROWS, use_threads=False):
         batches.append(batch.slice(0, missing))
         missing -= len(batches[-1])
         if not missing:

@@ -18,7 +18,7 @@ def scored_texts(rows: pa.Table, scoring: Scoring) -> list[Text]:
     for row in range(len(rows)):
         values = [column[row] for column in wanted]
         parts = (_text(values, scoring), *([columns[pair][row]] if pair else []))
-        if all(part is not None and (scoring.score_blank or part.strip()) for part in parts):
+        if all(part is not None and part.strip() for part in parts):
             texts.append(tuple(part for part in parts if part is not None))
     return texts
 

@@ -91,7 +91,7 @@ def _title(spec: RunSpec) -> str:
     dataset = _hub_dataset(spec)
     source = dataset.rpartition("/")[2] if dataset else " ".join(_plain_input(spec).split())
     crawl = f" {spec.crawl}" if spec.crawl else ""
-    models = [disclosed_model(scoring.model, spec).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
+    models = [disclosed_model(scoring.model).rstrip("/").rpartition("/")[2] for scoring in spec.scorings]
     return f"{source}{crawl}, {'filtered' if spec.where else 'scored'} with {' and '.join(models)}"
 
 

@@ -57,7 +57,7 @@ def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, st
     """What is said of a scoring, by the names of the table's rows."""
     scoring = spec.scorings[place]
     said = {
-        "Model": f"{_model(scoring.model, spec)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
+        "Model": f"{_model(scoring.model)} at revision `{scoring.model.revision}`{_of_kind(scoring.model)}",
         "Scored text": _scored_text(scoring),
     }
     if scoring.zero_shot:
@@ -66,7 +66,7 @@ def _said_of(spec: RunSpec, place: int, receipts: list[Receipt]) -> dict[str, st
             f"{cell(scoring.zero_shot.hypothesis_template)} with {counted(scoring.outputs, 'label')}{alone}"
         )
     if scoring.scores_from:
-        stored = _stored(scoring.scores_from, spec)
+        stored = _stored(scoring.scores_from)
         return said | {"Scores from": f"{stored}, whose card says how they were computed"}
     made = [(receipt.scorings[place], receipt.provenance.device) for receipt in receipts]
     said["Scored in"] = ", ".join(sorted({f"{way.format_told} on {device} ({way.backend})" for way, device in made}))
@@ -91,14 +91,14 @@ def _scored_text(scoring: Scoring) -> str:
     return f"{read}{limit}{passages}"
 
 
-def _stored(scores_from: Model, spec: RunSpec) -> str:
-    name = disclosed_model(scores_from, spec)
+def _stored(scores_from: Model) -> str:
+    name = disclosed_model(scores_from)
     dataset = HUB_DATASET.match(name)
     return f"[{dataset[1]}](https://huggingface.co/datasets/{dataset[1]})" if dataset else cell(name)
 
 
-def _model(model: Model, spec: RunSpec) -> str:
-    name = disclosed_model(model, spec)
+def _model(model: Model) -> str:
+    name = disclosed_model(model)
     is_on_hub = is_classifier(model) and not model.is_folder
     return f"[{name}](https://huggingface.co/{name})" if is_on_hub else cell(name)
 

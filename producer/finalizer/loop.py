@@ -57,9 +57,8 @@ class Finalizer:
 
     def run(self) -> None:
         """Serve until a signal. A publication in progress is finished first; a second signal ends it."""
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, _STOP_SIGNALS
-        )  # in the threads too, so that the signal waits for `sigwait`
+        # Threads inherit the mask, so that a signal waits for `sigwait`.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         self.start()
         logger.info("The finalizer %s is ready.", self._state.name)
         signal.sigwait(_STOP_SIGNALS)

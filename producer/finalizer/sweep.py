@@ -27,22 +27,12 @@ class Sweeper:
         self._left: set[str] = set()
 
     def sweep(self) -> None:
-        """Check all runs once, then all trainings. The oldest go first, so that their shards get the room in full queues.
+        """Check all runs once. The oldest go first, so that their shards get the room in full queues.
 
         Raises errors of Redis. Any other error of a run is logged and does not affect the other runs.
         """
         run_ids = [self._only_run] if self._only_run else self._ledger.run_ids()[::-1]
         for_each(run_ids, self._sweep_run, left=self._left)
-        if not self._only_run:
-            for_each(self._ledger.trainings.run_ids()[::-1], self._sweep_training, left=self._left)
-
-    def _sweep_training(self, training_id: str) -> None:
-        trainings = self._ledger.trainings
-        if trainings.is_cancelled(training_id):
-            return
-        queue_lost_shards(trainings, training_id, resend_seconds=self._settings.resend_seconds)
-        if send_due_shards(self._app, trainings, training_id):
-            logger.info("Training %s: sent again", training_id, extra={"run_id": training_id})
 
     def _sweep_run(self, run_id: str) -> None:
         if self._ledger.is_cancelled(run_id):

@@ -16,11 +16,9 @@ from tornado.web import StaticFileHandler, authenticated, url
 from fleet.errors import NewerVersion, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.redact import redacted
-from fleet.training.task import is_training_id
 from producer.flower.run_look import RunLook
 from producer.flower.runs_list import runs_list
 from producer.flower.shared_reads import SharedReads
-from producer.flower.training_look import training_look
 
 _LOOK_SECONDS = 2.0
 _THREADS = 4
@@ -70,8 +68,6 @@ class Looks:
         return await self._reads.get("runs", lambda: _compressed(runs_list(self._ledger)))
 
     async def run(self, run_id: str) -> bytes:
-        if is_training_id(run_id):
-            return await self._reads.get(run_id, lambda: _compressed(training_look(self._ledger.trainings, run_id)))
         return await self._reads.get(run_id, lambda: _compressed(self._of_run(run_id).look()))
 
     async def shards(self, run_id: str, first: str, last: str) -> bytes:
@@ -117,7 +113,7 @@ class RunPage(_Handler):
             self.set_status(404)
             self.render("404.html", message=str(unknown))
             return
-        self.render("training.html" if is_training_id(run_id) else "run.html", run_id=run_id)
+        self.render("run.html", run_id=run_id)
 
 
 class _Json(_Handler):

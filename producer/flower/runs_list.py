@@ -1,4 +1,4 @@
-"""What the Runs page lists: the newest runs with their state, as JSON, and the newest trainings."""
+"""What the Runs page lists: the newest runs with their state, as JSON."""
 
 from dataclasses import asdict
 
@@ -6,7 +6,6 @@ from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from producer.attention import why_a_person
 from producer.flower.run_look import summary
-from producer.flower.training_look import trainings_list
 from producer.status import Present, RunStatus, run_status
 from producer.status.runs_table import present_line
 
@@ -19,7 +18,6 @@ def runs_list(ledger: Ledger) -> dict[str, object]:
     return {
         "present": present_line(present),
         "runs_in_all": len(run_ids),
-        "trainings": trainings_list(ledger.trainings, present),
         "runs": [_listed(ledger, run_id, present) for run_id in run_ids[:_MOST_RUNS]],
     }
 

@@ -1,4 +1,4 @@
-"""What the ledger says of runs, trainings, workers, machines and its own server, as metrics by Prometheus' conventions.
+"""What the ledger says of runs, workers, machines and its own server, as metrics by Prometheus' conventions.
 
 Nothing is kept between two scrapes, so any number of finalizers may serve the same metrics, and one target is enough
 however many machines come and go.
@@ -15,7 +15,6 @@ from fleet.demand import open_demands
 from fleet.ledger import Ledger
 from fleet.machines import hosts
 from producer.metrics.runs import run_metrics
-from producer.metrics.trainings import training_metrics
 from producer.status import Present
 
 
@@ -23,7 +22,7 @@ class FleetCollector(Collector):
     """Reads the ledger at each scrape. While Redis does not answer, there is only `shardsift_up`, which is 0."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._trainings = ledger, ledger.trainings
+        self._ledger = ledger
 
     def describe(self) -> list[Metric]:
         return []  # so that registering it does not read the ledger
@@ -40,7 +39,6 @@ class FleetCollector(Collector):
     def _collected(self) -> Iterator[Metric]:
         present = Present.read(self._ledger.redis)
         yield from run_metrics(self._ledger, present)
-        yield from training_metrics(self._trainings, present)
         yield from _of_queues(self._ledger)
         yield from _of_fleet(present)
         yield from _of_server(self._ledger)

@@ -85,7 +85,7 @@ def _scores(spec: RunSpec, scoring: Scoring, receipt: Receipt) -> np.ndarray:
 def _kept_rows(spec: RunSpec, receipt: Receipt, upto: int) -> set[int]:
     """The numbers of the kept rows among the first ones. The data file has them in the order of the input."""
     if spec.row_columns is None:
-        raise UsageError("The kept rows of this run do not say which rows of the input they are (--no-row-columns).")
+        raise UsageError("The kept rows of this run do not say which rows of the input they are (--row-columns none).")
     column = spec.row_columns[1]
     kept: set[int] = set()
     with open_output(spec.output_uri, receipt.run_id).open_file(receipt.data) as file:

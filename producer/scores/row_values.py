@@ -7,6 +7,7 @@ import pyarrow as pa
 from fleet.scoring import Scoring
 from fleet.spec import RunSpec
 from fleet.storage.errors import translated
+from fleet.storage.inputs.bad_rows import IgnoredBadRows
 from fleet.storage.inputs.input_file import InputFile
 
 _URL = "url"
@@ -23,7 +24,7 @@ def values_of_input(file: InputFile, rows: Collection[int], columns: list[str]) 
     found: dict[int, dict[str, object]] = {}
     first = 0
     with translated("Reading the input"):
-        for batch in file.batches(columns, bad={}, use_threads=False):
+        for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
             for row in rows:
                 if first <= row < first + len(batch):
                     found[row] = values_at(batch, row - first)

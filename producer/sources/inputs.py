@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import HfApi, HfFileSystem
+from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
@@ -17,6 +17,7 @@ from fleet.errors import ShardError, ShardsiftError, UsageError
 from fleet.model import folder_revision
 from fleet.shard import Shard
 from fleet.storage.errors import translated
+from fleet.storage.hub_files import HubFiles
 from fleet.storage.identity import identity_of
 from fleet.storage.inputs.formats import without_ending
 from fleet.storage.inputs.line_blocks import THEN_RETRY
@@ -154,11 +155,12 @@ def told_before_a_run(error: ShardsiftError) -> str:
     return str(error).replace(THEN_RETRY, "then repeat the command")
 
 
-def limited(source: Input, *, shards: int | None, rows: int | None) -> Input:
-    """The first `shards` shards, and of those the first `rows` rows in total. Raises UsageError if a file cannot be read."""
-    chosen = source.shards[:shards]
+def limited(source: Input, rows: int | None) -> Input:
+    """The shards of the first `rows` rows. Raises UsageError if a file cannot be read."""
+    if rows is None:
+        return source
     try:
-        return replace(source, shards=chosen if rows is None else tuple(_first_rows(chosen, rows)))
+        return replace(source, shards=tuple(_first_rows(source.shards, rows)))
     except ShardError as error:
         raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
 
@@ -199,7 +201,7 @@ def pinned_uri(uri: str) -> tuple[str, str | None]:
     if not uri.startswith("hf://"):
         return uri, None
     try:
-        place = HfFileSystem().resolve_path(uri)
+        place = HubFiles().resolve_path(uri)
     except FileNotFoundError as error:  # from the client, for a missing repository or revision
         missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
         raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error

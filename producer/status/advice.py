@@ -10,7 +10,7 @@ from fleet.storage.inspection import lines_of
 from producer.failure_lines import failure_lines, retry_lines
 from producer.status.state import Checked, RunStatus
 
-MENDED = "When that is mended"  # begins the line with the command that goes on after a failure
+AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
 _NAMED_SILENT = 5
 _NAMED_STALLED = 3
 _CHECKED = {
@@ -37,7 +37,7 @@ def _on_failures(status: RunStatus) -> Iterator[str]:
     yield from failure_lines(status.failures)
     if status.failures and not status.is_published:
         them = "it" if status.counts.failed == 1 else "them"
-        yield f"{MENDED}, try {them} again: producer retry {status.run_id}"
+        yield f"{AFTER_FIXING}, try {them} again: producer retry {status.run_id}"
         if status.counts.done and not status.counts.open:
             yield f"Or publish the others without {them}: producer finalize {status.run_id}"
 
@@ -100,7 +100,7 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield from _on_no_kept_row(status)
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"
-        yield f"{MENDED}: producer finalize {status.run_id}"
+        yield f"{AFTER_FIXING}: producer finalize {status.run_id}"
     elif status.publish_error:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
 
@@ -134,6 +134,8 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"{loading_line(status)}."
         case "stopped":
             yield "No worker serves this run any more. The same `producer run` command goes on where it stopped."
+        case "stalled" if status.blocked:
+            yield status.blocked
         case "stalled" if status.serving:
             count, verb = counted(len(status.serving), "worker"), "serves" if len(status.serving) == 1 else "serve"
             yield f"{count} {verb} this run, but {_idle(status)}. Look at the logs: {_names(status)}."

@@ -13,6 +13,7 @@ from fleet.histogram import Histogram, added
 from fleet.ledger import Ledger, RunningShard
 from fleet.machines import MachineState, list_machines
 from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.queues import why_blocked
 from fleet.receipt import Receipt
 from fleet.spec import RunSpec
 from fleet.workers import WorkerState, list_workers
@@ -72,6 +73,7 @@ def run_status(
         error_reasons=ledger.error_reasons(run_id),
         publish_failed=ledger.publish_failed(run_id),
         steering=steering,
+        blocked=why_blocked(ledger.redis, spec.queue),
         paused=ledger.pause_reason(run_id),
         workers=tuple(one for one in present.workers if one.queue == spec.queue and one.activity != "stopping"),
         workers_elsewhere=sum(one.queue != spec.queue for one in present.workers),

@@ -55,6 +55,7 @@ class RunStatus:
     publish_failed: bool = False  # and trying again cannot help
     retries: tuple[Failure, ...] = ()  # of shards that wait for another attempt; the first hundred
     steering: Steering = Steering()
+    blocked: str | None = None  # why no worker can take a shard from its queue
     paused: str | None = None  # why, empty if a person asked for it; None if it is not paused
     workers: tuple[WorkerState, ...] = ()  # live workers on its queue that are not stopping
     workers_elsewhere: int = 0  # live workers on other queues
@@ -146,6 +147,8 @@ class RunStatus:
 
     @property
     def _word_of_open_shards(self) -> str:
+        if self.blocked:
+            return "stalled"
         if not self.workers:
             has_begun = self.counts.seconds > 0 or self.counts.done
             if not has_begun or self.machines:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from fleet.counted import counted
 from fleet.durations import shown_duration
-from producer.status.advice import MENDED, on_no_finalizer, what_it_waits_for, what_next
+from producer.status.advice import AFTER_FIXING, on_no_finalizer, what_it_waits_for, what_next
 from producer.status.facts import time_left
 from producer.status.state import RunStatus
 
@@ -24,7 +24,7 @@ def verdict(status: RunStatus) -> str:
         lines = [*what_it_waits_for(status), *on_no_finalizer(status), *what_next(status)]
         said = lines[:1]
         if status.word == "failed":
-            said += [line for line in lines if line.startswith(MENDED)]
+            said += [line for line in lines if line.startswith(AFTER_FIXING)]
         return f"{status.word}: {' '.join(said)}" if said else status.word
     but, left = list(troubles(status)), time_left(status)
     return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"

@@ -16,6 +16,7 @@ class Fault:
 
     path: str
     problem: str
+    is_mendable: bool = True  # by the command that started the run; not a file of another hand
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
@@ -78,8 +79,10 @@ class Verification:
         yield from (str(fault) for fault in self.faults[:_LINES])
         if len(self.faults) > _LINES:
             yield f"and {len(self.faults) - _LINES:,} more"
-        if not self.is_sound:
+        if any(fault.is_mendable for fault in self.faults):
             yield "To repair it, run the command that started the run again, with --verify added."
+        if not all(fault.is_mendable for fault in self.faults):
+            yield "Files that are not of this run are left alone. Remove them yourself."
         yield "sound" if self.is_sound else f"damaged: {counted(len(self.faults), 'fault')}"
 
     def _lines_of_manifest(self) -> Iterator[str]:

@@ -17,6 +17,7 @@ from fleet.receipt import Receipt
 from fleet.shard import Shard
 from fleet.spec import RunSpec
 from fleet.storage.identity import are_of_other_bytes
+from fleet.storage.inputs.bad_rows import IgnoredBadRows
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.published import Published
 from fleet.text_digests import scored_digest
@@ -74,8 +75,7 @@ def _as_named(shards: list[Shard]) -> str:
 def unlisted_shards(source: dict[str, Shard], published: Published) -> list[Fault]:
     """Faults for shards that only the input has, and for shards that only the manifest has."""
     listed = {receipt.shard for receipt in published.receipts}
-    is_limited = bool(published.spec.limit_shards or published.spec.limit_rows)
-    unread = set() if is_limited else source.keys() - listed - set(published.left_out)
+    unread = set() if published.spec.limit_rows else source.keys() - listed - set(published.left_out)
     return [
         *(_fault(shard, "is missing: the input has this shard") for shard in sorted(unread)),
         *(_fault(shard, "is of a shard that the input does not have") for shard in sorted(listed - source.keys())),
@@ -93,7 +93,8 @@ def source_faults(
     if are_of_other_bytes(shard.identity, receipt.source_identity):
         problem = f"was made of other bytes than {shard.uri} has now ({receipt.source_identity}, not {shard.identity})"
         return [SourceFault(path=receipt.data.path, problem=problem)]
-    if receipt.rows_in != len(rows.added) or source.count_rows(most=receipt.rows_in) < receipt.rows_in:
+    most = receipt.rows_in if spec.limit_rows else receipt.rows_in + 1
+    if receipt.rows_in != len(rows.added) or source.count_rows(most=most) != receipt.rows_in:
         return [SourceFault(path=receipt.scores.path, problem="has not the rows of the input")]
     if len(rows.added) and not rows.text_digests:
         return [SourceFault(path=receipt.scores.path, problem="does not say of which texts its scores are")]
@@ -115,7 +116,7 @@ def _expected(source: InputFile, rows: ScoredRows, spec: RunSpec) -> Iterator[pa
     schema = kept_schema(source.schema, spec)
     names = [*source.schema.names, *spec.added_columns]
     keep: Filter | None = None
-    stream = _RowStream(source.batches(bad={}, most_rows=_BATCH_ROWS, use_threads=False), source.schema)
+    stream = _RowStream(source.batches(bad=IgnoredBadRows(), most_rows=_BATCH_ROWS, use_threads=False), source.schema)
     for (first, end), digests in rows.text_digests.items():
         table = stream.take(end - first)
         if [scored_digest(table, scoring) for scoring in spec.scorings] != digests:

@@ -39,7 +39,11 @@ def verify(
         return Verification(uri=uri, run_id=published_run, faults=(published,))
     shards = source_shards(source, published) if source else {}
     findings = open_output(published.uri, published.run_id).inspect(published.receipts, hashes=True)
-    faults = [Fault(path=finding.path, problem=finding.sentence) for finding in findings if finding.is_damage]
+    faults = [
+        Fault(path=finding.path, problem=finding.sentence, is_mendable=finding.is_mendable)
+        for finding in findings
+        if finding.is_damage
+    ]
     faults += _missing_shards(published)
     if source:
         faults += unlisted_shards(shards, published)

@@ -1,23 +1,18 @@
-"""axe-core finds no serious or critical fault in the pages of runs and trainings: desktop and phone, light and dark."""
+"""axe-core finds no serious or critical fault in the pages of runs: desktop and phone, light and dark."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
 from fleet.attempt_report import AttemptReport
-from fleet.ledger import Claim, Ledger
-from fleet.training.progress import LossPoint, TrainProgress
-from fleet.training.task import WHOLE
+from fleet.ledger import Ledger
 from fleet.workers import WorkerState, announce
 from support.axe import axe_core, grave_faults
 from support.browser import LOGIN, needs_chromium
 from support.devtools import Scheme, Tab, open_browser
-from support.fleet import Fleet, new_fleet
-from support.fleet_trainings import FleetTrainings
+from support.fleet import new_fleet
 from support.flower import flower_of
-from support.labelled import write_topics
 from support.ledger_states import claimed
 from support.ports import unused_port
 from support.records import a_receipt, a_shard, a_spec
@@ -43,14 +38,10 @@ class Pages:
     tab: Tab
     address: str
     run_id: str
-    training_id: str
     axe: str
 
     def open_runs(self) -> None:
-        self.tab.open(
-            f"{self.address}/runs",
-            until="document.querySelectorAll('#runs tbody tr, #trainings tbody tr').length === 4",
-        )
+        self.tab.open(f"{self.address}/runs", until="document.querySelectorAll('#runs tbody tr').length === 3")
 
     def open_run(self) -> None:
         """With all that a click can open."""
@@ -58,9 +49,6 @@ class Pages:
         self.tab.value("document.querySelector('#strip .cell.state-failed').click()")
         self.tab.wait_for("document.querySelectorAll('details.traceback').length === 2")
         self.tab.value("document.querySelectorAll('details').forEach((one) => { one.open = true })")
-
-    def open_training(self) -> None:
-        self.tab.open(f"{self.address}/runs/{self.training_id}", until="document.querySelector('#losses svg')")
 
     def faults(self) -> list[str]:
         return grave_faults(self.tab, self.axe)
@@ -70,10 +58,10 @@ class Pages:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     axe, folder, port = axe_core(), tmp_path_factory.mktemp("pages"), unused_port()
     with new_fleet(folder) as fleet:
-        run_id, training_id = runs_in_all_states(fleet.ledger), training_half_done(fleet, folder)
+        run_id = runs_in_all_states(fleet.ledger)
         with flower_of(fleet, port) as address, open_browser(folder) as tab:
             tab.log_in(LOGIN)
-            yield Pages(tab=tab, address=address, run_id=run_id, training_id=training_id, axe=axe)
+            yield Pages(tab=tab, address=address, run_id=run_id, axe=axe)
 
 
 def runs_in_all_states(ledger: Ledger) -> str:
@@ -89,21 +77,6 @@ def runs_in_all_states(ledger: Ledger) -> str:
     ledger.renew(claimed(ledger, spec.run_id, held), rows=4, report=REPORT)
     announce(ledger.redis, worker_of(spec.run_id, spec.queue))
     return spec.run_id
-
-
-def training_half_done(fleet: Fleet, folder: Path) -> str:
-    """Its id."""
-    (folder / "base").mkdir()
-    (folder / "base/config.json").write_text("{}")
-    data = write_topics(folder / "topics.parquet", rows=30)
-    training = FleetTrainings(fleet=fleet, data=data, base=folder / "base", output=folder / "model")
-    training_id = training.enqueue()
-    claim = training.ledger.claim(training_id, WHOLE, "w2@host/8")
-    assert isinstance(claim, Claim), claim
-    losses = (LossPoint(step=8, loss=1.1, held_out_loss=0.9), LossPoint(step=12, loss=0.75))
-    progress = TrainProgress(step=12, planned_steps=24, losses=losses)
-    training.ledger.renew(claim, rows=12, report=replace(REPORT, training=progress))
-    return training_id
 
 
 def worker_of(run_id: str, queue: str) -> WorkerState:
@@ -122,11 +95,11 @@ def worker_of(run_id: str, queue: str) -> WorkerState:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("which", ["runs", "run", "training"])
+@pytest.mark.parametrize("which", ["runs", "run"])
 def test_a_page_has_no_grave_fault_and_fits_the_window(pages: Pages, which: str, size: str, scheme: Scheme) -> None:
     pages.tab.look_like(*SIZES[size], scheme)
 
-    {"runs": pages.open_runs, "run": pages.open_run, "training": pages.open_training}[which]()
+    {"runs": pages.open_runs, "run": pages.open_run}[which]()
 
     assert pages.faults() == []
     assert pages.tab.value("document.documentElement.dataset.bsTheme") == scheme

@@ -115,7 +115,6 @@ def test_the_scores_are_those_of_fasttext_in_the_order_of_the_labels(model: Path
     assert np.isnan(scores[[1, 3]]).all()
     assert scores[[0, 2, 4, 5]] == pytest.approx(np.array([predicted(model, line) for line in lines], np.float32))
     assert scorer.table(TEXTS)["error"].to_pylist() == [None, "blank text", None, "null text", None, None]
-    assert scorer.score([""], score_blank=True)[0] == pytest.approx(predicted(model, ""))
 
 
 def test_texts_have_the_same_scores_in_any_company(model: Path) -> None:

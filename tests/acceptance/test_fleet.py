@@ -100,7 +100,7 @@ def test_a_killed_workers_shard_is_finished_by_another(
     fleet = quick_fleet
     fleet.environment["SHARDSIFT_LEASE_SECONDS"] = "3"
     freeze_in_first_shard(fleet, faults)
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
 
     with fleet.finalizer(), fleet.worker(tiny_model, name="w1") as first:
         with frozen_by_order(first) as child:
@@ -121,7 +121,7 @@ def test_a_worker_told_to_stop_gives_its_shard_back_at_once(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "2")
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "24")
 
     with fleet.worker(tiny_model) as worker:
         wait_for_first_shard(fleet, run_id)
@@ -155,7 +155,7 @@ def test_a_cancelled_run_stops_and_is_taken_up_again(
 ) -> None:
     fleet = quick_fleet
     freeze_in_first_shard(fleet, faults)
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
 
     with fleet.finalizer(), fleet.worker(tiny_model) as worker:
         with frozen_by_order(worker):
@@ -176,16 +176,16 @@ def test_a_paused_run_leaves_its_worker_to_another_run_and_is_resumed(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
 
     with fleet.finalizer(), fleet.worker(tiny_model):
         wait_for_first_shard(fleet, run_id)
         paused = fleet.call_producer("pause", run_id)
-        other = enqueue(fleet, shards, tiny_model, tmp_path / "other", "--limit-shards", "1", "--keep-all")
+        other = enqueue(fleet, shards, tiny_model, tmp_path / "other", "--limit-rows", "12", "--keep-all")
         wait_until_published(fleet, other)
         status = fleet.call_producer("status", run_id)
         again = fleet.call_producer(
-            *enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "4")
+            *enqueue_arguments(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "48")
         )
         assert fleet.ledger.counts(run_id).running == 0
         resumed = fleet.call_producer("resume", run_id)
@@ -204,7 +204,7 @@ def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
     quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "5", "--max-workers", "1")
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "60", "--max-workers", "1")
     seen = set()
 
     def has_run() -> bool:
@@ -256,7 +256,7 @@ def test_failed_shards_are_retried_when_asked(
 @pytest.mark.slow
 def test_plain_celery_serves_too(quick_fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path) -> None:
     fleet = quick_fleet
-    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-shards", "2")
+    run_id = enqueue(fleet, shards, tiny_model, tmp_path / "out", "--limit-rows", "24")
     environment = {**fleet.environment, "SHARDSIFT_MODEL": str(tiny_model)}
 
     with (

@@ -128,7 +128,7 @@ def test_flower_shows_a_run(flower: Fleet, shards: Path, tiny_model: Path, tmp_p
     of_the_run = ("run_id", "output_uri", "queue", "counts", "complete", "cancelled", "failures", "state", "running")
     assert {name: on_page[name] for name in of_the_run} == {name: told[name] for name in of_the_run}
     assert "Traceback" in on_page["failures"][0]["traceback"]
-    assert f"When that is mended, try it again: producer retry {run_id}" in on_page["headline"]
+    assert f"After fixing the cause, try it again: producer retry {run_id}" in on_page["headline"]
 
 
 def test_the_runs_page_asks_for_the_password_and_survives_a_restart_of_flower(fleet: Fleet) -> None:

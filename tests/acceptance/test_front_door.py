@@ -80,7 +80,6 @@ class TestChoices:
             (("producer", "finalizer", "--log-level", "LOUD"), "'LOUD' is not one of"),
             (("producer", "flower", "--port", "99999"), "less than or equal to 65535"),
             (("worker", "start", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),
-            (("worker", "start", "--backend", "magic"), "'magic' is not one of 'auto', 'padded', 'packed'"),
             (("worker", "start", "--spot-notice", "oracle"), "'oracle' is not one of 'aws', 'gcp', 'azure'"),
             (("worker", "start", "--log-level", "LOUD"), "'LOUD' is not one of"),
             (("worker", "tune", "--dtype", "bf16"), "'bf16' is not one of 'auto', 'float32', 'bfloat16'"),

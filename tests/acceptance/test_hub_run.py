@@ -159,7 +159,7 @@ def test_files_that_the_hub_dropped_are_scored_again_by_themselves(
 ) -> None:
     fleet = quick_fleet
     fleet.environment.update(hub.client_env(tmp_path / "home", hub.token("me", write=True)))
-    sent = fleet.producer("enqueue", *options(fleet), "--limit-shards", "2")
+    sent = fleet.producer("enqueue", *options(fleet), "--limit-rows", "24")
     run_id = sent.stdout.strip()
     with fleet.worker(MODEL):
         wait_until(lambda: fleet.ledger.counts(run_id).done == 2, description="both shards are done", seconds=120)
@@ -184,7 +184,7 @@ def test_what_is_done_is_kept_on_the_hub_while_the_run_waits_for_its_user(
     hub.add_folder(
         DATASET, _corrupt(tmp_path / "corrupt" / "data" / CRAWL / "000_00003.parquet"), message="a bad shard"
     )
-    sent = fleet.producer("enqueue", *options(fleet), "--limit-shards", "4")
+    sent = fleet.producer("enqueue", *options(fleet))
     run_id = sent.stdout.strip()
 
     with fleet.finalizer(), fleet.worker(MODEL):

@@ -121,7 +121,7 @@ def test_a_machine_without_a_model_serves_one_run_after_the_other(
     machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
 ) -> None:
     first = enqueue("one", "--dtype", "float32")
-    second = enqueue("two", "--limit-shards", "2")
+    second = enqueue("two", "--limit-rows", "24")
 
     with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2", "--exit-when-idle", "10s") as machine:
         wait_until(
@@ -143,7 +143,7 @@ def test_a_machine_serves_the_run_of_the_higher_priority_first(
     machine_fleet: Fleet, enqueue: Callable[..., str]
 ) -> None:
     older = enqueue("one", "--dtype", "float32")
-    urgent = enqueue("two", "--limit-shards", "2", "--priority", "1")
+    urgent = enqueue("two", "--limit-rows", "24", "--priority", "1")
 
     with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2"):
         wait_until(lambda: published(machine_fleet, urgent), description="the urgent run is published", seconds=120)
@@ -193,7 +193,7 @@ def test_an_idle_machine_is_seen_and_a_second_supervisor_on_its_devices_is_warne
 def test_a_machine_of_a_named_model_leaves_other_runs_alone_and_takes_any_dtype(
     machine_fleet: Fleet, enqueue: Callable[..., str], tmp_path: Path
 ) -> None:
-    other, own = enqueue("other"), enqueue("own", "--limit-shards", "2", "--dtype", "float32")
+    other, own = enqueue("other"), enqueue("own", "--limit-rows", "24", "--dtype", "float32")
 
     with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "1", "--model", tmp_path / "own"):
         wait_until(lambda: published(machine_fleet, own), description="its run is published", seconds=60)

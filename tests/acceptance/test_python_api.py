@@ -24,7 +24,6 @@ from redis.connection import parse_url
 import shardsift
 from support.fleet import Fleet, new_fleet
 from support.labelled import write_topics
-from support.ledger_trainings import claim_training, create_training, training_report
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
@@ -239,32 +238,6 @@ def test_a_mistake_is_a_usage_error_in_the_words_of_python(call: Any, says: str)
         call()
 
     assert "--" not in str(raised.value)
-
-
-def test_the_status_of_a_training_is_found_by_its_id_and_waited_for(
-    fleet: Fleet, capfd: pytest.CaptureFixture[str]
-) -> None:
-    trainings = fleet.ledger.trainings
-    training = create_training(trainings)
-    claim = claim_training(trainings, training)
-    trainings.renew(claim, rows=384, report=training_report())
-
-    status = shardsift.status(training, redis_url=fleet.redis_url)
-    ended: list[shardsift.TrainingStatus] = []
-    waiting = threading.Thread(
-        target=lambda: ended.append(shardsift.status(training, wait=True, progress=False, redis_url=fleet.redis_url))
-    )
-    waiting.start()
-    trainings.fail(claim, "All labels are <1>.", "")
-    waiting.join()
-
-    assert repr(status) == f"<TrainingStatus running: step 12 of 24; {training}>"
-    assert str(status).startswith("step 12 of 24: loss 0.7500, held-out 0.9000; about 12 s left\n")
-    assert ended[0].word == "failed"
-    assert ended[0]._repr_html_().startswith("<pre>failed: All labels are &lt;1&gt;. (on w1@box/1, attempt 1)\n")
-    assert capfd.readouterr() == ("", "")
-    with pytest.raises(shardsift.UsageError, match="The ledger has no training 'train-x.0123456789ab'"):
-        shardsift.status("train-x.0123456789ab", redis_url=fleet.redis_url)
 
 
 @pytest.mark.usefixtures("notebook", "kept", "one_thread")

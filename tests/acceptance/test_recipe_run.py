@@ -60,7 +60,7 @@ def test_a_run_by_name_publishes_the_scores_of_the_card(
     done = run_command("producer", "run", *arguments, environment=machine)
 
     assert done.returncode == 0, done.stderr
-    assert f"Recipe of {MODEL}: --text-template '{{url}}\\n\\n{{text}}' --max-tokens 8192" in done.stderr
+    assert f"Recipe of {MODEL}: --text-column '{{url}}\\n\\n{{text}}' --max-tokens 8192" in done.stderr
     tokenizer = AutoTokenizer.from_pretrained(repository, config=PreTrainedConfig())
     read = tokenizer([f"{url}\n\n{text}" for url, text in zip(URLS, TEXTS, strict=True)])["input_ids"]
     logits = [REPOSITORIES["WebOrganizer"].logits(repository, ids) for ids in read]

@@ -75,7 +75,7 @@ def trouble(fleet: Fleet, faults: InjectedFaults, tiny_model: Path, tmp_path: Pa
     with ExitStack() as stack:
         run_id = enqueue(fleet, *arguments, "--dtype", "float32", "--output", tmp_path / "out")
         unserved = enqueue(
-            fleet, *arguments, "--dtype", "bfloat16", "--limit-shards", "1", "--output", tmp_path / "other"
+            fleet, *arguments, "--dtype", "bfloat16", "--limit-rows", "12", "--output", tmp_path / "other"
         )
         stack.enter_context(fleet.finalizer())
         stack.enter_context(

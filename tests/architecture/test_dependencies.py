@@ -24,7 +24,6 @@ ALSO = {
         *EXTRAS["tune"],
         *EXTRAS["train"],
         *EXTRAS["demo"],
-        *EXTRAS["otel"],
     ],
 }
 

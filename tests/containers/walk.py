@@ -251,6 +251,7 @@ def _check_published(machine: Machine) -> None:
 
 def _tune(machine: Machine) -> None:
     machine.type(
-        "docker compose run --rm worker-cpu worker tune --model ./data/model --rows 16 --budgets 512,1024 --repeats 1 --no-chart"
+        "docker compose run --rm worker-cpu worker tune --model ./data/model --rows 16 --budgets 512,1024 "
+        "--repeats 1 --output none"
     )
     assert machine.run("docker compose run --rm worker-cpu find /state -name '*.json'").strip()

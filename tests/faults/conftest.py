@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fleet import spec
 from producer.demo.shards import write_shards
-from support.disturbed_runs import SHARD_ROWS, SHARDS, DisturbedRuns
+from support.disturbed_runs import SHARD_ROWS, SHARDS, WINDOW_ROWS, DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
 from support.redis_servers import RedisServer, redis_server
@@ -22,13 +23,24 @@ def small_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The files that a run without faults publishes: path → sha256."""
+    return _undisturbed(small_shards, tiny_model, tmp_path_factory.mktemp("undisturbed"), window_rows=WINDOW_ROWS)
+
+
+@pytest.fixture(scope="session")
+def undisturbed_by_command(
+    small_shards: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """The same of a run that `producer enqueue` planned, whose scores files say of which larger windows they are."""
+    return _undisturbed(small_shards, tiny_model, tmp_path_factory.mktemp("by-command"), window_rows=spec.WINDOW_ROWS)
+
+
+def _undisturbed(shards: Path, model: Path, folder: Path, *, window_rows: int) -> dict[str, str]:
     from support.fleet import new_fleet
 
-    folder = tmp_path_factory.mktemp("undisturbed")
     faults = InjectedFaults(folder / "faults")
     faults.use_stand_in(seconds_a_batch=0)
     with new_fleet(folder) as fleet:
-        return DisturbedRuns(fleet, faults, small_shards, tiny_model, folder / "out").undisturbed()
+        return DisturbedRuns(fleet, faults, shards, model, folder / "out", window_rows=window_rows).undisturbed()
 
 
 @pytest.fixture

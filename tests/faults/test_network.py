@@ -78,7 +78,7 @@ def test_a_finalizer_whose_connections_are_cut_every_second_publishes(
 @pytest.mark.faults
 @pytest.mark.parametrize("requests", [0, 6, 12])
 def test_a_producer_that_is_cut_off_says_so_in_one_line_and_finishes_when_it_is_run_again(
-    requests: int, runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed: dict[str, str]
+    requests: int, runs: DisturbedRuns, way: tuple[Proxy, str], undisturbed_by_command: dict[str, str]
 ) -> None:
     proxy, url = way
     options = ["--input", runs.shards, "--model", runs.model, "--output", runs.output, "--dtype", "float32"]
@@ -94,7 +94,7 @@ def test_a_producer_that_is_cut_off_says_so_in_one_line_and_finishes_when_it_is_
     assert len(cut_off.stderr.splitlines()) == 1
     assert "Redis" in cut_off.stderr
     assert again.returncode == 0
-    runs.check_each_row_scored_once(again.stdout.strip(), undisturbed)
+    runs.check_each_row_scored_once(again.stdout.strip(), undisturbed_by_command)
 
 
 @pytest.mark.faults

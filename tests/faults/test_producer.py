@@ -19,7 +19,7 @@ from support.records import a_manifest
 from support.waiting import wait_until
 
 RESERVE = "fleet.storage.folder:FolderOutput.reserve"
-ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue adds shards
+ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue takes receipts, and the second adds shards
 RESTORE = "fleet.ledger.ledger:Ledger.restore"
 TAKE = "fleet.ledger.ledger:Ledger.take_due"
 SEND = "fleet.dispatch:_send"
@@ -53,7 +53,7 @@ def run_id_of(done: CompletedProcess[str]) -> str:
     ],
 )
 def test_a_producer_may_die_between_any_two_effects_of_enqueue(
-    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    place: str, moment: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
 ) -> None:
     sane = faults.environment
     faults.at(place, moment, "kill", program="producer")
@@ -64,7 +64,7 @@ def test_a_producer_may_die_between_any_two_effects_of_enqueue(
         runs.wait_until_published(run_id)
 
     assert killed.returncode == -signal.SIGKILL
-    runs.check_each_row_scored_once(run_id, undisturbed)
+    runs.check_each_row_scored_once(run_id, undisturbed_by_command)
 
 
 @pytest.mark.faults
@@ -76,7 +76,7 @@ def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
     write_shards(runs.shards, shards=203, rows=1, seed=4)
     faults.use_stand_in(seconds_a_batch=0)
     sane = faults.environment
-    faults.at(ADD, "after", "kill", program="producer")
+    faults.at(ADD, "after", "kill", passes=1, program="producer")
 
     with runs.finalizer(**sane), runs.worker("w1", **sane), runs.worker("w2", **sane):
         killed = enqueue(runs, **faults.environment)
@@ -99,7 +99,7 @@ def test_a_half_enqueued_run_is_not_published_until_the_same_command_finishes(
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_dies_or_is_slow(
-    fault: str, faults: InjectedFaults, runs: DisturbedRuns, undisturbed: dict[str, str]
+    fault: str, faults: InjectedFaults, runs: DisturbedRuns, undisturbed_by_command: dict[str, str]
 ) -> None:
     sane = faults.environment
     run_id = run_id_of(enqueue(runs))
@@ -121,7 +121,7 @@ def test_done_shards_are_not_scored_again_if_the_producer_that_restores_them_die
         first.wait(timeout=60)
         runs.wait_until_published(run_id)
 
-    runs.check_each_row_scored_once(run_id, undisturbed)
+    runs.check_each_row_scored_once(run_id, undisturbed_by_command)
 
 
 def sweeps(runs: DisturbedRuns, run_id: str) -> int:
@@ -131,7 +131,7 @@ def sweeps(runs: DisturbedRuns, run_id: str) -> int:
 
 @pytest.mark.faults
 def test_the_same_command_twice_at_once_adds_each_shard_once(
-    runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
 ) -> None:
     command = [str(part) for part in (BIN / "producer", "enqueue", *options(runs))]
     environment = os.environ | runs.fleet.environment
@@ -148,13 +148,13 @@ def test_the_same_command_twice_at_once_adds_each_shard_once(
     assert [process.returncode for process in both] == [0, 0]
     assert reports[0]["run_id"] == reports[1]["run_id"]
     assert sum(report["added"] for report in reports) == 6
-    runs.check_each_row_scored_once(reports[0]["run_id"], undisturbed)
+    runs.check_each_row_scored_once(reports[0]["run_id"], undisturbed_by_command)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("taken_up_by", ["enqueue", "retry"])
 def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
-    taken_up_by: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed: dict[str, str]
+    taken_up_by: str, runs: DisturbedRuns, faults: InjectedFaults, undisturbed_by_command: dict[str, str]
 ) -> None:
     faults.use_stand_in(seconds_a_batch=0.6)
     run_id = run_id_of(enqueue(runs))
@@ -172,11 +172,13 @@ def test_a_run_that_was_cancelled_midway_is_resumed_where_it_stopped(
 
     assert rows_when_cancelled < ALL_ROWS
     assert runs.attempts() == {1}
-    runs.check_each_row_scored_once(run_id, undisturbed)
+    runs.check_each_row_scored_once(run_id, undisturbed_by_command)
 
 
 @pytest.mark.faults
-def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: DisturbedRuns, undisturbed: dict[str, str]) -> None:
+def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(
+    runs: DisturbedRuns, undisturbed_by_command: dict[str, str]
+) -> None:
     run_id = run_id_of(enqueue(runs))
     with runs.served():
         runs.wait_until_published(run_id)
@@ -187,7 +189,7 @@ def test_a_finished_run_that_is_enqueued_again_stays_as_it_is(runs: DisturbedRun
     assert json.loads(again.stdout)["added"] == 0
     assert (runs.output / "manifest.parquet").stat().st_mtime_ns == manifest.st_mtime_ns
     assert runs.faults.rows_scored() == ALL_ROWS
-    assert data_digests(runs.output) == undisturbed
+    assert data_digests(runs.output) == undisturbed_by_command
 
 
 def test_a_command_that_waits_ends_with_the_reason_if_publishing_cannot_succeed(runs: DisturbedRuns) -> None:

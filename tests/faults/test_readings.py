@@ -12,23 +12,21 @@ from support.waiting import wait_until
 
 SAVE = "fleet.ledger.ledger:Ledger.save_scores"
 READINGS = {
-    "zero-shot": ("--task", "zero-shot", "--labels", "climate change,food,code", "--where", "nli_label <> 'food'"),
+    "zero-shot": ("--labels", "climate change,food,code", "--where", "nli_label <> 'food'"),
     "windows": (
         "--max-tokens",
         "24",
-        "--windows",
-        "stride:16",
-        "--pool",
-        "mean",
+        "--passages",
+        "stride:16:mean",
         "--where",
         "nli_score_entailment > 0.3",
     ),
     "zero-shot in windows": (
-        *("--task", "zero-shot", "--labels", "climate change,food,code", "--multi-label"),
-        *("--max-tokens", "48", "--windows", "stride:16", "--keep-all"),
+        *("--labels", "climate change,food,code", "--multi-label"),
+        *("--max-tokens", "48", "--passages", "stride:16", "--keep-all"),
     ),
-    "finepdfs": ("--max-tokens", "24", "--windows", "finepdfs", "--where", "nli_score_entailment > 0.3"),
-    "template": ("--text-template", "{url}\\n\\n{text}", "--max-tokens", "48", "--keep-all"),
+    "finepdfs": ("--max-tokens", "24", "--passages", "finepdfs", "--where", "nli_score_entailment > 0.3"),
+    "template": ("--text-column", "{url}\\n\\n{text}", "--max-tokens", "48", "--keep-all"),
 }
 
 

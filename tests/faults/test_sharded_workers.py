@@ -19,7 +19,7 @@ from producer.demo.shards import write_shards
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet, new_fleet
 from support.injected_faults import InjectedFaults
-from support.large_models import divisible_llama
+from support.large_models import divisible_llama, ranks_of
 from support.leftovers import processes_with
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.waiting import wait_until
@@ -80,9 +80,8 @@ def plain_output(fleet: Fleet, texts: Path, llama: Path, tmp_path: Path) -> Path
 
 
 def rank_of(worker: Child) -> psutil.Process:
-    ranks = [child for child in child_of(worker).children() if "worker.scoring.sharded.rank" in child.cmdline()]
-    assert len(ranks) == 1
-    return ranks[0]
+    (rank,) = ranks_of(child_of(worker))
+    return rank
 
 
 def wait_for_work(runs: DisturbedRuns, run_id: str) -> None:

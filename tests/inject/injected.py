@@ -58,7 +58,7 @@ def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> 
     """`at` is `module:Class.method` or `module:function`. Each firing uses up a ticket, which all processes share."""
 
     def is_due() -> bool:
-        return Path(sys.argv[0]).name == program and _take_ticket(tickets)
+        return Path(sys.argv[0]).name == program and not _take(tickets, "pass") and _take(tickets, "ticket")
 
     module_name, _, path = at.partition(":")
     holder: Any = importlib.import_module(module_name)
@@ -78,10 +78,10 @@ def _wrap(at: str, moment: str, action: Action, tickets: Path, program: str) -> 
     setattr(holder, name, wrapped)
 
 
-def _take_ticket(tickets: Path) -> bool:
-    for ticket in sorted(tickets.glob("ticket-*")):
+def _take(tickets: Path, kind: str) -> bool:
+    for ticket in sorted(tickets.glob(f"{kind}-*")):
         try:
-            ticket.rename(ticket.with_name(ticket.name.replace("ticket", "used")))
+            ticket.rename(ticket.with_name(ticket.name.replace(kind, "used" if kind == "ticket" else "passed")))
         except FileNotFoundError:  # another process was faster
             continue
         return True

@@ -138,7 +138,8 @@ def test_a_seed_gives_the_same_texts_and_another_seed_others(tokenizer: PreTrain
 
 @pytest.mark.slow
 def test_all_contenders_give_the_same_scores(measured: Comparison) -> None:
-    assert set(measured.entrants) == set(Name)
+    assert set(measured.entrants) == set(Name) - set(measured.unavailable)
+    assert set(measured.unavailable) <= {Name.REFERENCE_16BIT}  # of a CPU that is slow in 16 bits
     for name, entrant in measured.entrants.items():
         assert entrant.max_difference is not None
         allowed = 1e-4 if entrant.dtype == "float32" else 0.2 * measured.score_spread
@@ -149,7 +150,7 @@ def test_all_contenders_give_the_same_scores(measured: Comparison) -> None:
 @pytest.mark.slow
 def test_every_contender_is_timed_in_every_round(measured: Comparison) -> None:
     assert len(measured.rounds) == 2
-    assert all(set(round_.seconds) == set(Name) for round_ in measured.rounds)
+    assert all(set(round_.seconds) == set(measured.entrants) for round_ in measured.rounds)
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_a_score_file_whose_label_scores_were_changed_is_found(
     options = RunOptions(
         input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", keep_all=True
     )
-    spec = publish(ledger, scorer.scorer, replace(options, limit_shards=1), scratch=tmp_path / "scratch")
+    spec = publish(ledger, scorer.scorer, replace(options, limit_rows=12), scratch=tmp_path / "scratch")
     (receipt,) = ledger.receipts(spec.run_id)
     (file,) = (output / "scores").rglob("*.parquet")
     table = pq.read_table(file)
@@ -142,7 +142,6 @@ def two_labels(tmp_path: Path) -> Path:
     ("choice", "refusal"),
     [
         ({"min_score": 0.5}, "keeps every row: .* never below 1/2. Name a label: --where 'score_1 >= 0.5'"),
-        ({"min_score": 0.5, "score_column": "edu"}, "Name a label: --where 'edu_1 >= 0.5'"),
         ({"min_score": 0.0, "function_to_apply": "sigmoid"}, "keeps every row: .* Say --keep-all"),
         ({"min_score": 1.5}, "keeps no row"),
         ({}, "Say which rows to keep: --min-score, --where or --keep-all"),

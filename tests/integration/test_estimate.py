@@ -101,9 +101,9 @@ class TestAgainstARun:
     @pytest.mark.parametrize(
         "changes",
         [
-            {"max_tokens": 32, "windows": "head+tail"},
-            {"max_tokens": 64, "windows": "stride:40"},
-            {"text_template": "{id}: {text}"},
+            {"max_tokens": 32, "passages": "head+tail"},
+            {"max_tokens": 64, "passages": "stride:40"},
+            {"text_column": "{id}: {text}"},
             {"text_column": "url,text"},
             {"limit_rows": 30},
         ],
@@ -118,13 +118,13 @@ class TestAgainstARun:
 
         assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
 
-    @pytest.mark.parametrize("reading", [{}, {"windows": "head+tail", "max_tokens": 40}], ids=["head", "head+tail"])
+    @pytest.mark.parametrize("reading", [{}, {"passages": "head+tail", "max_tokens": 40}], ids=["head", "head+tail"])
     def test_several_models_and_labels_add_up(
         self, reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
         models = (f"edu={options.model}", f"topic={nli}")
-        labelled = replace(options, models=models, task="zero-shot", labels=("climate change", "sport"), **reading)
+        labelled = replace(options, models=models, labels=("climate change", "sport"), **reading)
         plan = plan_run(labelled)
 
         estimate = estimated(plan, tmp_path)

@@ -1,22 +1,18 @@
 """The filter keeps the rows that SQL selects, and refuses conditions that use more than one row."""
 
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import duckdb
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.errors import TransientError, UsageError
+from fleet.errors import UsageError
 from fleet.filter import Filter
-from fleet.sql_process import Bounds, SqlProcess
-from support.waiting import wait_until
+from fleet.sql import Sql
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(
@@ -317,95 +313,25 @@ class TestRefusals:
         assert message.endswith('Write a condition on one row, like "score >= 3".')
 
 
-_HOLDER = """
-import psutil, pyarrow, time
-from fleet.filter import Filter
-condition = Filter("text like 'a%'", pyarrow.schema([("text", pyarrow.string())]))
-print(psutil.Process().children()[0].pid, flush=True)
-time.sleep(60)
-"""
+class TestLimits:
+    """The error names the condition and the limit that it exceeded."""
 
+    def test_what_takes_too_long_is_interrupted(self) -> None:
+        sql = Sql(seconds=1)
+        rows = pa.table({"text": ["abcdefgh"] * 50_000})
 
-def processes_of_filters() -> set[psutil.Process]:
-    """Those of this process; other tests may have left some to the garbage collector."""
-    return {child for child in psutil.Process().children() if "fleet.sql_process" in child.cmdline()}
+        with pytest.raises(
+            duckdb.InterruptException, match=r"it took longer than 1 s for 50,000 rows; make it simpler"
+        ):
+            sql.run("SELECT levenshtein(repeat(text, 50), repeat(text, 60)) FROM rows", rows)
 
+        assert sql.run("SELECT 1 AS one", rows.slice(0, 1))["one"].to_pylist() == [1]
 
-class TestBounds:
-    """Time and memory of a condition are limited. The error names the condition and the limit that it exceeded."""
+    def test_what_needs_too_much_memory_is_refused(self) -> None:
+        sql = Sql(memory_mib=64)
+        rows = pa.table({"row": [1]})
 
-    @pytest.mark.parametrize(
-        "where",
-        [
-            "format('{:>1000000000}', text) <> ''",
-            "length(repeat('x', 1000000000)) > 3",
-            "length(lpad(text, 1000000000, 'x')) > 3",
-            "len(range(row * 1000000000)) > 3",
-            "length(replace(text, ' ', repeat('b', 100000000))) > 3",
-        ],
-    )
-    def test_what_takes_gigabytes_for_one_row_is_refused_before_any_is_scored(self, where: str) -> None:
-        assert "it needs more than 512 MiB of memory for one row; make it simpler" in refusal(where)
-
-    def test_what_takes_gigabytes_for_many_rows_is_refused_when_they_come(self) -> None:
-        condition = Filter("length(repeat(text, 100000)) > 3", SCHEMA)
-        rows = pa.table({name: pa.nulls(8000, SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA)
-        rows = rows.set_column(0, "text", pa.array(["ten letter"] * 8000))
-
-        with pytest.raises(UsageError, match=r"it needs more than 5\d\d MiB of memory for 8,000 rows"):
-            condition.keep(rows)
-
-    def test_a_call_that_takes_too_long_is_ended_by_the_kernel(self) -> None:
-        process = SqlProcess(Bounds(cpu_seconds=0.3))
-        rows = pa.table({"text": ["abcdefgh" * 5000]})
-
-        with pytest.raises(duckdb.InterruptException, match="it took longer than 0 s for one row; make it simpler"):
-            process.run("SELECT levenshtein(text, repeat(text, 5)) FROM rows", rows)
-
-    def test_a_process_that_was_ended_from_outside_is_no_fault_of_the_condition(self) -> None:
-        before = processes_of_filters()
-        condition = Filter("text like 'a%'", SCHEMA)
-        (process,) = processes_of_filters() - before
-        process.kill()
-
-        with pytest.raises(TransientError, match="ended by signal 9"):
-            condition.keep(ROWS)
-
-        assert condition.keep(ROWS).tolist() == [0]
-
-    def test_its_process_ends_with_it(self) -> None:
-        before = processes_of_filters()
-        condition = Filter("text like 'a%'", SCHEMA)
-        (process,) = processes_of_filters() - before
-
-        del condition
-
-        wait_until(lambda: not process.is_running(), description="the process is gone")
-
-    def test_a_refused_condition_leaves_no_process(self) -> None:
-        before = processes_of_filters()
-
-        with pytest.raises(UsageError, match="it is VARCHAR, not true or false") as held:
-            Filter("concat(text, 'a')", SCHEMA)
-
-        assert held.value  # it holds what raised it
-        assert processes_of_filters() <= before
-
-    def test_its_process_ends_with_a_killed_worker(self) -> None:
-        holder = subprocess.Popen([sys.executable, "-c", _HOLDER], stdout=subprocess.PIPE, text=True)
-        assert holder.stdout
-        filters_pid = int(holder.stdout.readline())
-        process = psutil.Process(filters_pid)
-
-        holder.kill()
-        holder.communicate()
-
-        wait_until(lambda: not process.is_running(), description="the filter's process is gone")
-
-    @pytest.mark.parametrize("where", ["score >= 3", "length(text) > 3 and lower(text) <> 'a'", "score + 1 >= 3"])
-    def test_what_only_compares_needs_no_process(self, where: str) -> None:
-        before = processes_of_filters()
-
-        _condition = Filter(where, SCHEMA)
-
-        assert processes_of_filters() <= before
+        with pytest.raises(
+            duckdb.OutOfMemoryException, match="it needs more than 64 MiB of memory for one row; make it"
+        ):
+            sql.run("SELECT list(range) FROM range(30000000)", rows)

@@ -1,4 +1,4 @@
-"""`--windows finepdfs` gives the scores of the procedure on the cards of the FinePDFs classifiers."""
+"""`--passages finepdfs` gives the scores of the procedure on the cards of the FinePDFs classifiers."""
 
 import re
 from pathlib import Path

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 from transformers import TrainingArguments
 
 import shardsift
-from fleet.errors import UsageError
-from fleet.training.spec import FullTraining, TrainSpec
+from fleet.errors import Stopped, UsageError
 from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
 from support.waiting import wait_until
@@ -27,7 +26,7 @@ from worker.training.checkpoints import last_checkpoint
 from worker.training.loading import loading_arguments
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
-from worker.training.stopped import TrainingStopped
+from worker.training.spec import FullTraining, TrainSpec
 from worker.training.train import train
 
 CPU = TrainPlace(device="cpu")
@@ -136,7 +135,7 @@ def test_four_batches_of_eight_rows_are_a_step_like_one_of_32(
 
 
 def test_a_stopped_training_goes_on_and_ends_as_if_undisturbed(spec: TrainSpec, undisturbed: TrainReport) -> None:
-    with pytest.raises(TrainingStopped, match="Stopped after step 10, .* Run the same command again"):
+    with pytest.raises(Stopped, match="Stopped after step 10, .* Run the same command again"):
         trained(spec, tell=stop_at(9))
     assert not Path(spec.output_uri).exists()
 
@@ -195,7 +194,7 @@ def test_checkpoints_may_be_elsewhere_and_may_move(spec: TrainSpec, undisturbed:
     before, after = (
         dataclasses.replace(CPU, checkpoints=tmp_path / name) for name in ("one-machine", "another-machine")
     )
-    with pytest.raises(TrainingStopped):
+    with pytest.raises(Stopped):
         trained(spec, before, stop_at(9))
     (tmp_path / "one-machine").rename(tmp_path / "another-machine")
 
@@ -207,7 +206,7 @@ def test_checkpoints_may_be_elsewhere_and_may_move(spec: TrainSpec, undisturbed:
 
 
 def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainSpec, undisturbed: TrainReport) -> None:
-    with pytest.raises(TrainingStopped):
+    with pytest.raises(Stopped):
         trained(spec, tell=stop_at(9))
     state = Path(f"{spec.output_uri}.checkpoints/checkpoint-10/trainer_state.json")
     state.write_text(state.read_text()[:100])
@@ -220,7 +219,7 @@ def test_a_checkpoint_that_was_not_written_to_its_end_is_not_used(spec: TrainSpe
 
 
 def test_checkpoints_of_another_training_are_one_clear_error(spec: TrainSpec, tmp_path: Path) -> None:
-    with pytest.raises(TrainingStopped):
+    with pytest.raises(Stopped):
         trained(spec, tell=stop_at(4))
     faster = dataclasses.replace(spec, full=dataclasses.replace(FULL, learning_rate=0.01))
 
@@ -233,7 +232,7 @@ def test_checkpoints_of_another_training_are_one_clear_error(spec: TrainSpec, tm
 
 
 def test_no_resume_starts_again(spec: TrainSpec) -> None:
-    with pytest.raises(TrainingStopped):
+    with pytest.raises(Stopped):
         trained(spec, tell=stop_at(4))
     shorter = dataclasses.replace(spec, full=dataclasses.replace(FULL, epochs=1))
 
@@ -362,7 +361,7 @@ def test_a_training_that_diverges_says_so_and_publishes_nothing(spec: TrainSpec)
 
 def test_a_checkpoint_whose_best_one_is_gone_is_not_gone_on_from(spec: TrainSpec, undisturbed: TrainReport) -> None:
     """The Trainer would save the last weights as if they were the best."""
-    with pytest.raises(TrainingStopped):
+    with pytest.raises(Stopped):
         trained(spec, tell=stop_at(9))
     checkpoints = Path(f"{spec.output_uri}.checkpoints")
     (newest,) = checkpoints.glob("checkpoint-10")

@@ -13,12 +13,8 @@ import pytest
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.spec import RunSpec
-from fleet.training.labels import label_source
-from fleet.training.options import TrainOptions
-from fleet.training.spec import TrainSpec
 from producer.options import RunOptions
 from producer.plan import plan_run
-from producer.training.plan import plan_training
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
@@ -27,8 +23,10 @@ from support.processes import call_command, run_command
 from support.small_run import publish
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.training.labelled import read_labelled
+from worker.training.labels import label_source
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
+from worker.training.spec import TrainSpec
 from worker.training.train import train
 
 CPU = TrainPlace(device="cpu")
@@ -79,10 +77,16 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def published(ledger: Ledger, topics: Path, tmp_path: Path) -> Publish:
     """Publishes a run over the topics, or what its options say."""
 
-    def publish_run(model: Path, **options: Any) -> RunSpec:
+    def publish_run(model: Path, name: str = "", **options: Any) -> RunSpec:
         scorer = scorer_of(model)
         chosen = {"input_uris": (str(topics),), "dtype": "float32", "keep_all": True, **options}
-        run = RunOptions(**{"output_uri": str(tmp_path / "labelled"), "models": (str(model),), **chosen})
+        run = RunOptions(
+            **{
+                "output_uri": str(tmp_path / "labelled"),
+                "models": (f"{name}={model}" if name else str(model),),
+                **chosen,
+            }
+        )
         return publish(ledger, scorer, run, scratch=tmp_path / "scratch")
 
     return publish_run
@@ -136,10 +140,9 @@ def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
     run = published(
         nli_classifier(tmp_path / "nli", "BERT"),
         input_uris=(str(posts),),
-        task="zero-shot",
         labels=LABELS,
         text_column="title,selftext",
-        score_column="topic_score",
+        name="topic",
     )
 
     rows = read_labelled(label_source(spec_of(run, tiny_model, tmp_path)))
@@ -153,14 +156,14 @@ def test_a_zero_shot_run_says_itself_which_texts_and_labels_to_learn(
 
 
 def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, teacher: Path, tmp_path: Path) -> None:
-    run = published(teacher, text_template="{topic}: {text}")
+    run = published(teacher, text_column="{topic}: {text}")
     spec = spec_of(run, teacher, tmp_path)
 
     trained(spec)
 
     assert read_labelled(label_source(spec)).texts[0].as_py().startswith("biology: the ")
     card = (tmp_path / "small" / "README.md").read_text()
-    assert "producer run --input ./shards --text-template '{topic}: {text}' --model small" in card
+    assert "producer run --input ./shards --text-column '{topic}: {text}' --model small" in card
     assert f"which holds what `{teacher.name}` said of it in the run `{run.run_id}`" in card
     assert "worker train --label-with labelled --base-model" in card
     assert str(tmp_path) not in card
@@ -191,12 +194,12 @@ def test_only_the_rows_that_the_run_kept_are_learned(published: Publish, teacher
 def test_another_column_may_be_the_label_and_other_rows_may_be_measured_on(
     published: Publish, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    run = published(tiny_model, input_uris=(str(shards),), int_score=True)
-    by_hand = pa.table({"text": [f"text {row}" for row in range(12)], "int_score": [row % 6 for row in range(12)]})
+    run = published(tiny_model, input_uris=(str(shards),))
+    by_hand = pa.table({"text": [f"text {row}" for row in range(12)], "row": [row % 6 for row in range(12)]})
     pq.write_table(by_hand, tmp_path / "by-hand.parquet")
 
     report = trained(
-        spec_of(run, tiny_model, tmp_path, label_column="int_score", validation_uri=str(tmp_path / "by-hand.parquet"))
+        spec_of(run, tiny_model, tmp_path, label_column="row", validation_uri=str(tmp_path / "by-hand.parquet"))
     )
 
     assert (report.rows, report.held_out.rows) == (ROWS, 12)
@@ -216,13 +219,13 @@ def test_of_a_run_with_several_models_one_must_be_named(
     spec = spec_of(run, tiny_model, tmp_path)
 
     with pytest.raises(
-        UsageError, match=r"has 2 models, with the scores edu_score, topic_score. Name .* --score-column"
+        UsageError, match=r"has 2 models. Name what to learn with --label-column: edu_score or topic_label\."
     ):
         train(spec, CPU)
-    with pytest.raises(UsageError, match=r'has no score column "toxicity". There are: edu_score, topic_score'):
-        train(dataclasses.replace(spec, score_column="toxicity"), CPU)
+    with pytest.raises(UsageError, match=r"Name what to learn with --label-column"):
+        train(dataclasses.replace(spec, label_column="toxicity"), CPU)
 
-    assert trained(dataclasses.replace(spec, score_column="topic_score")).classes
+    assert trained(dataclasses.replace(spec, label_column="topic_label")).classes
 
 
 def test_a_run_without_its_texts_is_one_clear_error(published: Publish, teacher: Path, tmp_path: Path) -> None:
@@ -240,7 +243,10 @@ def test_a_run_without_its_texts_is_one_clear_error(published: Publish, teacher:
         ({"label_with": None}, "either --data FILES or --label-with RUN"),
         ({"data_uri": "x.parquet"}, "either --data FILES or --label-with RUN"),
         ({"min_label_score": 0.5}, "score of .* is a number that is learned itself. Leave it out"),
-        ({"label_with": None, "data_uri": "x", "score_column": "score"}, "--score-column is about the scores of a run"),
+        (
+            {"label_with": None, "data_uri": "x", "min_label_score": 0.5},
+            "--min-label-score is about the scores of a run",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_one_clear_error(
@@ -310,27 +316,3 @@ class TestTheCommand:
         done = call_command(*command, environment=environment, folder=folder)
         assert done.returncode == 2
         return done.stderr.strip().removeprefix("worker: ")
-
-
-class TestOnAFleet:
-    def test_a_run_is_planned_by_its_id_and_identified_by_its_manifest(
-        self,
-        published: Publish,
-        teacher: Path,
-        ledger: Ledger,
-        redis_url: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        run = published(teacher)
-        monkeypatch.setenv("REDIS_URL", redis_url)
-        options = TrainOptions(label_with=run.run_id, base_model=str(teacher), output=str(tmp_path / "small"))
-
-        by_id = plan_training(options)
-        by_place = plan_training(dataclasses.replace(options, label_with=run.output_uri))
-
-        assert by_id == by_place
-        assert by_id.training.spec.label_with == run.output_uri
-        assert by_id.data.uri == f"{run.output_uri}/manifest.parquet"
-        with pytest.raises(UsageError, match=r'has no column "body"; it has: text, topic'):
-            plan_training(dataclasses.replace(options, text_column="body"))

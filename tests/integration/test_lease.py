@@ -209,7 +209,7 @@ def test_progress_is_told_in_rows_after_a_renewal_and_no_more_often_than_asked(l
     assert told_seldom == []
 
 
-def test_progress_that_nobody_takes_keeps_no_batch_waiting(ledger: Ledger) -> None:
+def test_a_blocked_progress_event_keeps_no_batch_waiting(ledger: Ledger) -> None:
     is_told, may_end = threading.Event(), threading.Event()
 
     def report(_line: str) -> None:
@@ -222,7 +222,7 @@ def test_progress_that_nobody_takes_keeps_no_batch_waiting(ledger: Ledger) -> No
         may_end.set()
 
 
-def test_progress_that_nobody_takes_delays_no_renewal(ledger: Ledger) -> None:
+def test_a_blocked_progress_event_delays_no_renewal(ledger: Ledger) -> None:
     is_told, may_end = threading.Event(), threading.Event()
     claim = claimed(ledger)
 

@@ -18,12 +18,10 @@ from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import Keys
 from fleet.ledger.records import Steering
 from fleet.machines import MachineState, announce_machine
-from fleet.training.task import TRAIN_QUEUE
 from fleet.workers import WorkerState, announce
 from producer.metrics.collect import FleetCollector
 from producer.metrics.serve import serve_metrics
 from support.fleet import Fleet
-from support.ledger_trainings import claim_training, create_training, finish_training, training_report
 from support.ports import unused_port
 from support.records import a_receipt, a_shard, a_spec
 from support.redis_servers import redis_server
@@ -33,10 +31,6 @@ SPEC = a_spec()
 RUN = SPEC.run_id
 MODEL = SPEC.scorings[0].model
 HOUR_MS = 3_600_000
-TRAINING_GAUGES = (
-    *("steps", "planned_steps", "loss", "held_out_loss", "remaining_seconds"),
-    *("unserved", "silent_seconds", "idle_seconds"),
-)
 BUSY = WorkerState(
     name="w1@host/7",
     queue=SPEC.queue,
@@ -205,75 +199,6 @@ def test_a_paused_run_is_told_and_is_not_idle(ledger: Ledger) -> None:
     assert value(found, "shardsift_run_idle_seconds", run=RUN) is None
 
 
-def test_a_training_in_progress_is_told_by_steps_losses_and_time(ledger: Ledger) -> None:
-    training = create_training(ledger.trainings)
-    claim = claim_training(ledger.trainings, training)
-    ledger.trainings.renew(claim, rows=384, report=training_report(idle_seconds=40))
-    hour = {"worker_ms": HOUR_MS, "device_ms:NVIDIA L4": HOUR_MS}
-    ledger.redis.hset(Keys(training, "training").run, mapping=hour)
-
-    found = scraped(ledger)
-
-    told = {name: value(found, f"shardsift_training_{name}", training=training) for name in TRAINING_GAUGES}
-    assert told == {
-        "steps": 12,
-        "planned_steps": 24,
-        "loss": 0.75,
-        "held_out_loss": 0.9,
-        "remaining_seconds": 12,
-        "unserved": 0,
-        "silent_seconds": pytest.approx(0, abs=5),
-        "idle_seconds": pytest.approx(40, abs=5),
-    }
-    assert states(found) == {training: "running"}
-    of_device = {"training": training, "device": "NVIDIA L4"}
-    assert value(found, "shardsift_training_device_seconds_total", **of_device) == 3600
-    assert value(found, "shardsift_training_cost", **of_device) == 0.8
-    assert value(found, "shardsift_shards", run=training, state="running") is None
-
-
-def test_a_training_that_no_worker_takes_is_told_until_one_comes(ledger: Ledger) -> None:
-    training = create_training(ledger.trainings)
-    before = scraped(ledger)
-
-    announce(ledger.redis, replace(BUSY, queue=TRAIN_QUEUE, activity="ready", run_id=None))
-
-    found = scraped(ledger)
-    unserved = [value(samples, "shardsift_training_unserved", training=training) for samples in (before, found)]
-    assert unserved == [1, 0]
-    assert states(found) == {training: "queued"}
-    assert value(found, "shardsift_training_steps", training=training) is None
-
-
-def test_failed_paused_and_cancelled_trainings_are_told_and_old_ended_ones_are_left_out(ledger: Ledger) -> None:
-    trainings = ledger.trainings
-    ids = [create_training(trainings, f"m{number}", now=number) for number in range(26)]
-    oldest, *ended, failed, cancelled, paused = ids
-    for training in ended:
-        finish_training(trainings, claim_training(trainings, training))
-    trainings.fail(claim_training(trainings, failed), "All labels are 1.", "")
-    trainings.cancel(cancelled)
-    trainings.pause(paused)
-
-    found = states(scraped(ledger))
-
-    assert found == {
-        oldest: "queued",
-        **dict.fromkeys(ended[-18:], "done"),
-        failed: "failed",
-        cancelled: "cancelled",
-        paused: "paused",
-    }
-
-
-def states(samples: Samples) -> dict[str, str]:
-    """The state of each training. Each has one."""
-    series = [(dict(labels), value) for (name, labels), value in samples.items() if name == "shardsift_trainings"]
-    found = [(labels["training"], labels["state"]) for labels, value in series if value == 1]
-    assert len(found) == len({labels["training"] for labels, _ in series})
-    return dict(found)
-
-
 def test_a_failed_publication_and_refused_messages_are_told(ledger: Ledger) -> None:
     ledger.create_run(SPEC, [a_shard("a")], now=0)
     claim = claimed(ledger, "a")
@@ -322,11 +247,7 @@ def fetched(port: int) -> str:
 
 @pytest.mark.slow
 def test_a_scrape_of_a_large_fleet_takes_less_than_a_second(ledger: Ledger) -> None:
-    """1,000 workers and 100,000 shards, and 500 trainings of which 50 go on."""
-    for number in range(500):
-        claim = claim_training(ledger.trainings, create_training(ledger.trainings, f"m{number}", now=number))
-        if number < 450:
-            finish_training(ledger.trainings, claim)
+    """1,000 workers and 100,000 shards."""
     ledger.create_run(SPEC, (a_shard(f"{number:06}") for number in range(100_000)), now=0)
     for number in range(1000):
         claimed(ledger, f"{number:06}")
@@ -337,4 +258,3 @@ def test_a_scrape_of_a_large_fleet_takes_less_than_a_second(ledger: Ledger) -> N
 
     assert time.monotonic() - began < 1
     assert value(found, "shardsift_shards", run=RUN, state="running") == 1000
-    assert list(states(found).values()).count("running") == 50

@@ -87,7 +87,7 @@ def test_a_model_is_pinned_to_its_commit_and_other_revisions_are_refused(
     pinned, refused = resolved(environment, (MODEL, None), (MODEL, "v2"))
 
     assert pinned == hub.commits(MODEL, repo_type="model")[0].oid
-    assert refused == "The model org/tiny has no revision 'v2'. Give --revision a branch, tag or commit."
+    assert refused == "The model org/tiny has no revision 'v2'. Name a branch, tag or commit after the @."
 
 
 def test_without_a_network_a_cached_model_is_pinned_to_its_cached_commit(environment: dict[str, str]) -> None:
@@ -134,16 +134,13 @@ def test_a_run_of_a_popular_model_by_its_name_reads_texts_as_its_authors_do(
         PLAN,
         [
             options | {"input_uris": pages},
-            options | {"input_uris": texts, "no_recipe": True},
+            options | {"input_uris": texts, "text_column": "text"},
             options | {"input_uris": texts},
         ],
         environment,
     )
 
-    line = (
-        f"{TOPICS}: --text-template '{{url}}\\n\\n{{text}}' --max-tokens 8192 --function-to-apply softmax "
-        "(checked; --no-recipe leaves it out)"
-    )
+    line = f"{TOPICS}: --text-column '{{url}}\\n\\n{{text}}' --max-tokens 8192 --function-to-apply softmax (checked)"
     assert by_name == ["{url}\n\n{text}", 8192, "softmax", [line]]
-    assert without == [None, None, "softmax", []]
+    assert without[:3] == [None, 8192, "softmax"]
     assert refused.startswith(f'The recipe of {TOPICS} reads the column "url", and shard texts has none; it has: text.')

@@ -224,7 +224,7 @@ def test_an_unknown_family_cannot_be_packed() -> None:
 
 @pytest.mark.skipif(has_packed_attention(best_device()), reason="this machine can pack")
 def test_asking_for_packing_that_is_not_possible_is_an_error(tiny_model: Path) -> None:
-    with pytest.raises(ModelError, match="--backend packed needs a GPU .* here are cpu, float32 and bert"):
+    with pytest.raises(ModelError, match="Packed batches need a GPU .* here are cpu, float32 and bert"):
         load_scorer(str(tiny_model), "float32", backend="packed")
 
 

@@ -85,7 +85,7 @@ def test_a_run_scores_the_pairs_of_its_rows(
     [
         ({"text_pair_column": "body"}, r'no column "body"; it has: query, text, n. Name one with --text-pair-column'),
         ({"text_pair_column": "n"}, 'The column "n" holds int64, not text'),
-        ({"windows": "head+tail"}, "--text-pair-column does not go with --windows"),
+        ({"passages": "head+tail"}, "--text-pair-column does not go with --passages"),
     ],
 )
 def test_what_cannot_be_paired_is_refused(options: RunOptions, changes: dict[str, str], says: str) -> None:

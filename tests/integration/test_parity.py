@@ -217,7 +217,7 @@ def test_a_wrong_backend_is_refused_and_the_plain_one_serves_the_models_own_scor
     ("dtype", "backend", "compile", "advice"),
     [
         ("float32", "auto", True, "Start the worker without --compile."),
-        ("auto", "packed", False, "Start the worker without --backend packed."),
+        ("auto", "packed", False, "Start the worker without SHARDSIFT_BACKEND=packed."),
         (
             "bfloat16",
             "padded",

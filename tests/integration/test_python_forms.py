@@ -26,6 +26,7 @@ from support.small_run import publish
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LOAD: dict[str, Any] = {"dtype": "float32", "device": "cpu", "parity_rows": 0}
+EDU = "HuggingFaceFW/fineweb-edu-classifier"
 QUERIES = ["what is a list?", None, "q three", " ", "long " * 900, "x"]
 PASSAGES = ["A list is a sequence.", "another", None, "a third", "longer " * 1200, "y"]
 MISSING = [None, "null text", "null text", "blank text", None, None]
@@ -125,11 +126,11 @@ class TestPairs:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({"windows": "head+tail"}, r"^text_pairs does not go with windows\. Leave one out\.$"),
+            ({"passages": "head+tail"}, r"^text_pairs does not go with passages\. Leave one out\.$"),
             ({"labels": ["sport"]}, "cannot choose from labels"),
         ],
     )
-    def test_do_not_go_with_windows_or_labels(
+    def test_do_not_go_with_passages_or_labels(
         self, options: dict[str, Any], says: str, ranker: shardsift.LoadedScorer
     ) -> None:
         with pytest.raises(shardsift.UsageError, match=says):
@@ -193,10 +194,10 @@ class TestSeveralModels:
         self, several: shardsift.LoadedScorers, ranker: shardsift.LoadedScorer
     ) -> None:
         paired = several.score(QUERIES, text_pairs=PASSAGES)
-        read = several.score(QUERIES, max_tokens=64, windows="stride:32", pool="mean")
+        read = several.score(QUERIES, max_tokens=64, passages="stride:32:mean")
 
         assert paired["edu_score"].equals(ranker.table(QUERIES, text_pairs=PASSAGES)["score"])
-        alone = ranker.table(QUERIES, max_tokens=64, windows="stride:32", pool="mean")
+        alone = ranker.table(QUERIES, max_tokens=64, passages="stride:32:mean")
         assert read["edu_score"].equals(alone["score"])
 
     def test_that_share_an_encoder_hold_and_run_it_once(
@@ -226,7 +227,6 @@ class TestSeveralModels:
         run = replace(
             options,
             models=tuple(f"{name}={model}" for name, model in named.items()),
-            task="zero-shot",
             labels=tuple(labels),
         )
         publish(ledger, [one.scorer for one in scorers.by_name.values()], run, scratch=tmp_path / "scratch")
@@ -253,7 +253,6 @@ class TestSeveralModels:
             ((), {}, "^model is empty. Name at least one"),
             (("my-edu",), {}, "'my-edu' cannot name columns. Use letters, digits and _"),
             (("edu", "EDU"), {}, "Two models are called edu"),
-            (("edu", "tox"), {"revision": "v2"}, "^revision is for a single model. Name a revision of each"),
             (("edu", "tox"), {"scorer": "nothing"}, "There is no scorer 'nothing' here"),
         ],
     )
@@ -264,10 +263,12 @@ class TestSeveralModels:
             shardsift.score(QUERIES, dict.fromkeys(names, tiny_model), **LOAD | options)
 
     def test_whose_columns_would_have_one_name_are_refused(self, tiny_model: Path) -> None:
-        clashing = shardsift.load_scorer({"edu": tiny_model, "int_edu": tiny_model}, **LOAD)
+        loaded = shardsift.load_scorer({"edu": tiny_model, "int_edu": tiny_model}, **LOAD)
+        model = replace(loaded.by_name["edu"].model, name=EDU, revision="abc1234")  # its recipe rounds the score
+        clashing = replace(loaded, by_name={name: replace(one, model=model) for name, one in loaded.by_name.items()})
 
         with pytest.raises(shardsift.UsageError, match='Two models would add a column "int_edu_score"'):
-            clashing.score(QUERIES, int_score=True)
+            clashing.score(QUERIES)
 
     def test_free_their_memory_when_they_are_let_go(self, models: dict[str, Path]) -> None:
         loaded = shardsift.load_scorer(models, **LOAD)
@@ -280,27 +281,18 @@ class TestSeveralModels:
         assert [network() for network in networks] == [None, None, None]
 
 
-def test_a_table_has_the_rounded_score_of_a_run(several: shardsift.LoadedScorers) -> None:
-    one = several.by_name["edu"].table(QUERIES, int_score=True)
-
-    assert one.column_names == ["score", "int_score", "error"]
-    rounded = np.round(np.clip(one["score"].drop_null().to_numpy(), 0, 5))
-    assert one["int_score"].drop_null().to_pylist() == rounded.astype(int).tolist()
-    with pytest.raises(shardsift.UsageError, match="^int_score rounds a single score, but the model .* has 3 outputs"):
-        several.by_name["tox"].table(QUERIES, int_score=True)
-
-
 def test_a_recipe_rounds_a_score_and_leaves_pairs_whole(tmp_path: Path) -> None:
     """A scorer is called by its name on the Hub, of which the recipe is."""
     loaded = shardsift.load_scorer(family_classifier("BERT", tmp_path / "model"), **LOAD)
-    edu, pdfs = "HuggingFaceFW/fineweb-edu-classifier", "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"
+    edu, pdfs = EDU, "HuggingFaceFW/finepdfs_edu_classifier_eng_Latn"
     named = {
         name: replace(loaded, model=replace(loaded.model, name=name, revision="abc1234"), scorer=loaded.scorer)
         for name in (edu, pdfs)
     }
 
     assert named[edu].table(QUERIES).column_names == ["score", "int_score", "error"]
-    assert named[edu].table(QUERIES, no_recipe=True).column_names == ["score", "error"]
+    rounded = named[edu].table(QUERIES).drop_null()
+    assert rounded["int_score"].to_pylist() == np.round(np.clip(rounded["score"].to_numpy(), 0, 5)).astype(int).tolist()
     options: dict[str, Any] = {"text_pairs": PASSAGES, "max_tokens": 64}  # not its 2,048: the model takes 512
     alone = loaded.score(QUERIES, **options)
     assert np.array_equal(named[pdfs].score(QUERIES, **options), alone, equal_nan=True)

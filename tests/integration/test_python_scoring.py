@@ -53,9 +53,8 @@ def odd_shards(shards: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("score_blank", [False, True])
 def test_scores_are_those_of_a_run_to_the_last_bit(
-    score_blank: bool, scorer: shardsift.LoadedScorer, odd_shards: Path, ledger: Ledger, tmp_path: Path
+    scorer: shardsift.LoadedScorer, odd_shards: Path, ledger: Ledger, tmp_path: Path
 ) -> None:
     options = RunOptions(
         input_uris=(str(odd_shards),),
@@ -63,18 +62,17 @@ def test_scores_are_those_of_a_run_to_the_last_bit(
         models=(scorer.model.name,),
         dtype="float32",
         min_score=3.0,
-        score_blank=score_blank,
     )
     publish(ledger, scorer.scorer, options, scratch=tmp_path / "scratch")
     published = published_rows(tmp_path / "out", "scores")
 
     files = sorted(odd_shards.glob("*.parquet"))
-    mine = [scorer.score(pq.read_table(file)["text"], score_blank=score_blank) for file in files]
-    table = scorer.table(pq.read_table(files[1])["text"], score_blank=score_blank)
+    mine = [scorer.score(pq.read_table(file)["text"]) for file in files]
+    table = scorer.table(pq.read_table(files[1])["text"])
 
     by_run = published["score"].to_numpy()
     assert np.array_equal(np.concatenate(mine), by_run, equal_nan=True)
-    assert np.isnan(by_run).sum() == (1 if score_blank else 3)
+    assert np.isnan(by_run).sum() == 3
     in_second = published.filter(pa.compute.equal(published["shard"], "000_00001"))
     assert table["score"].to_pylist() == in_second["score"].to_pylist()
     assert table["error"].to_pylist() == in_second["error"].to_pylist()
@@ -184,9 +182,8 @@ def test_a_lone_string_is_refused_before_anything_is_loaded() -> None:
         ({"dtype": "bf16"}, r"^dtype='bf16' is wrong: Input should be "),
         ({"device": "gpu"}, r"^device='gpu' is wrong: 'gpu' is not one of auto, cpu"),
         ({"device": "cuda:7"}, "There is no device cuda:7"),
-        ({"backend": "packed", "dtype": "float32"}, "^backend packed needs a GPU"),
+        ({"backend": "packed", "dtype": "float32"}, "^Packed batches need a GPU"),
         ({"scorer": "nothing"}, "There is no scorer 'nothing' here"),
-        ({"revision": "v2"}, "A folder has no revisions: leave out revision, or @v2, for the model"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_in_the_words_of_python(
@@ -299,8 +296,7 @@ def test_labels_may_come_from_an_iterator(tmp_path: Path) -> None:
         ({"task": "zero-shot"}, TypeError, "There is no argument 'task'. Those of score and table are: labels, "),
         ({"multi_label": True}, shardsift.UsageError, "multi_label and hypothesis_template are for labels"),
         ({"hypothesis_template": "{}"}, shardsift.UsageError, "multi_label and hypothesis_template are for labels"),
-        ({"windows": "tail"}, shardsift.UsageError, r"^windows must be head, .*, not 'tail'\.$"),
-        ({"pool": "sum"}, shardsift.UsageError, r"^pool must be max or mean, not 'sum'\.$"),
+        ({"passages": "tail"}, shardsift.UsageError, r"^passages must be head, .*, not 'tail'\.$"),
         ({"max_tokens": True}, shardsift.UsageError, r"^max_tokens must be a whole number, 1 or more, not True\.$"),
         (
             {"max_tokens": 100_000},

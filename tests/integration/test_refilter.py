@@ -240,7 +240,7 @@ class TestAnInputThatWasRewrittenWithTheSameFooter:
         "scored",
         [
             {"text_pair_column": "other"},
-            {"text_template": "{text} {other}"},
+            {"text_column": "{text} {other}"},
             {"text_column": "text,other"},
             {"text_column": "other", "several": True},
         ],

@@ -68,7 +68,7 @@ class TestARun:
     def test_what_to_type_comes_from_status(self, ledger: Ledger) -> None:
         page = shown(ledger)
 
-        assert f"When that is mended, try it again: producer retry {RUN}" in page["next"]
+        assert f"After fixing the cause, try it again: producer retry {RUN}" in page["next"]
         assert page["level"] == "bad"
         assert ["shards", "1 of 4 done, 1 running, 1 queued, 1 failed"] in page["lines"]
 
@@ -176,13 +176,13 @@ class TestTheListOfRuns:
         run: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
 
         assert run["why"] == (
-            f"Shard {A.name} failed on w1 (attempt 1): no column text. When that is mended, try it again: producer retry {RUN}"
+            f"Shard {A.name} failed on w1 (attempt 1): no column text. After fixing the cause, try it again: producer retry {RUN}"
         )
         fleet.ledger.retry(RUN)
         fleet.ledger.complete(claimed(fleet.ledger, RUN, A), a_receipt(RUN, A))
         fleet.ledger.record_publish_error(RUN, "The disk is full.", is_permanent=True)
         again: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
-        assert again["why"].endswith(f"The disk is full. When that is mended: producer finalize {RUN}")
+        assert again["why"].endswith(f"The disk is full. After fixing the cause: producer finalize {RUN}")
 
     def test_a_run_of_a_newer_version_does_not_hide_the_others(self, ledger: Ledger) -> None:
         ledger.redis.hset("shardsift:run:newer", "spec", '{"unknown": 1}')

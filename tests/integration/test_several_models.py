@@ -66,7 +66,7 @@ def options(models: dict[str, Path], shards: Path, tmp_path: Path) -> RunOptions
         output_uri=str(tmp_path / "out"),
         models=tuple(f"{name}={model}" for name, model in models.items()),
         dtype="float32",
-        limit_shards=2,
+        limit_rows=24,
         where=WHERE,
     )
 
@@ -143,13 +143,6 @@ class TestARun:
             replace(scoring, model=replace(scoring.model, name=Path(scoring.model.name).name))
             for scoring in spec.scorings
         )
-
-    def test_columns_that_would_have_one_name_are_refused(self, options: RunOptions) -> None:
-        edu = options.models[0].partition("=")[2]
-        clashing = replace(options, models=(f"edu={edu}", f"int_edu={edu}"), int_score=True)
-
-        with pytest.raises(UsageError, match='Two models would add a column "int_edu_score"'):
-            plan_run(clashing)
 
 
 class TestOneEncoder:

@@ -150,6 +150,18 @@ class TestWorkers:
         assert (status.counts.running, status.word) == (0, "running")
         assert what_next(status) == []
 
+    def test_a_run_whose_queue_is_no_list_is_stalled_and_names_the_key(self, ledger: Ledger, run: str) -> None:
+        announce(ledger.redis, READY)
+        claimed(ledger, run)
+        ledger.redis.set(SPEC.queue, "x")
+
+        status = run_status(ledger, run)
+
+        assert (status.word, level(status)) == ("stalled", "bad")
+        assert re.match(
+            r"stalled: The key .* is not a list, .*Delete it \(redis-cli DEL .*\), then run", verdict(status)
+        )
+
     def test_a_run_whose_workers_are_gone_is_stalled(self, ledger: Ledger, run: str) -> None:
         finish(ledger, run, A.name)
         announce(ledger.redis, replace(READY, activity="stopping"))
@@ -545,7 +557,7 @@ class TestTroubles:
         status = run_status(ledger, run)
 
         assert verdict(status).partition(": ")[2] == f"No worker serves this run. Start one: {START}"
-        assert f"When that is mended, try it again: producer retry {run}" in what_next(status)
+        assert f"After fixing the cause, try it again: producer retry {run}" in what_next(status)
 
     def test_publishing_without_the_failed_shards_is_proposed_when_the_others_are_done(
         self, ledger: Ledger, run: str
@@ -587,7 +599,7 @@ class TestTroubles:
         assert what_next(run_status(ledger, run)) == [
             f"2 shards failed with one error. {A.name} on w1@host/7 (attempt 1): Shard {A.name} has no column.",
             f"  The others: {B.name}",
-            f"When that is mended, try them again: producer retry {run}",
+            f"After fixing the cause, try them again: producer retry {run}",
         ]
 
 
@@ -618,7 +630,7 @@ class TestEnds:
         assert (status.word, status.exit_code, status.is_over) == ("failed", ExitCode.FAILED, True)
         assert what_next(status) == [
             "It cannot be published: The repository is gone.",
-            f"When that is mended: producer finalize {done}",
+            f"After fixing the cause: producer finalize {done}",
         ]
 
     def test_the_reasons_of_errored_rows_are_shown_with_their_counts(self, ledger: Ledger, run: str) -> None:

@@ -55,7 +55,7 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
             {},
         ),
         (
-            {"text_template": r"{title}\n{ups}: {selftext}", "max_tokens": 16},
+            {"text_column": r"{title}\n{ups}: {selftext}", "max_tokens": 16},
             [
                 "On light\n{ups}: Light becomes sugar.",
                 "\n{ups}: Only a body.",
@@ -66,14 +66,14 @@ def options(posts: Path, tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
             {"max_tokens": 16},
         ),
         (
-            {"text_column": "selftext", "max_tokens": 32, "windows": "head+tail", "pool": "mean"},
+            {"text_column": "selftext", "max_tokens": 32, "passages": "head+tail:mean"},
             BODIES[:5],
-            {"max_tokens": 32, "windows": "head+tail", "pool": "mean"},
+            {"max_tokens": 32, "passages": "head+tail:mean"},
         ),
         (
-            {"text_column": "selftext", "max_tokens": 32, "windows": "finepdfs"},
+            {"text_column": "selftext", "max_tokens": 32, "passages": "finepdfs"},
             BODIES[:5],
-            {"max_tokens": 32, "windows": "finepdfs"},
+            {"max_tokens": 32, "passages": "finepdfs"},
         ),
     ],
     ids=["joined", "template", "windows", "finepdfs"],
@@ -101,7 +101,7 @@ def test_scores_are_those_of_the_texts_as_a_user_puts_them_together(
 def test_the_card_says_what_was_read(
     options: dict[str, Any], scorer: shardsift.LoadedScorer, ledger: Ledger, tmp_path: Path
 ) -> None:
-    given = {"text_template": "{url} {selftext}", "max_tokens": 32, "windows": "stride:16"}
+    given = {"text_column": "{url} {selftext}", "max_tokens": 32, "passages": "stride:16"}
     publish(ledger, scorer.scorer, RunOptions(**options, **given), scratch=tmp_path / "scratch")
 
     card = (tmp_path / "out/README.md").read_text()
@@ -122,7 +122,7 @@ def test_a_scorer_that_reads_in_its_own_way_fails_the_shard_with_the_reason(
             return Scores(values=np.zeros((encoded, 1), np.float32))
 
     with pytest.raises(
-        ShardError, match="reads texts in its own way. Leave out --task, --max-tokens, --windows and --text-pair"
+        ShardError, match="reads texts in its own way. Leave out --labels, --max-tokens, --passages and --text-pair"
     ):
         publish(
             ledger, Own(), RunOptions(**options, text_column="selftext", max_tokens=8), scratch=tmp_path / "scratch"

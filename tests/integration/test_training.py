@@ -31,7 +31,6 @@ from typer.testing import CliRunner
 import worker.training.demo_encoder
 import worker.training.frozen
 from fleet.errors import UsageError
-from fleet.training.spec import TrainSpec, TrainTask
 from producer.cli import cli
 from producer.demo.shards import write_labelled
 from producer.demo.texts import Document, Kind, Part, documents
@@ -48,6 +47,7 @@ from worker.training.metrics import measure
 from worker.training.pictures import calibration_chart
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
+from worker.training.spec import TrainSpec, TrainTask
 from worker.training.targets import Target
 from worker.training.train import train
 

@@ -31,7 +31,7 @@ from worker.tuning.options import TuneOptions
 from worker.tuning.plan import with_recipe
 
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
-SHORT = ("--dtype", "float32", "--threads", "1", "--rows", "12", "--repeats", "1")
+SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")
 
 
 class Tuned(NamedTuple):
@@ -55,7 +55,7 @@ def tuned(one_thread: None, tiny_model: Path, shards: Path, tmp_path_factory: py
     """One run of the command."""
     folder = tmp_path_factory.mktemp("tuned")
     options = (*SHORT, *BUDGETS, "--input", shards, "--output", folder / "curve.png", "--reference")
-    environment = {"SHARDSIFT_STATE_DIR": str(folder)}
+    environment = {"SHARDSIFT_STATE_DIR": str(folder), "SHARDSIFT_THREADS": "1"}
     return Tuned(call_command("worker", "tune", "--model", tiny_model, *options, environment=environment), folder)
 
 
@@ -73,6 +73,7 @@ def stored(state_dir: Path) -> list[dict[str, object]]:
 def tune(*options: str | Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run the command in this process. Returns its exit code."""
     monkeypatch.setenv("SHARDSIFT_STATE_DIR", str(state_dir))
+    monkeypatch.setenv("SHARDSIFT_THREADS", "1")
     monkeypatch.setattr(sys, "argv", ["worker", "tune", *map(str, options)])
     with pytest.raises(SystemExit) as end:
         main()
@@ -143,8 +144,6 @@ def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
     options = (
         "--dtype",
         "float32",
-        "--threads",
-        "1",
         "--rows",
         "3",
         "--repeats",
@@ -196,7 +195,7 @@ ROWS = {
     [
         (("--text-column", "title,text"), ["One\n\n{0}", "{1}", "Three\n\n{2}", "Five\n\n{4}"]),
         (
-            ("--text-template", r"{url}\n\n{text}"),
+            ("--text-column", r"{url}\n\n{text}"),
             ["http://a.example/one\n\n{0}", "http://b.example/two\n\n{1}", "\n\n{2}", "http://c.example/three\n\n{3}"]
             + ["http://d.example/four\n\n{4}"],
         ),
@@ -232,7 +231,7 @@ def test_it_measures_pairs_and_passages(
     told = told_of_texts(pairs, tiny_model, tmp_path, monkeypatch, capsys)
     assert told.startswith(f"3 texts, with {np.mean([len(ids) for ids in joined]):,.0f} tokens on average. ")
 
-    windows = ("--max-tokens", "64", "--windows", "head+tail")
+    windows = ("--max-tokens", "64", "--passages", "head+tail")
     told = told_of_texts(windows, tiny_model, tmp_path, monkeypatch, capsys)
     assert told.startswith("4 texts, read in 6 passages with ")  # two of the four are longer than 64 tokens
 
@@ -249,9 +248,9 @@ def test_it_measures_every_passage_with_every_label(
     texts = tokenizer([ROWS["text"][row] for row in (0, 1, 2, 4)], add_special_tokens=False)["input_ids"]
     passages = [passage for ids in texts for passage in passages_of(ids, room, f"stride:{stride}")]
     mean = np.mean([len(passage) + other for passage in passages for other in beside])
-    given = ("--labels-file", tmp_path / "labels.txt", "--multi-label", "--max-tokens", most, "--pool", "mean")
+    given = ("--labels", f"@{tmp_path}/labels.txt", "--max-tokens", most)
 
-    told = told_of_texts((*given, "--windows", f"stride:{stride}"), model, tmp_path, monkeypatch, capsys)
+    told = told_of_texts((*given, "--passages", f"stride:{stride}:mean"), model, tmp_path, monkeypatch, capsys)
 
     assert len(passages) > len(texts)
     assert told.startswith(f"4 texts, each with 2 labels, read in {len(passages)} passages with {mean:,.0f} tokens on")
@@ -268,7 +267,7 @@ def told_of_texts(
 ) -> str:
     """The line about the texts of a trial of `ROWS`."""
     pq.write_table(pa.table(ROWS), folder / "rows.parquet")
-    given = ("--model", model, "--input", folder / "rows.parquet", *SHORT, *BUDGETS, "--no-chart", *options)
+    given = ("--model", model, "--input", folder / "rows.parquet", *SHORT, *BUDGETS, "--output", "none", *options)
     assert tune(*map(str, given), state_dir=folder, monkeypatch=monkeypatch) == 0
     return next(line for line in capsys.readouterr().out.splitlines() if " texts, " in line)
 
@@ -280,13 +279,13 @@ def test_it_uses_the_recipe_of_a_model_as_a_run_does() -> None:
 
     used = with_recipe(topics, given, told.append)
 
-    assert used == replace(given, text_template="{url}\n\n{text}", max_tokens=8192)
+    assert used == replace(given, text_column="{url}\n\n{text}", max_tokens=8192)
     assert told == [
-        r"WebOrganizer/TopicClassifier: --text-template '{url}\n\n{text}' --max-tokens 8192 "
-        "(checked; --no-recipe leaves it out)"
+        r"WebOrganizer/TopicClassifier: --text-column '{url}\n\n{text}' --max-tokens 8192 "
+        "(checked)"
     ]
-    for other in (replace(given, no_recipe=True), replace(given, text_column="body", max_tokens=512)):
-        assert with_recipe(topics, other, told.append) == other
+    other = replace(given, text_column="body", max_tokens=512)
+    assert with_recipe(topics, other, told.append) == other
     assert with_recipe(topics, TuneOptions(), told.append) == TuneOptions(
         max_tokens=8192
     )  # no columns without an input
@@ -300,7 +299,7 @@ def test_a_worker_uses_it_and_the_manifest_says_so(
     options = ("--model", tiny_model, "--dtype", "float32", "--output", tmp_path / "out", "--keep-all")
     environment = {"SHARDSIFT_STATE_DIR": str(tuned.folder), "SHARDSIFT_PARITY_ROWS": "0", "REDIS_URL": ""}
 
-    answer = run_command("producer", "run", "--input", shards, *options, "--limit-shards", "1", environment=environment)
+    answer = run_command("producer", "run", "--input", shards, *options, "--limit-rows", "12", environment=environment)
 
     assert answer.returncode == 0, answer.stderr
     manifest = pq.read_table(tmp_path / "out" / "manifest.parquet")
@@ -329,7 +328,7 @@ def test_a_second_run_replaces_the_first(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(budget: str) -> int:
-        options = ("--model", tiny_model, *SHORT, "--budgets", budget, "--no-chart")
+        options = ("--model", tiny_model, *SHORT, "--budgets", budget, "--output", "none")
         return tune(*options, state_dir=tmp_path, monkeypatch=monkeypatch)
 
     assert (run("600"), run("900")) == (0, 0)
@@ -342,12 +341,12 @@ def test_a_second_run_replaces_the_first(
     assert [file.name for file in tmp_path.iterdir()] == ["tuning.json"]
 
 
-@pytest.mark.parametrize("option", ["--columns", "--text-template", "--text-pair-column"])
+@pytest.mark.parametrize("option", ["--columns", "--text-column", "--text-pair-column"])
 def test_columns_need_an_input(
     option: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = tune(
-        "--model", tiny_model, *SHORT, option, "{text}", "--no-chart", state_dir=tmp_path, monkeypatch=monkeypatch
+        "--model", tiny_model, *SHORT, option, "{text}", "--output", "none", state_dir=tmp_path, monkeypatch=monkeypatch
     )
 
     assert code == 2
@@ -358,26 +357,20 @@ def test_columns_need_an_input(
     ("options", "message"),
     [
         (("--budgets", "512,many"), "worker: --budgets takes token counts"),
-        (("--backend", "packed", "--dtype", "float32"), "worker: --backend packed needs a GPU"),
         (("--text-column", "content"), 'has no column "content"; it has: '),
         (
-            ("--text-column", "text", "--text-template", "{content}"),
-            'no column "content"; .* Name one in --text-template',
+            ("--text-column", "text", "--text-column", "{content}"),
+            'no column "content"; .* Name one with --text-column',
         ),
-        (("--text-column", "id", "--text-template", "{text}"), "Use only one of --text-column and --text-template"),
         (("--text-pair-column", "content"), 'no column "content"; .* Name one with --text-pair-column'),
-        (("--text-pair-column", "text", "--windows", "head+tail"), "--text-pair-column does not go with --windows"),
-        (("--windows", "tail"), "--windows must be head, "),
-        (("--windows", "head+tail", "--reference"), r"The plain pipeline does not read --windows head\+tail"),
+        (("--text-pair-column", "text", "--passages", "head+tail"), "--text-pair-column does not go with --passages"),
+        (("--passages", "tail"), "--passages must be head, "),
+        (("--passages", "head+tail", "--reference"), r"The plain pipeline does not read --passages head\+tail"),
         (("--max-tokens", "100000"), "The model takes 3 to 512 tokens, not 100000. Choose another --max-tokens"),
-        (("--hypothesis-template", "{}"), "--multi-label and --hypothesis-template are for --labels"),
         (("--labels", "a,b"), "cannot choose from --labels: none of its outputs is called entailment"),
-        (("--labels", "a", "--labels-file", "b"), "Use only one of --labels and --labels-file"),
-        (("--labels", "a", "--task", "classification"), "--labels and --labels-file are for --task zero-shot"),
-        (("--task", "zero-shot"), "Say which labels to choose from, with --labels or --labels-file"),
+        (("--labels", "a,@b"), "--labels @b goes with no other label"),
         (("--columns", "text"), "--columns is for JSON Lines and CSV files"),
         (("--model", "edu=/nowhere"), "There is no model folder /nowhere"),
-        (("--model", "a/b", "--revision", "v2"), "--revision is for a single model"),
         (("--model", "/nowhere/at/all"), "worker: There is no model folder /nowhere/at/all"),
         (("--output", "/nowhere/curve.png"), "worker: Cannot write the chart to /nowhere/curve.png"),
     ],
@@ -413,5 +406,5 @@ def test_without_matplotlib_the_command_fails_before_the_sweep(
     assert code == 2
     assert capsys.readouterr().err == (
         "worker: Drawing the chart needs matplotlib. "
-        "Install it with: pip install 'shardsift[tune]', or pass --no-chart.\n"
+        "Install it with: pip install 'shardsift[tune]', or pass --output none.\n"
     )

@@ -418,5 +418,5 @@ def test_a_curve_that_cannot_be_drawn_is_an_error_before_the_sweep(
             check_chart(file)
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or pass --no-chart"):
+    with pytest.raises(UsageError, match=r"pip install 'shardsift\[tune\]', or pass --output none"):
         check_chart(tmp_path / "tuning.png")

@@ -96,7 +96,7 @@ def test_without_a_terminal_it_says_the_verdict_with_its_command_once_and_ctrl_c
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
-    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-shards", "1", "--wait")
+    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-rows", "12", "--wait")
 
     with started("producer", "enqueue", *arguments, environment=fleet.environment, log=log) as waiting:
         wait_until(lambda: "0 of 1 shard, queued: No worker" in log.read_text(), description="the verdict is there")
@@ -130,7 +130,7 @@ def test_enqueue_waits_for_a_redis_that_goes_away_and_says_so_once(
     fleet: Fleet, shards: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     log, output = tmp_path / "log", tmp_path / "out"
-    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-shards", "1", "--wait")
+    arguments = ("--input", shards, "--model", tiny_model, "--output", output, "--limit-rows", "12", "--wait")
     with redis_server(tmp_path / "own-redis") as server:
         fleet = moved(fleet, server.url)
         with started("producer", "enqueue", *arguments, environment=fleet.environment, log=log) as waiting:

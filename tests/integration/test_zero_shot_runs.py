@@ -46,8 +46,7 @@ def options(model: Path, shards: Path, tmp_path: Path) -> RunOptions:
         output_uri=str(tmp_path / "out"),
         models=(str(model),),
         dtype="float32",
-        limit_shards=2,
-        task="zero-shot",
+        limit_rows=24,
         labels=LABELS,
         hypothesis_template="This text is about {}.",
         keep_all=True,
@@ -75,7 +74,7 @@ def test_labels_and_scores_are_those_of_the_pipeline(
     assert shardsift.verify(tmp_path / "out").faults == ()
 
 
-@pytest.mark.parametrize("reading", [{}, {"limit_rows": 20, "max_tokens": 64, "windows": "stride:32"}])
+@pytest.mark.parametrize("reading", [{}, {"limit_rows": 20, "max_tokens": 64, "passages": "stride:32"}])
 def test_another_filter_over_the_stored_scores_gives_the_bytes_of_a_fresh_run(
     reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -102,7 +101,7 @@ def test_texts_that_were_exchanged_are_given_no_scores(
     (tmp_path / "in").mkdir()
     texts = [f"Number {number}" for number in range(10, 30)]
     write_uncompressed(tmp_path / "in/a.parquet", pa.table({"text": texts}))
-    options = replace(options, input_uris=(str(tmp_path / "in"),), limit_shards=None)
+    options = replace(options, input_uris=(str(tmp_path / "in"),), limit_rows=None)
     earlier = publish(ledger, scorer, options, scratch=tmp_path / "scratch")
     rewrite_shuffled(tmp_path / "in/a.parquet")
 
@@ -118,14 +117,15 @@ def test_texts_that_were_exchanged_are_given_no_scores(
 def test_the_labels_of_long_texts_are_those_of_their_passages_and_the_card_says_so(
     options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
 ) -> None:
-    in_passages = replace(options, limit_shards=1, limit_rows=20, max_tokens=64, windows="head+tail", pool="mean")
+    in_passages = replace(options, limit_rows=12, max_tokens=64, passages="head+tail:mean")
     publish(ledger, scorer, in_passages, scratch=tmp_path / "scratch")
 
     kept = published_rows(tmp_path / "out")
-    choices = {"hypothesis_template": options.hypothesis_template, "max_tokens": 64, "pool": "mean"}
+    choices = {"hypothesis_template": options.hypothesis_template, "max_tokens": 64}
     loaded = shardsift.load_scorer(options.model, dtype="float32", device="cpu", parity_rows=0)
     found, heads = (
-        loaded.score(kept["text"], labels=LABELS, windows=windows, **choices) for windows in ("head+tail", "head")
+        loaded.score(kept["text"], labels=LABELS, passages=passages, **choices)
+        for passages in ("head+tail:mean", "head")
     )
     assert np.column_stack([kept[name] for name in COLUMNS]) == pytest.approx(found, abs=1e-5)
     assert np.abs(found - heads).max() > 1e-3  # there are longer texts

@@ -35,6 +35,7 @@ class DisturbedRuns:
     output: Path
     lease_seconds: float = 2.0
     scorer: str = STAND_IN
+    window_rows: int = WINDOW_ROWS  # a command has no option for it
 
     def enqueue(self) -> str:
         """Enqueue the run, perhaps again. Returns its id."""
@@ -132,10 +133,9 @@ class DisturbedRuns:
             scorer=self.scorer,
             dtype="float32",
             output_uri=str(self.output),
-            publish_paths=True,  # so that the manifest says which worker scored a shard
         )
         plan = plan_run(options)
-        return replace(plan, spec=replace(plan.spec, window_rows=WINDOW_ROWS))
+        return replace(plan, spec=replace(plan.spec, window_rows=self.window_rows))
 
 
 def child_of(worker: Child) -> psutil.Process:

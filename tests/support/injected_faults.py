@@ -39,9 +39,12 @@ class InjectedFaults:
         """Set the device of scorers that are loaded from now on, such as `cuda`."""
         self._device.write_text(kind)
 
-    def at(self, place: str, moment: str, action: str, *, times: int = 1, program: str = "worker") -> Path:
+    def at(
+        self, place: str, moment: str, action: str, *, times: int = 1, passes: int = 0, program: str = "worker"
+    ) -> Path:
         """Do `action` (see `tests/inject/injected.py`) before or after a call of `module:Class.method`, this many times.
 
+        The first `passes` calls pass.
         Applies only to processes of `program`: "worker" (parent and child) or "producer" (with the finalizer).
 
         Returns the folder of its tickets; `used-*` are those that were fired. Raises AttributeError if the place does not
@@ -53,6 +56,8 @@ class InjectedFaults:
         tickets.mkdir(parents=True)
         for number in range(times):
             (tickets / f"ticket-{number}").touch()
+        for number in range(passes):
+            (tickets / f"pass-{number}").touch()
         self._points.append(
             {"at": place, "moment": moment, "action": action, "tickets": str(tickets), "program": program}
         )

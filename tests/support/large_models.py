@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
 
@@ -30,3 +31,8 @@ def divisible_llama(folder: Path, *, layers: int = 4) -> Path:
     torch.manual_seed(0)
     with_lively_scores(LlamaForSequenceClassification(config), std=0.15).save_pretrained(folder)
     return folder
+
+
+def ranks_of(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that `torch.multiprocessing` has started in this one."""
+    return [child for child in process.children(recursive=True) if "--multiprocessing-fork" in child.cmdline()]

@@ -22,14 +22,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from pydantic import TypeAdapter
 
-from fleet.attempt_report import AttemptReport
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
 from fleet.ledger.keys import REFUSED, Keys
 from fleet.ledger.records import Steering
 from fleet.receipt import Receipt
 from fleet.shard import Shard
-from fleet.training.progress import TrainProgress
 from producer.local.redis_server import embedded_redis
 from support.ledger_model import (
     CHECKPOINT_BYTES,
@@ -49,13 +47,14 @@ START = 1_700_000_000_000
 STEPS_PER_EXAMPLE = 60
 NAMES = ["a", "b", "c/d"]
 OWNERS = ["w1", "w2"]
-PLACES = ["shards", "waiting", "sent", "running", "failed", "receipts"]  # keys that Redis may delete
+LOSABLE = ["run", "shards", "waiting", "sent", "running", "failed", "receipts"]  # keys that Redis may delete
 PUBLICATION = Publication(uri="x", commit="", shards=3)
 _SHARD, _PUBLICATION = TypeAdapter(Shard), TypeAdapter(Publication)
 
 newest_first = st.integers(0, 5)  # index of a claim, newest first; older claims are often stale
 shards = st.sampled_from(NAMES)
 some_shards = st.lists(shards, unique=True, min_size=1)
+some_keys = st.lists(st.sampled_from(LOSABLE), unique=True, min_size=1)
 moves = st.sampled_from([1, 5_000, 20_000, LEASE // 2, LEASE, OUTAGE + 1, 600_000, -5_000, -3_600_000])
 
 
@@ -136,10 +135,10 @@ class LedgerMachine(RuleBasedStateMachine):
         if isinstance(answer, Claim):
             self.claims.append(answer)
 
-    @rule(nth=newest_first, rows=st.integers(0, 10), checkpoint=st.integers(0, 3))
-    def renew(self, nth: int, rows: int, checkpoint: int) -> None:
+    @rule(nth=newest_first, rows=st.integers(0, 10))
+    def renew(self, nth: int, rows: int) -> None:
         claim = self.claim_of(nth)
-        self.both(lambda ledger: ledger.renew(claim, rows=rows, report=a_report(checkpoint)))
+        self.both(lambda ledger: ledger.renew(claim, rows=rows))
 
     @rule(nth=newest_first, window=st.integers(0, 2), size=st.sampled_from([0, 30, 60]))
     def save_scores(self, nth: int, window: int, size: int) -> None:
@@ -275,12 +274,17 @@ class LedgerMachine(RuleBasedStateMachine):
             self.model.put_back(self.backup[1])
         self.move_clock(0)
 
-    @rule(lost=st.lists(st.sampled_from(PLACES), unique=True, min_size=1), dies=st.booleans())
+    @rule(lost=st.just(["run"]) | some_keys, dies=st.booleans())
     def lose_keys(self, lost: list[str], dies: bool) -> None:
-        """Redis deletes some keys of the run, and the same command is run again. Its producer may die midway."""
+        """Redis deletes some keys of the run, of which no shard is claimed without its spec. The same command is run again.
+
+        Its producer may die midway.
+        """
         self.receipts_may_go = True
         self.client.delete(*(getattr(Keys(self.run), name) for name in lost))
         self.model.lose(lost)
+        if "run" in lost:
+            self.claim(NAMES[0], OWNERS[0])
         self.both(lambda ledger: ledger.take_receipts(self.run))
         self.both(lambda ledger: ledger.add_shards(self.spec, map(a_shard, NAMES), now=1.0))
         if not dies:
@@ -365,19 +369,6 @@ class LedgerMachine(RuleBasedStateMachine):
             self.the_state_is_that_of_the_model()
 
 
-def a_report(checkpoint: int) -> AttemptReport:
-    """As of a training, whose checkpoints are not in the ledger."""
-    return AttemptReport(
-        device="cpu",
-        rows_per_second=0.0,
-        rows_written=0,
-        rows_kept=0,
-        tokens=0,
-        seconds={},
-        training=TrainProgress(checkpoint=checkpoint),
-    )
-
-
 def outcome(call: Callable[[Any], Any], ledger: Ledger | LedgerModel) -> Any:
     """The result of the call, or the class of the exception that it raises."""
     try:
@@ -418,6 +409,7 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
             )
             for name, place, at in found
         },
+        has_spec="spec" in run,
         enqueued="complete" in run,
         taken={name: Receipt.from_json(receipt) for name, receipt in taken.items()},
         cancelled="cancelled" in run,
@@ -449,7 +441,6 @@ def read_attempts(fields: dict[str, str], scores: dict[str, str]) -> Attempts | 
         spilled="spilled" in fields,
         spared="spared" in fields,
         rows=int(fields.get("rows", 0)),
-        checkpoint=int(fields.get("checkpoint", 0)),
         noted=int(fields["noted_ms"]) if "noted_ms" in fields else None,
         scores={int(window): blob.encode() for window, blob in scores.items()},
     )

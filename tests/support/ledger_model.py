@@ -8,8 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.attempt_report import AttemptReport
-from fleet.errors import Cancelled, LeaseLost, RunUnknown, UsageError
+from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
 from fleet.ledger.records import Due, LostLease, Steering
 from fleet.receipt import Receipt
@@ -37,7 +36,6 @@ class Attempts:
     spilled: bool = False
     spared: bool = False
     rows: int = 0
-    checkpoint: int = 0
     noted: int | None = None  # up to when the worker's time is counted
     scores: dict[int, bytes] = field(default_factory=dict)
 
@@ -58,6 +56,7 @@ class RunState:
     shards: dict[str, ShardState] = field(default_factory=dict)
     enqueued: bool = False
     taken: dict[str, Receipt] = field(default_factory=dict)
+    has_spec: bool = False
     cancelled: bool = False
     paused: str | None = None
     max_workers: int | None = None
@@ -83,12 +82,13 @@ class LedgerModel:
         self.state = RunState()
         self.fence = 0
         self.looked: int | None = None
+        self.forgotten_bytes = 0  # of checkpoints that the lost hash of a run had counted
 
     def saved(self) -> Any:
-        return deepcopy((self.state, self.fence, self.looked))
+        return deepcopy((self.state, self.fence, self.looked, self.forgotten_bytes))
 
     def put_back(self, saved: Any) -> None:
-        self.state, self.fence, self.looked = deepcopy(saved)
+        self.state, self.fence, self.looked, self.forgotten_bytes = deepcopy(saved)
 
     # --- the run ---
 
@@ -100,7 +100,7 @@ class LedgerModel:
             if state.place == LOST:
                 state.place, state.at = "waiting", NEVER_TRIED
                 added += 1
-        self.state.cancelled = False
+        self.state.has_spec, self.state.cancelled = True, False
         if added:
             self.state.publication = None
         return added
@@ -115,9 +115,19 @@ class LedgerModel:
         if "shards" in keys:
             for state in self.state.shards.values():
                 state.record = None
+        if "run" in keys:
+            self._lose_run()
+
+    def _lose_run(self) -> None:
+        """Its hash, with all but the shards and what is counted over all runs."""
+        kept = ("shards", "taken", "refused_outputs", "refused_files")
+        self.state = RunState(**{name: getattr(self.state, name) for name in kept})
+        self.fence, self.looked = 0, None
+        self.forgotten_bytes += self.checkpoint_bytes()
 
     def take_receipts(self, run_id: str) -> list[Receipt]:
-        if any(state.place == LOST or state.record is None for state in self.state.shards.values()):
+        is_whole = all(state.place != LOST and state.record for state in self.state.shards.values())
+        if not (self.state.has_spec and is_whole):
             self.state.enqueued = False
             for name, state in self._in("done"):
                 self.state.taken[name] = state.receipt
@@ -169,7 +179,7 @@ class LedgerModel:
             self._undone(state)
             state.place, state.at = "waiting", NEVER_TRIED
             if state.attempts:
-                state.attempts = replace(state.attempts, crashes=0, errors=0, error="", token=None, checkpoint=0)
+                state.attempts = replace(state.attempts, crashes=0, errors=0, error="", token=None)
         return len(chosen)
 
     def requeue(self, run_id: str, damaged: dict[str, str], *, of: list[Receipt]) -> int:
@@ -243,7 +253,7 @@ class LedgerModel:
 
     def claim(self, run_id: str, name: str, owner: str, *, nonce: str) -> Claim | Refusal:
         state = self.state.shards.get(name)
-        if state is None:
+        if state is None or state.record is None or not self.state.has_spec:
             return Refusal.UNKNOWN
         if self.state.cancelled:
             return Refusal.CANCELLED
@@ -273,19 +283,15 @@ class LedgerModel:
         self._run(state)
         return self._claim(state)
 
-    def renew(self, claim: Claim, *, rows: int, report: AttemptReport | None = None) -> bool:
+    def renew(self, claim: Claim, *, rows: int) -> bool:
         state = self._writable(claim, unknown=RunUnknown)
         if self.state.cancelled:
-            raise Cancelled
+            raise LeaseLost
         known = self._begun(state)
         if known.token != claim.token:
             known.token, known.owner = claim.token, None
             self._count(state, attempts=1, crashes=1)
         known.rows, known.spared = rows, False
-        checkpoint = report.training.checkpoint if report and report.training else 0
-        if checkpoint > known.checkpoint:
-            known.checkpoint = checkpoint
-            self._advance(known)
         self._note_time(known)
         self._run(state)
         return self.state.paused is None
@@ -376,7 +382,8 @@ class LedgerModel:
 
     def checkpoint_bytes(self) -> int:
         known = [state.attempts for state in self.state.shards.values() if state.attempts]
-        return sum(len(scores) for attempts in known for scores in attempts.scores.values())
+        held = sum(len(scores) for attempts in known for scores in attempts.scores.values())
+        return held - self.forgotten_bytes
 
     def _in(self, *places: str) -> list[tuple[str, ShardState]]:
         return [(name, state) for name, state in self.state.shards.items() if state.place in places]

@@ -7,7 +7,7 @@ Id = TypeVar("Id")
 
 
 def passages_of(ids: Sequence[Id], room: int, kind: str) -> list[list[Id]]:
-    """The parts of a text's ids that `--windows kind` reads, `room` ids each. One if the text is not longer."""
+    """The parts of a text's ids that `--passages kind` reads, `room` ids each. One if the text is not longer."""
     last = max(0, len(ids) - room)
     if kind.startswith("stride:"):
         starts = [*range(0, last, int(kind.removeprefix("stride:"))), last]

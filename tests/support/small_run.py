@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,9 @@ def _scored(ledger: Ledger, scorer: Scorers, spec: RunSpec, shard: Shard, scratc
             receipt = score_shard(claim, scorers, lease, checkpoint, output, worker="w1@test/1", scratch_dir=scratch)
     ledger.complete(claim, receipt)
     return receipt
+
+
+def rounding(plan: Plan) -> Plan:
+    """The plan of a model whose recipe adds the rounded score. Recipes are for models on the Hub."""
+    scorings = tuple(replace(scoring, int_score=True) for scoring in plan.spec.scorings)
+    return replace(plan, spec=replace(plan.spec, scorings=scorings))

@@ -25,7 +25,6 @@ class TestOptions:
             ("--inpt", "--input"),
             ("--threshold", "--min-score"),
             ("--filter", "--where"),
-            ("--commit", "--revision"),
         ],
     )
     def test_one_that_is_not_there_is_told_with_those_that_are_like_it_or_about_it(

@@ -1,4 +1,4 @@
-"""Published files do not name the machines that made them, unless the run asks for it."""
+"""Published files do not name the machines that made them."""
 
 from dataclasses import replace
 
@@ -25,7 +25,6 @@ FOLDER_MODEL = Model(name="/home/me/models/mine", revision="sha256-abc", labels=
 )
 def test_an_input_is_named_by_its_last_part(uri: str, named: str) -> None:
     assert disclosed_inputs(a_spec(input_uris=(uri,))) == (named,)
-    assert disclosed_inputs(a_spec(input_uris=(uri,), publish_paths=True)) == (uri,)
 
 
 @pytest.mark.parametrize(
@@ -44,22 +43,20 @@ def test_an_input_is_named_by_its_last_part(uri: str, named: str) -> None:
 def test_a_shard_is_named_below_the_root_of_its_input(name: str, uri: str, named: str) -> None:
     shard = a_shard(name, uri=uri)
 
-    assert disclosed_source(a_spec(), shard) == named
-    assert disclosed_source(a_spec(publish_paths=True), shard) == uri
+    assert disclosed_source(shard) == named
 
 
 def test_a_model_folder_is_named_by_its_last_part() -> None:
-    assert disclosed_model(FOLDER_MODEL, a_spec()) == "mine"
-    assert disclosed_model(FOLDER_MODEL, a_spec(publish_paths=True)) == "/home/me/models/mine"
-    assert disclosed_model(a_spec().scorings[0].model, a_spec()) == "HuggingFaceFW/fineweb-edu-classifier"
+    assert disclosed_model(FOLDER_MODEL) == "mine"
+    assert disclosed_model(a_spec().scorings[0].model) == "HuggingFaceFW/fineweb-edu-classifier"
 
 
 def test_an_earlier_run_whose_scores_are_used_is_named_by_its_last_part_unless_it_is_on_the_hub() -> None:
     stored = Model(name="/home/me/kept", revision="sha256-abc", labels=("LABEL_0",), scorer="stored-scores")
 
-    assert disclosed_model(stored, a_spec()) == "kept"
+    assert disclosed_model(stored) == "kept"
     on_hub = replace(stored, name="hf://datasets/me/kept")
-    assert disclosed_model(on_hub, a_spec()) == "hf://datasets/me/kept"
+    assert disclosed_model(on_hub) == "hf://datasets/me/kept"
     assert "/home/me" not in disclosed_spec(a_spec(scores_from=stored)).to_json().decode()
 
 
@@ -72,7 +69,6 @@ def test_a_worker_has_one_short_name_in_a_run_and_another_in_the_next() -> None:
     assert named not in (disclosed_worker(first, "w2@host.intern/7"), disclosed_worker(second, "w1@host.intern/7"))
     assert "host" not in named
     assert len(named) <= 16
-    assert disclosed_worker(replace(first, publish_paths=True), "w1@host/7") == "w1@host/7"
 
 
 def test_a_disclosed_spec_differs_in_names_alone() -> None:
@@ -83,4 +79,3 @@ def test_a_disclosed_spec_differs_in_names_alone() -> None:
     assert "/home/me" not in disclosed.to_json().decode()
     restored = replace(disclosed, input_uris=spec.input_uris, output_uri=spec.output_uri, scorings=spec.scorings)
     assert restored == spec
-    assert disclosed_spec(replace(spec, publish_paths=True)) == replace(spec, publish_paths=True)

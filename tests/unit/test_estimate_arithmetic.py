@@ -268,7 +268,7 @@ def test_the_cost_is_the_hours_times_the_price() -> None:
     assert listed.gpu_hours == Range(low=9.0, high=22.0)
     assert listed.cost == Range(low=9.0 * 0.8, high=22.0 * 0.8)
     assert (listed.price_per_gpu_hour, listed.price_from) == (0.8, "list price of Hugging Face Jobs on 2026-11-21")
-    assert (given.cost, given.price_from) == (Range(low=18.0, high=44.0), "--price-per-gpu-hour")
+    assert (given.cost, given.price_from) == (Range(low=18.0, high=44.0), "SHARDSIFT_PRICE_PER_GPU_HOUR")
 
 
 def test_the_page_about_hf_jobs_has_the_same_prices() -> None:

@@ -81,3 +81,9 @@ def test_shards_that_are_tried_again_are_told_with_their_last_error() -> None:
         "3 shards wait for another attempt. Shard a on gpu/1, attempt 2: S3 answered 503. (2 shards)",
         "  Shard c on gpu/1, attempt 1: No space left.",
     ]
+
+
+def test_a_failure_that_no_worker_reported_names_none() -> None:
+    lost = failure("crawl/7", "data/7.parquet is missing", worker="", attempts=0)
+
+    assert list(failure_lines([lost])) == ["Shard crawl/7 failed: data/7.parquet is missing"]

@@ -22,7 +22,7 @@ def application() -> Flower:
     return Flower(capp=Celery(set_as_current=False))
 
 
-def test_a_question_that_nobody_could_answer_is_no_news(application: Flower) -> None:
+def test_an_unanswered_question_is_not_logged_while_no_worker_is_there(application: Flower) -> None:
     assert not is_news(application, UNANSWERED)
     assert is_news(application, BROKEN)
 

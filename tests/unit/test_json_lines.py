@@ -5,6 +5,7 @@ import gzip
 import json
 import random
 import re
+import tracemalloc
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
-from fleet.storage.inputs.bad_rows import BadRows
+from fleet.storage.inputs.bad_rows import BadRows, IgnoredBadRows
 from fleet.storage.inputs.columns import SEEN
 from fleet.storage.inputs.json_lines import JsonLines
 from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
+from fleet.storage.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)
@@ -326,6 +328,18 @@ class TestChosenColumns:
             columns_of(file, (("ups:float", SEEN), *others))
 
 
+def test_lines_are_counted_one_at_a_time(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "a.jsonl", b"{}\n" * 100_000)
+
+    with open_input(str(file), TEXT) as opened:
+        tracemalloc.start()
+        assert opened.count_rows() == 100_000
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+    assert most_bytes < BLOCK_BYTES + 4 * file.stat().st_size
+
+
 class TestBadRows:
     def test_of_many_are_found_wherever_they_are(self, tmp_path: Path) -> None:
         choice = random.Random(1)
@@ -368,6 +382,16 @@ class TestBadRows:
             (row, f'line {row + 1}: "n" is a larger number, and the run reads it as double') for row in (2, 4)
         ]
 
+    def test_take_no_memory_if_they_are_ignored(self, tmp_path: Path) -> None:
+        file = write_file(tmp_path / "a.jsonl", b'{"text": 1}\n{"text": "a"}\n')
+        ignored = IgnoredBadRows()
+
+        with open_input(str(file), TEXT) as opened:
+            (batch,) = opened.batches(bad=ignored)
+
+        assert batch["text"].to_pylist() == [None, "a"]
+        assert not ignored
+
     @pytest.mark.parametrize("line", [b"x", b'{"text": "a", "more": 1}', b'{"text": 1}', b'{"text": "a"'])
     def test_are_not_read_one_by_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
         file = write_file(tmp_path / "a.jsonl", b"\n".join([line] * 500 + [b'{"text": "a"}'] * 500))
@@ -379,7 +403,20 @@ class TestBadRows:
         _, bad = read_with_bad(file, TEXT)
 
         assert len(bad) == 500
-        assert len(calls) < 10
+        assert len(calls) < 40
+
+    def test_other_lines_are_not_read_in_python_for_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Which takes ten times as long."""
+        file = write_file(
+            tmp_path / "a.jsonl", b"\n".join([b'{"text": "a"}'] * 2_000 + [b"x"] + [b'{"text": "a"}'] * 2_000)
+        )
+        loads, calls = json.loads, []
+        monkeypatch.setattr(json, "loads", lambda *given, **named: calls.append(1) or loads(*given, **named))
+
+        _, bad = read_with_bad(file, TEXT)
+
+        assert list(bad) == [2_000]
+        assert len(calls) <= 64
 
     def test_the_name_of_a_field_is_told_in_part_if_it_is_long(self, tmp_path: Path) -> None:
         file = write_file(tmp_path / "a.jsonl", b'{"text": "a", "' + b"x" * 1_000_000 + b'": 1}\n')

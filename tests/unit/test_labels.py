@@ -1,11 +1,13 @@
 """The labels of a zero-shot run: read from the options, or refused in one line."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.errors import UsageError
+from fleet.given_labels import split_at_commas
 from fleet.model import Model
 from fleet.zero_shot import ZeroShot
 from producer.labels import zero_shot
@@ -15,21 +17,22 @@ NLI = Model(name="org/nli", revision="1", labels=("contradiction", "neutral", "E
 CLASSIFIER = Model(name="org/topics", revision="1", labels=("sport", "politics"))
 
 
-def options(**changes: Any) -> RunOptions:
-    return RunOptions(**{"task": "zero-shot", **changes})
-
-
 def test_labels_are_taken_as_they_are_named() -> None:
-    found = zero_shot(options(labels=(" sport", "politics ", "food, drink")), NLI)
+    found = zero_shot(RunOptions(labels=(" sport", "politics ", "food, drink")), NLI)
 
     assert found == ZeroShot(labels=("sport", "politics", "food, drink"))
     assert found.hypotheses[2] == "This example is food, drink."
 
 
+def test_commas_are_between_labels_and_may_be_in_the_name_of_a_file() -> None:
+    assert split_at_commas(["a,b", "c"]) == ["a", "b", "c"]
+    assert split_at_commas(["@a,b.txt"]) == ["@a,b.txt"]
+
+
 def test_a_file_has_a_label_on_each_line(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("sport\n\nfood, drink and travel\n日本\n", encoding="utf-8")
 
-    found = zero_shot(options(labels_file=str(tmp_path / "labels.txt"), multi_label=True), NLI)
+    found = zero_shot(RunOptions(labels=(f"@{tmp_path}/labels.txt",), multi_label=True), NLI)
 
     assert found == ZeroShot(labels=("sport", "food, drink and travel", "日本"), multi_label=True)
 
@@ -49,14 +52,12 @@ def test_a_classifier_keeps_its_own_labels() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "Say which labels to choose from, with --labels or --labels-file"),
-        ({"labels": ("a",), "labels_file": "labels.txt"}, "Use only one of --labels and --labels-file"),
-        ({"labels": ("a", 3)}, "--labels takes texts, and 3 is not a text"),
+        ({"labels": ("a", "@labels.txt")}, "--labels @labels.txt goes with no other label"),
         ({"labels": ("", " ")}, "There are no labels in --labels"),
         ({"labels": ("a", "b", "a")}, "The label 'a' is there twice"),
         (
-            {"labels_file": "/nowhere/labels.txt"},
-            "--labels-file /nowhere/labels.txt cannot be read: No such file or directory. It holds",
+            {"labels": ("@/nowhere/labels.txt",)},
+            "--labels @/nowhere/labels.txt cannot be read: No such file or directory. It holds",
         ),
         (
             {"labels": ("a",), "hypothesis_template": "About sport."},
@@ -66,34 +67,39 @@ def test_a_classifier_keeps_its_own_labels() -> None:
         ({"labels": ("a",), "hypothesis_template": "About {1}."}, "--hypothesis-template needs one {}"),
         ({"labels": ("a",), "hypothesis_template": "About {label}."}, "--hypothesis-template needs one {}"),
         ({"labels": ("a",), "scorer": "word-count"}, "is for the scorer sequence-classifier, not for word-count"),
-        ({"task": "classification", "labels": ("a",)}, "--labels is for --task zero-shot"),
-        ({"task": "classification", "labels_file": "f"}, "--labels-file is for --task zero-shot"),
-        ({"task": "classification", "multi_label": True}, "--multi-label is for --task zero-shot"),
-        ({"task": "classification", "hypothesis_template": "{}"}, "--hypothesis-template is for --task zero-shot"),
+        ({"multi_label": True}, "--multi-label is for --labels"),
+        ({"hypothesis_template": "{}"}, "--hypothesis-template is for --labels"),
     ],
     ids=str,
 )
 def test_wrong_options_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says.replace("{}", r"\{\}")) as refused:
-        zero_shot(options(**changes), NLI)
+        zero_shot(RunOptions(**changes), NLI)
 
     assert "\n" not in str(refused.value)
 
 
 def test_a_model_that_knows_no_entailment_is_refused() -> None:
     with pytest.raises(UsageError, match="none of its outputs is called entailment; they are sport, politics"):
-        zero_shot(options(labels=("a",)), CLASSIFIER)
+        zero_shot(RunOptions(labels=("a",)), CLASSIFIER)
+
+
+def test_a_model_whose_recipe_needs_labels_says_so() -> None:
+    model = replace(NLI, name="MoritzLaurer/deberta-v3-large-zeroshot-v2.0")
+
+    with pytest.raises(UsageError, match="chooses from labels that you name: add --labels"):
+        zero_shot(RunOptions(), model)
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "labels").write_bytes(b"\xff\xfe")
 
     with pytest.raises(UsageError, match="cannot be read: 'utf-8' codec"):
-        zero_shot(options(labels_file=str(tmp_path / "labels")), NLI)
+        zero_shot(RunOptions(labels=(f"@{tmp_path}/labels",)), NLI)
 
 
 def test_a_file_without_labels_is_named(tmp_path: Path) -> None:
     (tmp_path / "labels").write_text("\n \n")
 
-    with pytest.raises(UsageError, match=f"There are no labels in --labels-file {tmp_path / 'labels'}"):
-        zero_shot(options(labels_file=str(tmp_path / "labels")), NLI)
+    with pytest.raises(UsageError, match=f"There are no labels in --labels @{tmp_path / 'labels'}"):
+        zero_shot(RunOptions(labels=(f"@{tmp_path}/labels",)), NLI)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleet.disclosure import disclosed_spec
 from fleet.storage.manifest import Manifest, files_digest, read_manifest
 from support.records import a_manifest, a_receipt, a_scoring_receipt, a_shard, a_spec
 
@@ -19,7 +20,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def test_a_manifest_says_what_was_written() -> None:
-    spec = a_spec(publish_paths=True)
+    spec = disclosed_spec(a_spec())
     written = Manifest(run_id=RUN, spec=spec, receipts=RECEIPTS, left_out=("crawl/c",), shards=3, card_sha256="ab" * 32)
 
     read = read_manifest(written.to_parquet())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import UsageError
+from fleet.model import with_revision
 from fleet.settings import Settings
 from producer.keywords import run_options
 from producer.models import options_by_model
@@ -14,9 +15,9 @@ from producer.options import RunOptions
 EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
 
 
-def told(*models: str, **options: str) -> list[tuple[str, str | None, str]]:
-    each = options_by_model(RunOptions(models=models, **options))
-    return [(one.model, one.model_revision, one.score_column) for one in each]
+def told(*models: str) -> list[tuple[str, str | None, str]]:
+    each = options_by_model(RunOptions(models=models))
+    return [(*with_revision(one.model), column) for column, one in each.items()]
 
 
 def test_each_of_several_has_columns_and_a_revision_of_its_own() -> None:
@@ -27,8 +28,8 @@ def test_each_of_several_has_columns_and_a_revision_of_its_own() -> None:
 
 
 def test_a_single_one_needs_no_name() -> None:
-    assert told("me/m", score_column="quality") == [("me/m", None, "quality")]
-    assert told("me/m", model_revision="v2") == [("me/m", "v2", "score")]
+    assert told("me/m") == [("me/m", None, "score")]
+    assert told("me/m@v2") == [("me/m", "v2", "score")]
     assert told("edu=me/m@v2") == [("me/m", "v2", "edu_score")]
 
 
@@ -40,24 +41,18 @@ def test_a_folder_may_have_an_equals_sign_and_an_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "options", "says"),
+    ("models", "says"),
     [
-        ((EDU, "me/my-m@v2"), {}, "Give each of several models a name for its columns, like --model my_m=me/my-m@v2."),
-        (("my-edu=me/m",), {}, "'my-edu' cannot name columns. Use letters, digits and _"),
-        ((EDU, "EDU=me/m"), {}, "Two models are called edu."),
-        ((EDU, TOX), {"model_revision": "v2"}, "--revision is for a single model."),
-        (
-            (EDU,),
-            {"score_column": "quality"},
-            "Leave --score-column out, or the name.",
-        ),
-        (("",), {}, "--model is empty"),
-        ((), {}, "--model is empty"),
+        ((EDU, "me/my-m@v2"), "Give each of several models a name for its columns, like --model my_m=me/my-m@v2."),
+        (("my-edu=me/m",), "'my-edu' cannot name columns. Use letters, digits and _"),
+        ((EDU, "EDU=me/m"), "Two models are called edu."),
+        (("",), "--model is empty"),
+        ((), "--model is empty"),
     ],
 )
-def test_what_does_not_go_together_is_refused(models: tuple[str, ...], options: dict[str, str], says: str) -> None:
+def test_what_does_not_go_together_is_refused(models: tuple[str, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        told(*models, **options)
+        told(*models)
 
 
 def test_python_takes_a_name_several_or_a_dict() -> None:

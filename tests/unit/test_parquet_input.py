@@ -29,6 +29,9 @@ COLUMNS = {
     "text": not_utf8(TEXT),
     "large text": not_utf8(pa.large_string()),
     "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), not_utf8(TEXT)),
+    "categories of pandas": pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, 2], pa.int8()), not_utf8(TEXT), ordered=True
+    ),
     "list": pa.ListArray.from_arrays([0, 1, 2, 3], not_utf8(TEXT)),
     "object": pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 2, 3], not_utf8(TEXT))], names=["x"]),
     "map": pa.MapArray.from_arrays([0, 1, 2, 3], pa.array(["a", "b", "c"]), not_utf8(TEXT)),
@@ -114,3 +117,9 @@ def test_views_are_read_as_the_plain_types_that_are_the_same_in_parquet(
 
     assert rows.schema.field("x").type == plain
     assert rows.take([1, 0])["x"].to_pylist() == [None, value]
+
+
+def test_json_in_a_file_that_arrow_has_not_written_stays_json(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array(["{}"], pa.json_())}), tmp_path / "a.parquet", store_schema=False)
+
+    assert read(tmp_path / "a.parquet").schema.field("x").type == pa.json_()

@@ -10,13 +10,13 @@ import typer
 import shardsift
 from fleet.errors import UsageError
 from fleet.keywords import keywords_told, with_keywords
-from fleet.training.options import TrainOptions
 from producer.cli import cli
 from producer.keywords import RunKeywords, keyword, run_options
 from producer.options import RunOptions
 from worker.api import LoadOptions
 from worker.cli import cli as worker_cli
 from worker.train_api import TrainKeywords, train_options
+from worker.training.options import TrainOptions
 
 OF_THE_COMMAND_LINE_ONLY = {
     "as_json",  # a returned object has `as_json()`
@@ -90,9 +90,7 @@ def test_paths_and_single_inputs_are_taken() -> None:
     one, two = (run_options({"input": given}) for given in (Path("a"), ["a", Path("b")]))
 
     assert (one.input_uris, two.input_uris) == (("a",), ("a", "b"))
-    assert run_options({"output": Path("out"), "model": Path("m"), "revision": "r"}) == RunOptions(
-        output_uri="out", models=("m",), model_revision="r"
-    )
+    assert run_options({"output": Path("out"), "model": Path("m")}) == RunOptions(output_uri="out", models=("m",))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +116,7 @@ def test_a_wrong_value_is_refused_by_its_keyword(given: dict[str, Any], says: st
         ({"epochs": 0}, "^epochs=0 is wrong: the least is 0.001"),
         ({"held_out": 2}, "^held_out=2 is wrong: the most is 0.9"),
         ({"device": "gpu"}, "^device='gpu' is wrong: "),
-        ({"task": "ranking"}, "^task='ranking' is wrong: Input should be 'auto', "),
+        ({"dtype": "float8"}, "^dtype='float8' is wrong: Input should be 'auto', "),
     ],
 )
 def test_a_wrong_value_of_a_training_is_refused_by_its_keyword(given: dict[str, Any], says: str) -> None:

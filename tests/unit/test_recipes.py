@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fleet.choices import is_passages
 from fleet.errors import UsageError
 from fleet.model import Model
-from fleet.recipes import RECIPES, Recipe, as_arguments, recipe_of
+from fleet.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_of
 from fleet.shard import Shard
 from fleet.text_template import columns_of
 from producer.cli import cli
@@ -52,18 +52,17 @@ class TestEachRecipe:
         for name, value in recipe.options.items():
             kind, *_ = get_args(types[name])
             assert TypeAdapter(kind).validate_python(value, strict=True) == value
-            assert value != getattr(RunOptions(), name)
+            assert getattr(RunOptions(), name) is None
 
     def test_reads_texts_in_a_way_that_there_is(self, recipe: Recipe) -> None:
-        assert is_passages(recipe.windows or "head")
-        assert columns_of(recipe.text_template or "{text}")
+        assert is_passages(recipe.passages or "head")
+        assert columns_of(recipe.text_column or "{text}")
         assert "{}" in (recipe.hypothesis_template or "{}")
 
     def test_is_used_for_its_model(self, recipe: Recipe) -> None:
-        chosen = with_recipe(RunOptions(models=(recipe.model,)))
+        options = RunOptions(models=(recipe.model,), labels=("a", "b") if recipe.zero_shot else ())
 
-        assert {name: getattr(chosen, name) for name in recipe.options} == recipe.options
-        assert chosen == replace(RunOptions(models=(recipe.model,)), **recipe.options)
+        assert with_recipe(options) == replace(options, **recipe.options)
 
     def test_is_called_checked_if_a_test_compares_its_scores_with_the_authors_code(self, recipe: Recipe) -> None:
         tests = [test for name, test in CHECKED_BY.items() if recipe.model.startswith(name)]
@@ -86,11 +85,11 @@ class TestWhoseOptionWins:
         ("model", "given"),
         [
             (PDFS, {"max_tokens": 512}),
-            (PDFS, {"windows": "stride:256"}),
-            (EDU, {"int_score": False}),
-            (TOPICS, {"text_template": "{title}"}),
+            (PDFS, {"passages": "stride:256"}),
+            (EDU, {"min_score": 2.0}),
+            (TOPICS, {"text_column": "{title}"}),
             (TOPICS, {"function_to_apply": "none"}),
-            (NLI, {"hypothesis_template": "About {}."}),
+            (NLI, {"labels": ("a",), "hypothesis_template": "About {}."}),
         ],
     )
     def test_the_users_option_wins(self, model: str, given: dict[str, Any]) -> None:
@@ -99,25 +98,28 @@ class TestWhoseOptionWins:
         assert {name: getattr(chosen, name) for name in given} == given
 
     def test_the_other_options_are_still_the_recipes(self) -> None:
-        assert with_recipe(RunOptions(models=(PDFS,), max_tokens=512)).windows == "finepdfs"
+        assert with_recipe(RunOptions(models=(PDFS,), max_tokens=512)).passages == "finepdfs"
 
     def test_a_text_column_of_the_user_leaves_out_the_template(self) -> None:
         chosen = with_recipe(RunOptions(models=(TOPICS,), text_column="content"))
 
-        assert chosen.text_template is None
+        assert chosen.text_column == "content"
         assert chosen.function_to_apply == "softmax"
 
     def test_a_pair_of_texts_leaves_out_the_passages(self) -> None:
         chosen = with_recipe(RunOptions(models=(PDFS,), text_pair_column="summary"))
 
-        assert (chosen.windows, chosen.max_tokens) == ("head", 2048)
+        assert (chosen.passages, chosen.max_tokens) == (None, 2048)
 
     def test_a_function_of_the_user_leaves_out_the_rounded_score_which_is_for_raw_ones(self) -> None:
-        assert with_recipe(RunOptions(models=(EDU,), function_to_apply="sigmoid")).int_score is None
-        assert with_recipe(RunOptions(models=(EDU,), function_to_apply="none")).int_score is True
+        model = Model(name=EDU, revision="1", labels=("LABEL_0",))
+
+        assert [adds_int_score(model, function) for function in ("none", "sigmoid")] == [True, False]
+        assert not adds_int_score(replace(model, revision="sha256-1"), "none")  # a folder
+        assert not adds_int_score(replace(model, name=PDFS), "none")
 
     def test_a_task_of_the_user_leaves_out_the_recipe_of_another(self) -> None:
-        options = RunOptions(models=(PDFS,), task="zero-shot", labels=("a",))
+        options = RunOptions(models=(PDFS,), labels=("a",))
 
         assert with_recipe(options) is options
 
@@ -126,14 +128,13 @@ class TestNoRecipe:
     @pytest.mark.parametrize(
         "options",
         [
-            RunOptions(models=(EDU,), no_recipe=True),
             RunOptions(models=(EDU,), scorer="own"),
             RunOptions(models=("me/fineweb-edu-classifier",)),
             RunOptions(models=("fineweb-edu-classifier",)),
             RunOptions(models=(f"./{EDU}",)),
         ],
     )
-    def test_is_used_if_it_is_left_out_or_another_model_has_that_name(self, options: RunOptions) -> None:
+    def test_is_used_if_another_model_has_that_name(self, options: RunOptions) -> None:
         assert with_recipe(options) is options
         assert recipe_lines([options]) == ()
 
@@ -141,7 +142,7 @@ class TestNoRecipe:
         (tmp_path / EDU).mkdir(parents=True)
         monkeypatch.chdir(tmp_path)
 
-        assert with_recipe(RunOptions(models=(EDU,))).int_score is None
+        assert with_recipe(RunOptions(models=(EDU,))).min_score is None
 
 
 class TestWhatTheUserIsTold:
@@ -150,16 +151,16 @@ class TestWhatTheUserIsTold:
 
         (line,) = recipe_lines([options])
 
-        assert line == f"{PDFS}: --windows finepdfs (checked; --no-recipe leaves it out)"
+        assert line == f"{PDFS}: --passages finepdfs (checked)"
 
     def test_nothing_if_the_user_has_set_them_all(self) -> None:
-        options = RunOptions(models=(EDU,), int_score=False, where="score >= 2")
+        options = RunOptions(models=(EDU,), where="score >= 2")
 
         assert recipe_lines([options]) == ()
 
     def test_arguments_are_those_of_a_shell(self) -> None:
         assert as_arguments(recipe_of(TOPICS).options) == (  # type: ignore[union-attr]
-            "--text-template '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
+            "--text-column '{url}\\n\\n{text}' --max-tokens 8192 --function-to-apply softmax"
         )
 
     def test_a_missing_column_of_the_template_and_what_to_do(self) -> None:
@@ -170,8 +171,8 @@ class TestWhatTheUserIsTold:
             check_columns(options, schema, SHARD)
 
         assert str(refused.value) == (
-            f'The recipe of {TOPICS} reads the column "url", and shard a has none; it has: text, link. Put the text together '
-            "from your columns with --text-template, like '{url}\\n\\n{text}', or say --no-recipe."
+            f'The recipe of {TOPICS} reads the column "url", and shard a has none; it has: text, link. Name the columns to '
+            "score with --text-column, or put the text together from your columns, like '{url}\\n\\n{text}'."
         )
 
     def test_a_column_of_the_template_that_the_users_columns_leave_out(self) -> None:
@@ -180,11 +181,11 @@ class TestWhatTheUserIsTold:
 
         assert str(refused.value) == (
             f'The recipe of {TOPICS} reads the column "url", and --columns leaves it out. Add url to --columns, or put the text '
-            "together from other columns with --text-template, like '{url}\\n\\n{text}', or say --no-recipe."
+            "together from other columns with --text-column, like '{url}\\n\\n{text}'."
         )
 
     def test_a_template_of_the_user_is_not_the_recipes(self) -> None:
-        options = RunOptions(models=(TOPICS,), text_template="{nope}")
+        options = RunOptions(models=(TOPICS,), text_column="{nope}")
 
         check_columns(options, pa.schema({"text": pa.string()}), SHARD)
 
@@ -194,7 +195,7 @@ class TestTheCommand:
         shown = CliRunner().invoke(cli, ["recipes"]).stdout
 
         lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
-        assert "--max-tokens 2048 --windows finepdfs" in lines[PDFS]
+        assert "--max-tokens 2048 --passages finepdfs" in lines[PDFS]
         assert {recipe.model for recipe in RECIPES} <= set(lines)
         assert lines[NLI].rstrip().endswith("Needs --labels.")
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= 165
@@ -207,8 +208,8 @@ class TestTheCommand:
             "model": EDU,
             "checked": "checked",
             "source": f"https://huggingface.co/{EDU}",
-            "note": "",
-            "options": {"int_score": True, "min_score": 3.0},
+            "note": "Adds int_score, the rounded score.",
+            "options": {"min_score": 3.0},
         }
 
 
@@ -232,19 +233,15 @@ class TestInPython:
         (scoring,) = scorings_of({"score": model}, options, has_pairs=False)  # type: ignore[arg-type]
         return scoring
 
-    @pytest.mark.parametrize("recipe", [one for one in RECIPES if one.task is None], ids=lambda recipe: recipe.model)
+    @pytest.mark.parametrize("recipe", [one for one in RECIPES if not one.zero_shot], ids=lambda recipe: recipe.model)
     def test_a_model_by_name_gets_the_options_of_its_run(self, recipe: Recipe) -> None:
         options = with_recipe(RunOptions(models=(recipe.model,)))
 
         scoring = self.scoring(recipe.model, outputs=("a",) if recipe.int_score else ("a", "b"))
 
-        assert (scoring.max_tokens, scoring.passages, scoring.pool) == (
-            options.max_tokens,
-            options.windows,
-            options.pool,
-        )
+        assert (scoring.max_tokens, scoring.passages) == (options.max_tokens, options.passages or "head")
         assert scoring.function_to_apply == (options.function_to_apply or scoring.model.function)
-        assert scoring.int_score == bool(options.int_score)
+        assert scoring.int_score == recipe.int_score
 
     def test_labels_get_the_template_of_the_recipe(self) -> None:
         scoring = self.scoring(NLI, outputs=("entailment", "not_entailment"), labels=["x", "y"])
@@ -252,14 +249,13 @@ class TestInPython:
         assert scoring.zero_shot.hypothesis_template == "This text is about {}"
 
     def test_an_own_argument_wins(self) -> None:
-        assert self.scoring(PDFS, max_tokens=64, windows="stride:32").passages == "stride:32"
+        assert self.scoring(PDFS, max_tokens=64, passages="stride:32").passages == "stride:32"
 
-    def test_no_recipe_leaves_it_out_and_a_folder_has_none(self) -> None:
-        assert self.scoring(PDFS, no_recipe=True).passages == "head"
+    def test_a_folder_has_none(self) -> None:
         assert self.scoring(PDFS, revision="sha256-1").passages == "head"
 
 
 def test_every_option_of_a_recipe_is_one_of_a_run() -> None:
-    about = {"model", "checked", "url", "note"}
+    about = {"model", "checked", "url", "note", "int_score", "zero_shot"}
 
     assert {field.name for field in fields(Recipe)} - about <= {field.name for field in fields(RunOptions)}

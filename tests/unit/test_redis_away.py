@@ -25,7 +25,7 @@ def waiting(error: Exception) -> logging.LogRecord:
     return record("Waiting for Redis: %s", error, **ABOUT_REDIS)
 
 
-def test_one_line_of_an_outage_passes_whoever_writes_it() -> None:
+def test_one_line_of_an_outage_passes_from_any_logger() -> None:
     once = OnceAMinute()
 
     celerys = record("consumer: Cannot connect to %s: %s.\n%s\n", "redis://a", REFUSED, "soon", name=CELERYS)

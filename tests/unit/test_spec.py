@@ -35,10 +35,8 @@ CHANGES: dict[str, Any] = {
     "where": None,
     "output_uri": "memory://elsewhere",
     "function_to_apply": "sigmoid",
-    "score_blank": True,
     "row_columns": None,
     "only_columns": True,
-    "limit_shards": 1,
     "limit_rows": 1,
     "max_bad_rows": 0.5,
     "window_rows": 1,
@@ -46,7 +44,6 @@ CHANGES: dict[str, Any] = {
     "zero_shot": ZeroShot(labels=("a", "b")),
     "scores_from": OTHER_MODEL,
     "window_bytes": 1,
-    "publish_paths": True,
 }
 TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 
@@ -142,11 +139,9 @@ class TestJson:
             output_uri="out",
             row_columns=("shard", "row"),
             only_columns=False,
-            limit_shards=None,
             limit_rows=None,
             window_rows=8192,
             window_bytes=67_108_864,
-            publish_paths=False,
             scorings=(
                 Scoring(
                     model=Model(name="m", revision="1", labels=("a",), function="none", scorer="sequence-classifier"),
@@ -157,7 +152,6 @@ class TestJson:
                     score_column="score",
                     function_to_apply="none",
                     int_score=False,
-                    score_blank=False,
                     max_tokens=None,
                     passages="head",
                     pool="max",

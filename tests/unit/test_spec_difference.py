@@ -25,7 +25,7 @@ MODEL = SPEC.scorings[0].model
         ({"text_columns": ("id",)}, ["--text-column: text there, id here"]),
         (
             {"int_score": False, "dtype": "auto"},
-            ["--dtype: float32 there, auto here", "--int-score: yes there, no here"],
+            ["--dtype: float32 there, auto here", "int_score: yes there, no here"],
         ),
         ({"limit_rows": 5}, ["--limit-rows: none there, 5 here"]),
         ({"row_columns": None}, ["--row-columns: shard, row there, none here"]),
@@ -43,7 +43,7 @@ MODEL = SPEC.scorings[0].model
             ],
         ),
         ({"columns": SPEC.columns[::-1]}, ["the order of the columns"]),
-        ({"zero_shot": ZeroShot(labels=("a",))}, ["--task: classification there, zero-shot here"]),
+        ({"zero_shot": ZeroShot(labels=("a",))}, ["--labels: none there, a here"]),
         ({"model": replace(MODEL, revision="5")}, ["the model's revision: 4567def there, 5 here"]),
         ({"model": replace(MODEL, labels=("good",))}, ["the model's labels: LABEL_0 there, good here"]),
         (
@@ -80,8 +80,8 @@ OTHER_SCORINGS: dict[str, Any] = {
     "dtype": "auto",
     "function_to_apply": "sigmoid",
     "int_score": False,
-    "score_blank": True,
     "scores_from": Model(name="./kept", revision="sha256-1", labels=("a",), scorer="stored-scores"),
+    "zero_shot": ZeroShot(labels=("a",)),
 }
 
 

@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from fleet.demand import Wanted
-from fleet.training.task import FleetTraining
 from producer.cost import Cost
 from producer.remaining import Remaining
 from producer.status import RunStatus
-from producer.training.status import TrainingStatus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
 DESCRIBED = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## For programs") :]))
-OPTIONS = {Wanted, FleetTraining}  # of `worker start` and `producer train`
-TOLD = (RunStatus, TrainingStatus, Remaining, Cost)
+OPTIONS = {Wanted}  # of `worker start`
+TOLD = (RunStatus, Remaining, Cost)
 OF_OTHERS = {"queue"}  # a worker's queue is that of the run
 
 
@@ -45,9 +43,8 @@ def test_every_field_is_described(field: str) -> None:
     assert field in DESCRIBED
 
 
-@pytest.mark.parametrize("kind", [RunStatus, TrainingStatus])
-def test_every_field_that_the_json_adds_is_described(kind: type[RunStatus | TrainingStatus]) -> None:
-    added = set(re.findall(r'^\s+"(\w+)":', inspect.getsource(kind.as_json), flags=re.MULTILINE))
+def test_every_field_that_the_json_adds_is_described() -> None:
+    added = set(re.findall(r'^\s+"(\w+)":', inspect.getsource(RunStatus.as_json), flags=re.MULTILINE))
 
     assert len(added) > 4
     assert added <= DESCRIBED

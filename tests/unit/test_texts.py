@@ -5,8 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fleet.choices import passages_and_pool
 from fleet.errors import UsageError
-from fleet.given_text import text_columns, text_template
+from fleet.given_text import template_of, text_columns
 from fleet.scoring import check_scoring
 from fleet.shard import Shard
 from fleet.text_template import parts_of
@@ -64,7 +65,7 @@ def test_texts_do_not_depend_on_how_the_rows_are_chunked() -> None:
 
 
 def test_a_shells_line_end_in_a_template_is_one() -> None:
-    assert text_template(RunOptions(text_template=r"{url}\n\n{title}")) == "{url}\n\n{title}"
+    assert template_of(r"{url}\n\n{title}") == "{url}\n\n{title}"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_shells_line_end_in_a_template_is_one() -> None:
         ({"text_column": "title,selftext"}, ("title", "selftext")),
         ({"text_column": " title , selftext,title"}, ("title", "selftext")),
         ({"text_column": "a,b"}, ("a,b",)),
-        ({"text_template": "{score}: {title} {title}"}, ("score", "title")),
+        ({"text_column": "{score}: {title} {title}"}, ("score", "title")),
     ],
 )
 def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, ...]) -> None:
@@ -92,15 +93,13 @@ def test_columns_are_found_by_name(options: dict[str, Any], columns: tuple[str, 
         ),
         ({"text_column": "score"}, 'The column "score" holds int64, not text'),
         ({"text_column": " , "}, "--text-column is empty"),
-        ({"text_template": "{body}"}, r'no column "body".*Name one in --text-template\.'),
-        ({"text_template": "{tags}"}, 'The column "tags" holds list<.*>, not text'),
-        ({"text_template": ""}, "--text-template names no column"),
-        ({"text_template": "no column"}, "--text-template names no column, like {text}; it is 'no column'"),
-        ({"text_template": "{title"}, "--text-template '{title' cannot be read: expected '}'"),
-        ({"text_template": "{}"}, "--text-template takes only names of columns in braces"),
-        ({"text_template": "{title!r}"}, "--text-template takes only names of columns in braces"),
-        ({"text_template": "{score:.2f}"}, "--text-template takes only names of columns in braces"),
-        ({"text_template": "{title}", "text_column": "url"}, "Use only one of --text-column and --text-template"),
+        ({"text_column": "{body}"}, r'no column "body".*Name one with --text-column\.'),
+        ({"text_column": "{tags}"}, 'The column "tags" holds list<.*>, not text'),
+        ({"text_column": "{{no column}}"}, "--text-column names no column, like {text}; it is '{{no column}}'"),
+        ({"text_column": "{title"}, "--text-column '{title' cannot be read: expected '}'"),
+        ({"text_column": "{}"}, "--text-column takes only names of columns in braces"),
+        ({"text_column": "{title!r}"}, "--text-column takes only names of columns in braces"),
+        ({"text_column": "{score:.2f}"}, "--text-column takes only names of columns in braces"),
     ],
 )
 def test_what_cannot_be_read_is_refused(options: dict[str, Any], says: str) -> None:
@@ -116,29 +115,29 @@ def test_a_template_is_read_into_literals_and_columns() -> None:
     assert parts_of("{a}b{{{c d}}}") == [("", "a"), ("b{", None), ("", "c d"), ("}", None)]
 
 
-@pytest.mark.parametrize("windows", ["head", "head+tail", "head+middle+tail", "stride:256"])
-def test_windows_are_known_by_name(windows: str) -> None:
-    check_scoring(*a_spec(passages=windows).scorings)
+@pytest.mark.parametrize("passages", ["head", "head+tail", "head+middle+tail", "stride:256", "finepdfs"])
+def test_passages_are_known_by_name_and_pooled_by_max_or_mean(passages: str) -> None:
+    check_scoring(*a_spec(passages=passages).scorings)
+    assert passages_and_pool(passages) == (passages, "max")
+    assert passages_and_pool(f"{passages}:mean") == (passages, "mean")
 
 
-@pytest.mark.parametrize("windows", ["", "tail", "stride", "stride:0", "stride:-1", "stride:x", "head+head"])
-def test_other_windows_are_refused(windows: str) -> None:
-    with pytest.raises(UsageError, match=r"--windows must be head, head\+tail, .*stride:N or finepdfs, not"):
-        check_scoring(*a_spec(passages=windows).scorings)
+@pytest.mark.parametrize("passages", ["", "tail", "stride", "stride:0", "stride:-1", "stride:x", "head+head"])
+def test_other_passages_are_refused(passages: str) -> None:
+    with pytest.raises(UsageError, match=r"--passages must be head, head\+tail, .*stride:N or finepdfs, not"):
+        check_scoring(*a_spec(passages=passages).scorings)
 
 
 @pytest.mark.parametrize(
     ("reading", "says"),
     [
-        ({"passages": 3}, "--windows must be head, .*, not 3"),
-        ({"pool": "sum"}, "--pool must be max or mean, not 'sum'"),
-        ({"pool": None}, "--pool must be max or mean, not None"),
+        ({"passages": 3}, "--passages must be head, .*, not 3"),
         ({"max_tokens": 0}, "--max-tokens must be a whole number, 1 or more, not 0"),
         ({"max_tokens": True}, "--max-tokens must be a whole number"),
         ({"max_tokens": "64"}, "--max-tokens must be a whole number"),
         (
             {"max_tokens": 16, "passages": "stride:17"},
-            "--windows stride:17 would leave out tokens between passages of 16",
+            "--passages stride:17 would leave out tokens between passages of 16",
         ),
     ],
 )
@@ -151,5 +150,5 @@ def test_the_passages_of_finepdfs_and_labels_do_not_go_together() -> None:
     labels = ZeroShot(labels=("a",))
     check_scoring(*a_spec(passages="head+tail", zero_shot=labels).scorings)
 
-    with pytest.raises(UsageError, match="--windows finepdfs does not go with --labels"):
+    with pytest.raises(UsageError, match="--passages finepdfs does not go with --labels"):
         check_scoring(*a_spec(passages="finepdfs", zero_shot=labels).scorings)

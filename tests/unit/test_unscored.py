@@ -13,23 +13,14 @@ from worker.scoring import Scores
 from worker.shard.unscored import unscorable_rows, with_reasons, without
 
 TEXTS = pa.array(["a", None, " \u2003\n", "", "b"], pa.large_string())
-SCORING = replace(
-    a_spec().scorings[0], model=Model(name="m", revision="1", labels=("x", "y"), scorer="own"), score_blank=False
-)
+SCORING = replace(a_spec().scorings[0], model=Model(name="m", revision="1", labels=("x", "y"), scorer="own"))
 
 
 def test_rows_without_a_text_reach_no_scorer() -> None:
-    unscorable = unscorable_rows(TEXTS, score_blank=False)
+    unscorable = unscorable_rows(TEXTS)
 
     assert unscorable == {1: "null text", 2: "blank text", 3: "blank text"}
     assert without(TEXTS, unscorable).to_pylist() == ["a", None, None, None, "b"]
-
-
-def test_blank_texts_reach_it_if_wanted() -> None:
-    unscorable = unscorable_rows(TEXTS, score_blank=True)
-
-    assert unscorable == {1: "null text"}
-    assert without(TEXTS, unscorable).to_pylist() == TEXTS.to_pylist()
 
 
 def test_a_scorer_cannot_score_a_row_without_a_text() -> None:

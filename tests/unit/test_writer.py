@@ -290,7 +290,7 @@ def test_a_name_for_where_a_row_is_from_that_is_taken_is_refused_with_what_to_do
 ) -> None:
     rows = some_texts(1).append_column(column, pa.array([1]))
 
-    with pytest.raises(UsageError, match='already is a column ".+--row-columns .+ or --no-row-columns'):
+    with pytest.raises(UsageError, match='already is a column ".+--row-columns .+ or --row-columns none'):
         write_shard(tmp_path, rows, column_of(1), spec=a_spec(row_columns=row_columns))
 
 

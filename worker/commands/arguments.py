@@ -7,8 +7,6 @@ import typer
 
 from fleet import choices
 
-Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")]
-
 
 def _checked_device(device: str | None) -> str | None:
     if device is not None and not choices.is_device(device):
@@ -28,10 +26,6 @@ Threads = Annotated[
     int | None,
     typer.Option(help="CPU threads for the model. Default: its share of the cores."),
 ]
-Backend = Annotated[
-    choices.Backend | None,
-    typer.Option(help="Whether to pad the texts of a batch to one length, or pack them without padding."),
-]
 Compile = Annotated[
     bool | None,
     typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
@@ -41,8 +35,7 @@ GpusPerWorker = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Divide the model over N GPUs, for a model that is larger than one. Trainings with --full use all N. Needs "
-        "shardsift[sharded]. "
+        help="Divide the model over N GPUs, for a model that is larger than one. Needs shardsift[sharded]. "
         "Default: SHARDSIFT_GPUS_PER_WORKER, else 1.",
     ),
 ]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fleet.errors import UsageError
 from fleet.target import is_place
-from fleet.training.spec import TrainSpec
+from worker.training.spec import TrainSpec
 
 
 def with_run_found(spec: TrainSpec) -> TrainSpec:

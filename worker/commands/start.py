@@ -8,11 +8,9 @@ import typer
 from fleet import choices
 from fleet.command_line import QUIET, Commands
 from worker.commands.arguments import (
-    Backend,
     Compile,
     Device,
     GpusPerWorker,
-    Revision,
     Threads,
     WayToShard,
     into_environment,
@@ -35,7 +33,6 @@ LogLevel = Annotated[choices.LogLevel, typer.Option(case_sensitive=False, help="
 @commands.command(epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 REDIS_PASSWORD_FILE=./redis_password worker start")
 def start(
     models: ModelNames = None,
-    revision: Revision = None,
     dtype: Annotated[
         choices.Dtype | None,
         typer.Option(help="Serve only runs with this --dtype. Default: runs with any, each in its own."),
@@ -43,12 +40,6 @@ def start(
     scorer: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Kind of scorer that loads the model. Default: sequence-classifier."),
-    ] = None,
-    train: Annotated[
-        bool | None,
-        typer.Option(
-            "--train", help="Serve trainings only. Default: what open runs and trainings need. Needs shardsift[train]."
-        ),
     ] = None,
     gpus: Annotated[
         str,
@@ -69,11 +60,6 @@ def start(
     ] = None,
     device: Device = None,
     threads: Threads = None,
-    max_batch_tokens: Annotated[
-        int | None,
-        typer.Option(help="Tokens per batch. Default: the number that `worker tune` found best."),
-    ] = None,
-    backend: Backend = None,
     compile: Compile = None,
     spot_notice: Annotated[
         choices.SpotCloud | None,
@@ -93,19 +79,15 @@ def start(
 ) -> None:
     """Run the workers of this machine, one per GPU, until stopped.
 
-    Each serves what open runs and trainings need; with --model, only runs with that model. A worker that dies is started
+    Each serves what open runs need; with --model, only runs with that model. A worker that dies is started
     again. SIGTERM or Ctrl-C stops all at their next batch. Their shards go back to the queue.
     """
     into_environment(
         model=json.dumps(models) if models else None,
-        model_revision=revision,
         scorer=scorer,
         dtype=dtype,
-        train=train,
         device=device,
         threads=threads,
-        max_batch_tokens=max_batch_tokens,
-        backend=backend,
         compile=compile,
         gpus_per_worker=gpus_per_worker,
         sharding=sharding,

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from fleet.command_line import Commands, print_json, print_table, say
-from fleet.training.options import TrainOptions, with_train_options
 from worker.commands.arguments import Device
+from worker.training.options import TrainOptions, with_train_options
 
 commands = Commands()
 _STOPPED = 130  # exit code, as of an interrupted `producer run`
@@ -39,20 +39,23 @@ def train(
     from worker.training.installed import check_installed
 
     check_installed()
+    from fleet.errors import Stopped
     from fleet.settings import read_settings
     from worker.commands.label_run import with_run_found
     from worker.training.card import next_step
     from worker.training.place import TrainPlace
     from worker.training.report import report_table
-    from worker.training.stopped import TrainingStopped
     from worker.training.train import train as train_model
 
     place = TrainPlace(
-        device=read_settings(device=device).device, resume=resume, loader_processes=options.loader_processes
+        device=read_settings(device=device).device,
+        checkpoints=options.checkpoint_folder,
+        resume=resume,
+        loader_processes=options.loader_processes,
     )
     try:
-        report = train_model(with_run_found(options.spec), place.with_checkpoints(options.checkpoints), tell=say)
-    except TrainingStopped as stop:
+        report = train_model(with_run_found(options.spec), place, tell=say)
+    except Stopped as stop:
         say(str(stop))
         raise typer.Exit(_STOPPED) from stop
     if report is None:

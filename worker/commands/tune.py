@@ -10,7 +10,7 @@ from fleet.command_line import Commands, print_table, say
 from fleet.command_options import with_options_of
 from fleet.given_labels import split_at_commas
 from fleet.text_options import MODEL_PANEL
-from worker.commands.arguments import Backend, Compile, Device, Revision, Threads, into_environment
+from worker.commands.arguments import Device, into_environment
 from worker.tuning.options import TuneOptions
 
 if TYPE_CHECKING:
@@ -37,14 +37,10 @@ ModelNames = Annotated[
 def tune(
     options: TuneOptions,
     models: ModelNames = None,
-    revision: Revision = None,
     dtype: Annotated[
         choices.Dtype | None, typer.Option(help="Precision of the model. Use the same as for `worker start`.")
     ] = None,
     device: Device = None,
-    threads: Threads = None,
-    backend: Backend = None,
-    compile: Compile = None,
 ) -> None:
     """Find the fastest batch size for a model on this device. `worker start` then uses it.
 
@@ -58,12 +54,8 @@ def tune(
 
     into_environment(
         model=json.dumps(models) if models else None,
-        model_revision=revision,
         dtype=dtype,
         device=device,
-        threads=threads,
-        backend=backend,
-        compile=compile,
     )
     settings = read_settings()
     plans = planned(settings, options, say)  # before torch, which takes seconds to load

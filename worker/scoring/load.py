@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -19,15 +19,13 @@ from worker.scoring.backends.padded import padded
 from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
 from worker.scoring.errors import ModelError, NoRoom
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity import check_parity, first_faithful, reference_logits
-from worker.scoring.parity_trial import Logits, ParityTrial
+from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
 from worker.scoring.precision import Candidate, convert, formats
 from worker.scoring.sample import sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded.load import ShardedOptions, load_sharded
+from worker.scoring.sharded.load import load_sharded
 from worker.scoring.sharded.sharding import Sharding
-from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 BackendName = Literal["auto", "padded", "packed"]
 _PARITY_ROWS_CPU, _PARITY_ROWS_GPU = 16, 1_024  # a few seconds each
@@ -64,13 +62,15 @@ def load_scorer(
     """
     if sharding and sharding.devices > 1:
         _prepare(threads)
-        wanted = ShardedOptions(
-            device=choose_device(device),
+        return load_sharded(
+            model,
+            dtype,
+            revision,
             sharding=sharding,
+            device=choose_device(device),
             max_batch_tokens=max_batch_tokens,
             parity_rows=parity_rows,
         )
-        return load_sharded(model, dtype, revision, wanted)
     return scorer_of(
         model,
         lambda: saved_model(model, revision),
@@ -131,7 +131,7 @@ def _advice(dtype: str, options: _Options) -> str:
     if options.compile:
         advice.append("start the worker without --compile")
     if options.backend == "packed":
-        advice.append("start the worker without --backend packed")
+        advice.append("start the worker without SHARDSIFT_BACKEND=packed")
     if dtype not in ("auto", "float32"):
         advice.append("enqueue the run with --dtype auto, which ends with float32")
     told = " and ".join(advice)
@@ -146,32 +146,25 @@ def _prepare(threads: int) -> None:
 
 def _scorer(name: str, loaded: SavedModel, candidate: Candidate, options: _Options) -> SequenceClassifier:
     """The scorer that runs in this way. Raises ParityError if its scores are not the model's own."""
-    model, tokenizer, max_tokens = loaded.model, loaded.tokenizer, loaded.max_tokens
+    model, tokenizer = loaded.model, loaded.tokenizer
     texts = sample_texts(options.parity_rows)
     _move(name, model, options.device)
-    reference = _reference(name, loaded, texts) if texts else None
+    reference = float32_logits(replace(loaded, model=model.float()), texts) if texts else None
     convert(model, candidate.dtype)
     backend = (
         padded(model, tokenizer, options.device)
         if candidate.is_plain
         else _backend(model, tokenizer, candidate.dtype, options)
     )
-    scorer = SequenceClassifier(
-        model=name,
-        revision=loaded.revision,
-        backend=backend,
-        tokenizer=TextTokenizer(tokenizer, max_tokens=max_tokens),
+    return checked_scorer(
+        name,
+        loaded,
+        backend,
+        candidate,
+        reference=reference,
         device=options.device,
-        dtype=candidate.dtype,
-        outputs=loaded.outputs,
         max_batch_tokens=options.max_batch_tokens,
-        config=model.config,
     )
-    if reference is None:
-        return scorer
-    parity = ParityTrial(reference=reference, fast=scorer.score(texts).values)
-    check_parity(parity, model=name, backend=backend.name, candidate=candidate)
-    return scorer.with_parity(parity)
 
 
 def _move(name: str, model: Any, device: torch.device) -> None:
@@ -183,28 +176,14 @@ def _move(name: str, model: Any, device: torch.device) -> None:
         raise NoRoom(f"The model {name} does not fit in the memory of {device_name(device)}.") from error
 
 
-def _reference(name: str, loaded: SavedModel, texts: list[str]) -> Logits:
-    try:
-        return reference_logits(
-            loaded.model.float(), loaded.tokenizer, texts, max_tokens=loaded.max_tokens, outputs=loaded.outputs
-        )
-    except (RuntimeError, MemoryError) as error:
-        if not is_lack_of_memory(error):
-            raise
-        raise NoRoom(
-            f"The model {name} does not fit here in float32, in which its scores are tried when a worker starts. "
-            "SHARDSIFT_PARITY_ROWS=0 leaves the trial out."
-        ) from error
-
-
 def _backend(model: Any, tokenizer: Any, dtype: str, options: _Options) -> Backend:
     """Packed where device, format and model all can; else padded, which any model can."""
     can_pack = model.config.model_type in FAMILIES and dtype != "float32" and has_packed_attention(options.device)
     if options.backend == "packed" and not can_pack:
         raise ModelError(
-            f"--backend packed needs a GPU since Ampere, 16 bits and a model of one of the families "
+            "Packed batches need a GPU since Ampere, 16 bits and a model of one of the families "
             f"{', '.join(FAMILIES)}; here are {options.device.type}, {dtype} and {model.config.model_type}. "
-            "Leave it out, and the best that works is taken."
+            "Choose another backend, or none, and the best that works is taken."
         )
     pack = can_pack and options.backend != "padded"
     first_only = tokenizer.padding_side == "right" and reduce_last_layer(model)

@@ -6,53 +6,92 @@ The plain one is what a model card shows: the tokenizer called with padding, the
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
+from worker.scoring.backends import Backend
 from worker.scoring.device import release_memory
-from worker.scoring.errors import ModelError, ParityError
+from worker.scoring.errors import ModelError, NoRoom, ParityError
+from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity_trial import Logits, ParityTrial
 from worker.scoring.precision import TOLERANCES, Candidate
+from worker.scoring.sample import sample_texts
+from worker.scoring.saved_model import SavedModel
 from worker.scoring.sequence_classifier import SequenceClassifier
+from worker.scoring.tokenizing.tokenize import TextTokenizer
 
 _REFERENCE_ROWS = 16  # at once
 logger = logging.getLogger(__name__)
 
 
-@torch.inference_mode()
-def reference_logits(
-    model: Any,
-    tokenizer: Any,
-    texts: list[str],
-    *,
-    max_tokens: int,
-    outputs: int,
-    device: torch.device | None = None,
-) -> Logits:
-    """The logits of the plain model, which must be in float32. Texts of similar length share a batch to limit padding.
+def float32_logits(saved: SavedModel, texts: list[str], device: torch.device | None = None) -> Logits:
+    """The logits of the plain model, which must be in float32. `device` takes the inputs of a model that is on several.
 
-    `device` takes the inputs of a model that is on several. Raises ModelError if a logit is not finite.
+    Raises ModelError if a logit is not finite, and NoRoom if memory is short.
     """
+    try:
+        logits = _logits(saved, texts, device or saved.model.device)
+    except (RuntimeError, MemoryError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise NoRoom(
+            f"The model {saved.model.name_or_path} does not fit here in float32, in which its scores are tried when a worker "
+            "starts. SHARDSIFT_PARITY_ROWS=0 leaves the trial out."
+        ) from error
+    if not np.isfinite(logits).all():
+        raise ModelError(
+            f"The model {saved.model.name_or_path} gives logits that are not finite, also in float32 and as transformers runs "
+            "it: its weights are damaged. Save or download them again."
+        )
+    return logits
+
+
+@torch.inference_mode()
+def _logits(saved: SavedModel, texts: list[str], device: torch.device) -> Logits:
+    """Texts of similar length share a batch to limit padding."""
     by_length = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    logits = np.empty((len(texts), outputs), dtype=np.float32)
+    logits = np.empty((len(texts), saved.outputs), dtype=np.float32)
     for first in range(0, len(texts), _REFERENCE_ROWS):
         rows = by_length[first : first + _REFERENCE_ROWS]
-        inputs = tokenizer(
+        inputs = saved.tokenizer(
             [texts[row] for row in rows],
             padding="longest",
             truncation=True,
-            max_length=max_tokens,
+            max_length=saved.max_tokens,
             return_tensors="pt",
         )
-        logits[rows] = model(**inputs.to(device or model.device)).logits.cpu().numpy()
-    if not np.isfinite(logits).all():
-        raise ModelError(
-            f"The model {model.name_or_path} gives logits that are not finite, also in float32 and as transformers runs it: "
-            "its weights are damaged. Save or download them again."
-        )
+        logits[rows] = saved.model(**inputs.to(device)).logits.cpu().numpy()
     return logits
+
+
+def checked_scorer(
+    name: str,
+    saved: SavedModel,
+    backend: Backend,
+    candidate: Candidate,
+    *,
+    reference: Logits | None,
+    device: torch.device,
+    max_batch_tokens: int,
+) -> SequenceClassifier:
+    """The scorer of a loaded model. Raises ParityError if it does not reproduce the plain model's logits of the sample."""
+    scorer = SequenceClassifier(
+        model=name,
+        revision=saved.revision,
+        backend=backend,
+        tokenizer=TextTokenizer(saved.tokenizer, max_tokens=saved.max_tokens),
+        device=device,
+        dtype=candidate.dtype,
+        outputs=saved.outputs,
+        max_batch_tokens=max_batch_tokens,
+        config=saved.model.config,
+    )
+    if reference is None:
+        return scorer
+    parity = ParityTrial(reference=reference, fast=scorer.score(sample_texts(len(reference))).values)
+    check_parity(parity, model=name, backend=backend.name, candidate=candidate)
+    return scorer.with_parity(parity)
 
 
 def check_parity(parity: ParityTrial, *, model: str, backend: str, candidate: Candidate) -> None:

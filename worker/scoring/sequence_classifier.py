@@ -16,7 +16,7 @@ from worker.scoring.parity_trial import ParityTrial
 from worker.scoring.passages import passage_classifier
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.scorer import DeviceUse, ModelShape, Place, Reading, Scorer, ScorerInfo
-from worker.scoring.sharded.backend import Sharded
+from worker.scoring.sharded.sharding import Sharded
 from worker.scoring.shared_encoder import joined
 from worker.scoring.tokenizing.texts import Texts, plain_texts
 from worker.scoring.tokenizing.tokenize import TextTokenizer

@@ -1,96 +1,72 @@
-"""One attempt at a claim: do its work, record in the ledger how it ended, and send the messages that follow."""
+"""One attempt at a shard: score it, store the result, record how it ended, and send the messages that follow."""
 
 import logging
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Generic, NoReturn, Protocol
+from dataclasses import dataclass
+from typing import NoReturn
 
 import redis
 from celery import Task
 from kombu.exceptions import OperationalError
 
 from fleet.broker import log_skipped_step
+from fleet.counted import counted
 from fleet.dispatch import send_due_shards
 from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
-from fleet.ledger import Claim, Ledger
-from fleet.ledger.kinds import S
+from fleet.ledger import Claim
+from fleet.receipt import Receipt
+from fleet.storage.opening import open_output
+from fleet.storage.output import Staging
 from worker.scoring import DeviceFault
+from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
+from worker.service.device_meter import DeviceMeter
 from worker.service.ipc import EXIT_DEVICE_FAULT
+from worker.service.lease import Lease
 from worker.service.waiting import wait_for_redis
+from worker.shard.score_shard import score_shard
 
 _ELSEWHERE_SECONDS = 60.0  # in which another machine may take a shard that this one cannot work on
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
-    """Work whose result is recorded. `line` is for Flower, `logged` for the log, with `fields`."""
+class Attempt:
+    """A claim, and what it takes to work on it. `worker` is the owner of the claim."""
 
-    line: str
-    logged: str
-    fields: Mapping[str, object] = field(default_factory=dict)
-
-
-class Work(Protocol):
-    """What an attempt does under its lease."""
-
-    def do(self) -> Done:
-        """Do it and record the result. May raise any error; Stopped and LeaseLost are none."""
-
-    def on_unrecorded(self, unknown: RunUnknown) -> str:
-        """Redis has lost the entry while the work was done. Returns what became of the result."""
-
-    def end(self, outcome: str, error: Exception | None = None) -> None:
-        """`outcome` is done, stopped, lost, unrecorded or failed. `error` is why it failed."""
-
-    def close(self) -> None:
-        """The attempt is over. Called once, and before the process is replaced."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt(Generic[S]):
-    """A claim, and what it takes to work on it."""
-
-    claim: Claim[S]
-    ledger: Ledger[S]
+    claim: Claim
     child: Child
     task: Task
-    work: Work
+    worker: str
 
     def run(self) -> str:
-        """Do the work. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
-        try:
-            with self.child.holding(self.claim, give_back=self._give_back):
-                outcome = self._outcome()
-        finally:
-            self.work.close()
+        """Score the shard. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
+        with self.child.holding(self.claim, give_back=self._give_back):
+            outcome = self._outcome()
         self._send_due()
         return outcome
 
     def _outcome(self) -> str:
         try:
-            done = self.work.do()
+            receipt = self._score_and_record()
         except Stopped as stop:
             logger.warning("%s", stop, extra=self.claim.log_fields)
             # Waits for Redis even while stopping: a claim that is not released counts as a crash. `Child.end_now` ends
             # the process in time.
-            wait_for_redis(lambda: self.ledger.release(self.claim), threading.Event())
-            self.work.end("stopped")
+            wait_for_redis(lambda: self.child.ledger.release(self.claim), threading.Event())
             self._send_due()
             return str(stop)
         except LeaseLost as lost:
             logger.warning("%s", lost, extra=self.claim.log_fields)
             self._give_back()  # does nothing if another attempt has the shard
-            self.work.end("lost")
             return str(lost)
         except RunUnknown as unknown:
-            logger.warning("%s %s", self.work.on_unrecorded(unknown), unknown, extra=self.claim.log_fields)
-            self.work.end("unrecorded")
+            what = f"{self.claim.what} is scored, and its receipt is stored with the output."
+            logger.warning("%s %s", what, unknown, extra=self.claim.log_fields)
             return str(unknown)
         except DeviceFault as fault:
             self._record_failure(fault)
@@ -98,9 +74,50 @@ class Attempt(Generic[S]):
         except Exception as error:
             self._record_failure(error)
             raise _as_ours(error) from error  # a MemoryError itself would end Celery's parent process
-        self.work.end("done")
-        logger.info("%s: %s", self.claim.what_in_full, done.logged, extra={**self.claim.log_fields, **done.fields})
-        return done.line
+        return self._logged(receipt)
+
+    def _score_and_record(self) -> Receipt:
+        child, claim = self.child, self.claim
+        output = open_output(claim.spec.output_uri, claim.run_id)
+        scorers = child.scorers_of(claim.spec)
+        with self._lease(DeviceMeter(scorers[0].info.device, scorers)) as lease:
+            with open_checkpoint(claim, child.ledger, output, child.stopping) as checkpoint:
+                settings = child.settings
+                receipt = score_shard(
+                    claim, scorers, lease, checkpoint, output, worker=self.worker, scratch_dir=settings.scratch_dir
+                )
+            self._record(receipt, output)
+        if claim.spilled:
+            output.drop_checkpoints(claim.shard.name)
+        return receipt
+
+    def _lease(self, device: DeviceMeter) -> Lease:
+        return Lease(
+            self.child.ledger,
+            self.claim,
+            device=device,
+            stopping=self.child.stopping,
+            report=progress_of(self.task),
+            report_seconds=self.child.settings.progress_seconds,
+            watchdog=self.child.watchdog,
+        )
+
+    def _record(self, receipt: Receipt, output: Staging) -> None:
+        ledger, claim = self.child.ledger, self.claim
+        try:
+            wait_for_redis(lambda: ledger.complete(claim, receipt), self.child.stopping)
+        except LeaseLost:
+            if ledger.is_done(claim):  # if it is not, this receipt may be the only one: `enqueue` may use it
+                output.discard(receipt)
+            raise
+
+    def _logged(self, receipt: Receipt) -> str:
+        """The line for Flower, which this also logs."""
+        line = f"{counted(receipt.rows_in, 'row')} in, {receipt.rows_kept:,} kept, {receipt.rows_errored:,} errored"
+        seconds = receipt.provenance.finished_at - receipt.provenance.started_at
+        fields = {"rows": receipt.rows_in, "seconds": round(seconds, 1)}
+        logger.info("%s: %s", self.claim.what_in_full, line, extra=self.claim.log_fields | fields)
+        return line
 
     def _record_failure(self, error: Exception) -> None:
         """Transient errors are retried with a growing delay, those of the machine elsewhere. Unexpected ones count as crashes."""
@@ -112,35 +129,32 @@ class Attempt(Generic[S]):
                     "%s is left to other machines, as is its run for ten minutes: %s", what, ours, extra=fields
                 )
                 self.child.avoided.add(claim.run_id)
-                self.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
+                self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
             elif isinstance(ours, ShardError):
                 logger.error("%s failed: %s", what, ours, extra=fields)
-                self.ledger.fail(claim, str(ours), trace)
+                self.child.ledger.fail(claim, str(ours), trace)
             elif isinstance(ours, TransientError):
                 logger.warning("%s will be retried: %s", what, ours, extra=fields)
-                self.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
+                self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=ours.retry_after_seconds)
             else:
                 logger.error("%s met an unexpected error: %s", what, ours, extra=fields)
-                self.ledger.record_crash(claim, str(ours), trace)
-        self.work.end("failed", ours)
+                self.child.ledger.record_crash(claim, str(ours), trace)
 
     def _replace_process(self) -> NoReturn:
         """A process cannot use its device again after a fault. Celery starts another one, which loads the model again."""
         logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
         self._send_due()
-        self.work.close()
-        self.child.traces.close()
         os._exit(EXIT_DEVICE_FAULT)
 
     def _give_back(self) -> None:
         with redis_may_be_away():
-            self.ledger.release(self.claim)
+            self.child.ledger.release(self.claim)
             self._send_due()
 
     def _send_due(self) -> None:
         """The message of this shard has left the queue, so there is room for others."""
         with redis_may_be_away():
-            send_due_shards(self.task.app, self.ledger, self.claim.run_id)
+            send_due_shards(self.task.app, self.child.ledger, self.claim.run_id)
 
 
 def progress_of(task: Task) -> Callable[[str], None]:

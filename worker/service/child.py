@@ -35,7 +35,6 @@ from worker.service.ipc import (
     leave_loaded,
 )
 from worker.service.logs import quieten_celery, quieten_model_libraries
-from worker.service.traces import Traces, open_traces
 from worker.service.watchdog import Watchdog
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
@@ -46,7 +45,7 @@ logger = logging.getLogger(__name__)
 class Child:
     """What tasks use: the settings, the ledger, the scorers, the current claim, and whether the worker is stopping.
 
-    `scorers` are by the queue of their model; a worker that trains has none.
+    `scorers` are by the queue of their model.
     """
 
     def __init__(
@@ -55,28 +54,28 @@ class Child:
         scorers: Mapping[str, Scorer[Any]],
         ledger: Ledger,
         crash_report: IO[str],
-        traces: Traces,
-        *,
-        device_type: str,
     ) -> None:
-        self.device_type = device_type
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
         self.avoided = AvoidedRuns()
         self.ledger = ledger
-        self.traces = traces
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
-        self._claim: Claim[Any] | None = None
+        self._claim: Claim | None = None
         self._give_back: Callable[[], None] = lambda: None
         self._parent_spoke = False
+
+    @property
+    def device_type(self) -> str:
+        """The kind of device that the models are on, such as `cuda`."""
+        return next(iter(self._scorers.values())).info.device_type
 
     def scorers_of(self, spec: RunSpec) -> list[Scorer[Any]]:
         """The scorer of each scoring of a run."""
         return [self._scorers[scoring.queue] for scoring in spec.scorings]
 
     @contextmanager
-    def holding(self, claim: Claim[Any], *, give_back: Callable[[], None]) -> Iterator[None]:
+    def holding(self, claim: Claim, *, give_back: Callable[[], None]) -> Iterator[None]:
         """While the block runs, `end_now` gives this claim back before it ends the process."""
         self._claim, self._give_back = claim, give_back
         try:
@@ -141,27 +140,7 @@ def _loaded_child(settings: Settings) -> Child:
     crash_report = crash_report_path().open("w")
     faulthandler.enable(crash_report)
     remove_abandoned(settings.scratch_dir)
-    traces = open_traces(settings)  # before the model: if it fails, it fails at once
-    scorers: dict[str, Scorer[Any]] = {} if settings.train else load_scorers(settings)
-    device_type = _ready_to_train(settings) if settings.train else next(iter(scorers.values())).info.device_type
-    return Child(settings, scorers, _ledger(settings), crash_report, traces, device_type=device_type)
-
-
-def _ready_to_train(settings: Settings) -> str:
-    """Import what training needs. Returns the kind of device. Raises UsageError if a package is missing."""
-    quieten_model_libraries()
-    from worker.training.installed import check_installed
-
-    check_installed()
-    import torch
-
-    import worker.training.frozen  # takes seconds, in which a claim would wait
-    import worker.training.full  # noqa: F401
-    from worker.scoring.device import choose_device
-
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    return choose_device(settings.device).type
+    return Child(settings, load_scorers(settings), _ledger(settings), crash_report)
 
 
 def load_scorers(settings: Settings) -> dict[str, Scorer[Any]]:

@@ -5,26 +5,35 @@ run: only the answer "lost" ends it, and the fencing token keeps late writers ou
 the thread stops renewing and `worker/service/watchdog.py` ends the process, so a hung device cannot hold its shard.
 """
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
+import redis
+
 from fleet.attempt_report import AttemptReport, Phase
 from fleet.counted import counted
-from fleet.errors import Stopped
+from fleet.errors import LeaseLost, RunUnknown, Stopped
 from fleet.ledger import Claim, Ledger
+from fleet.redis_away import ABOUT_REDIS
 from worker.service.device_meter import DeviceMeter
-from worker.service.renewal import Renewal
 from worker.service.watchdog import Watchdog
 from worker.shard.vitals import Vitals
 
+_RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 _SPEED_RENEWALS = 13  # the speed is that of the last minute
+logger = logging.getLogger(__name__)
 
 
 class Lease:
-    """A context manager that renews a claim. The scorer calls `on_batch` after every batch."""
+    """A context manager that renews a claim. The scorer calls `on_batch` after every batch.
+
+    After an answered renewal, `report` gets a line about the progress, at most once in `report_seconds`. It has a thread of
+    its own, so that no renewal waits for it, or ends with it.
+    """
 
     def __init__(
         self,
@@ -38,38 +47,39 @@ class Lease:
         watchdog: Watchdog,
     ) -> None:
         self.vitals = Vitals()
-        self._claim = claim
-        self._device = device
-        self._lately = deque([(time.monotonic(), 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
-        self._stopping = stopping
-        self._watchdog = watchdog
+        self._ledger, self._claim = ledger, claim
+        self._device, self._watchdog, self._stopping = device, watchdog, stopping
+        self._report, self._report_seconds = report, report_seconds
         self._rows_before_window = 0
         self._rows = 0
-        self._renewal = Renewal(
-            ledger,
-            claim,
-            now=lambda: (self._rows, self._attempt_report()),
-            has_stalled=lambda: watchdog.has_stalled,
-            line=self._line,
-            show=report,
-            show_seconds=report_seconds,
-        )
+        self._lost: LeaseLost | None = None  # why the claim is no longer valid
+        self._is_paused = False  # stays so, even if the run is resumed meanwhile
         self._started = time.monotonic()
+        self._lately = deque([(self._started, 0)], maxlen=_SPEED_RENEWALS)  # when, and the rows scored then
+        self._over, self._answered = threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=self._renew_often, name=f"lease of {claim.shard.name}", daemon=True),
+            threading.Thread(target=self._report_progress, name=f"progress of {claim.shard.name}", daemon=True),
+        ]
 
     def __enter__(self) -> "Lease":
         self._watchdog.start()
-        self._renewal.__enter__()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._renewal.__exit__()
+        self._over.set()
+        self._answered.set()
+        for thread in self._threads:
+            thread.join()
         self._watchdog.stop()
 
     def on_batch(self, rows_of_window: int) -> bool:
         """Note progress. Returns False if the work must stop here; `check` then raises the reason. Never waits for Redis."""
         self._rows = self._rows_before_window + rows_of_window
         self.on_progress()
-        return self._renewal.lost is None and not self._renewal.is_paused and not self._stopping.is_set()
+        return self._lost is None and not self._is_paused and not self._stopping.is_set()
 
     def on_window(self) -> None:
         """A window is finished. Rows that are reported from now on belong to the next one."""
@@ -81,20 +91,62 @@ class Lease:
 
     def check(self) -> None:
         """Raises Stopped or LeaseLost if the work must stop here."""
-        if self._renewal.lost:
-            raise self._renewal.lost
+        if self._lost:
+            raise self._lost
         if self._stopping.is_set():
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the worker is stopping.")
-        if self._renewal.is_paused:
+        if self._is_paused:
             raise Stopped(f"Shard {self._claim.shard.name} was given back: the run is paused.")
+
+    def _renew_often(self) -> None:
+        while not self._over.wait(min(_RENEW_SECONDS, self._ledger.lease_seconds / 4)):
+            if self._watchdog.has_stalled:
+                logger.error(
+                    "%s has made no progress for too long; its lease is no longer renewed",
+                    self._claim.what,
+                    extra=self._claim.log_fields,
+                )
+                return
+            try:
+                self._renew()
+            except LeaseLost as lost:
+                self._lost = lost
+                return
+            except (redis.RedisError, RunUnknown) as error:
+                logger.warning(
+                    "The lease of shard %s could not be renewed; scoring continues (%s)",
+                    self._claim.shard.name,
+                    error,
+                    extra=self._claim.log_fields | ABOUT_REDIS,
+                )
+
+    def _renew(self) -> None:
+        rows = self._rows
+        self._is_paused |= not self._ledger.renew(self._claim, rows=rows, report=self._attempt_report(rows))
+        self._answered.set()
+
+    def _report_progress(self) -> None:
+        while self._answered.wait():
+            self._answered.clear()  # before `_over` is read: `__exit__` sets it after that
+            if self._over.wait(self._report_seconds):
+                return
+            try:
+                self._report(self._line())
+            except Exception:
+                logger.warning(
+                    "The progress of shard %s could not be shown in Flower",
+                    self._claim.shard.name,
+                    exc_info=True,
+                    extra=self._claim.log_fields,
+                )
 
     def _line(self) -> str:
         """The progress that Flower shows."""
         rows = self._rows
         return f"{counted(rows, 'row')}, {rows / (time.monotonic() - self._started):,.0f} rows/s"
 
-    def _attempt_report(self) -> AttemptReport:
-        now, rows = time.monotonic(), self._rows - self.vitals.rows_resumed
+    def _attempt_report(self, rows: int) -> AttemptReport:
+        now, rows = time.monotonic(), rows - self.vitals.rows_resumed
         then, rows_then = self._lately[0]
         self._lately.append((now, rows))
         seconds, use = self.vitals.seconds(), self._device.use()

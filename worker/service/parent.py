@@ -23,13 +23,11 @@ from fleet.broker import log_skipped_step
 from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
-from fleet.ledger.kinds import shown_work
 from fleet.log_format import write_last_line
 from fleet.message import NOT_OURS, ScoreShard
 from fleet.model import Model, worker_queue
 from fleet.redis_away import ABOUT_REDIS, TOLD_FILE
 from fleet.settings import Settings
-from fleet.training.task import TRAIN_QUEUE
 from worker.service.announcer import Announcer
 from worker.service.ipc import (
     EXIT_NO_MODEL,
@@ -63,9 +61,9 @@ class Parent:
     """What the main process of a worker does besides Celery's own work. Created in the main thread, before any child."""
 
     def __init__(self, settings: Settings, ledger: Ledger, models: tuple[Model, ...], *, hostname: str) -> None:
-        self.queue = worker_queue(model.queue(settings.dtype) for model in models) or TRAIN_QUEUE
+        self.queue = worker_queue(model.queue(settings.dtype) for model in models)
         self._settings = settings
-        self._ledger: Ledger[Any] = ledger if models else ledger.trainings
+        self._ledger = ledger
         self._owner = owner_name(hostname, os.getpid())
         self._supervisor = os.getppid()
         self._exit = ExitStack()
@@ -94,7 +92,7 @@ class Parent:
 
     def log_what_is_served(self) -> None:
         loaded = " and ".join(f"{model.name} at {model.revision}" for model in self._models)
-        logger.info("%s loads %s, and serves the queue %s", self._owner, loaded or "no model", self.queue)
+        logger.info("%s loads %s, and serves the queue %s", self._owner, loaded, self.queue)
 
     def may_take_shards(self, children: Iterable[int]) -> bool:
         """Whether one of these processes has loaded its model. Called in every turn of Celery's event loop."""
@@ -247,8 +245,7 @@ class Parent:
         try:
             message = ScoreShard.understood(kwargs or {})
             fields = {"run_id": message.run_id, "shard": message.shard}
-            what = shown_work(self._ledger.kind.noun, message.run_id, message.shard)
-            logger.error("%s: %s\n%s", what, error, trace, extra=fields)
+            logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)
             send_due_shards(sender.app, self._ledger, message.run_id)
         except (redis.RedisError, OperationalError, ShardsiftError, ValidationError) as problem:

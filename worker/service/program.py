@@ -1,4 +1,4 @@
-"""Celery's worker program, adapted to serve the scorers of one queue, or the queue of trainings.
+"""Celery's worker program, adapted to serve the scorers of one queue.
 
 It takes messages only while the model is loaded. Any error at startup ends it with one line on stderr.
 """
@@ -22,13 +22,12 @@ from fleet.ledger import Ledger
 from fleet.log_format import log_to_stderr, write_last_line
 from fleet.scorers import resolve_model
 from fleet.settings import read_settings
-from fleet.training.task import TRAIN_QUEUE
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
 from worker.service.logs import quieten_celery
 from worker.service.parent import Parent
 
-# What Celery's remote control may ask of a worker, and Flower does ask. All else, such as to shut down or to take other
-# queues, is no matter of whoever may write to Redis.
+# The commands of Celery's remote control that Flower sends. Others, such as `shutdown` or `add_consumer`, are removed: every
+# client that may write to Redis could send them.
 _ANSWERED = {"ping", "stats", "active", "active_queues", "reserved", "scheduled", "registered", "revoked", "conf"}
 _ANSWERED |= {"enable_events"}
 _ABOUT_CANCELLING = r"(?s).*worker_cancel_long_running_tasks_on_connection_loss"
@@ -50,8 +49,6 @@ class ScorerWorker(Worker):  # type: ignore[misc]  # Celery has no types
         queue = self.parent.queue
         self.app.conf.task_queues = [Queue(queue, routing_key=queue)]
         self.app.conf.task_default_queue = queue
-        if queue == TRAIN_QUEUE:
-            self.app.conf.worker_max_tasks_per_child = 1  # a training leaves nothing in the memory of the next one
         signals.task_failure.connect(self.parent.on_task_failure, weak=False)
         signals.task_unknown.connect(self.parent.on_refused, weak=False)
         signals.task_rejected.connect(self.parent.on_refused, weak=False)
@@ -115,8 +112,7 @@ class TakeShardsWhenLoaded(bootsteps.StartStopStep):  # type: ignore[misc]
 def _started_parent(hostname: str) -> Parent:
     settings = read_settings()
     ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
-    named = () if settings.train else settings.models
-    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in named)
+    models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
     return Parent(settings, ledger, models, hostname=hostname)
 
 

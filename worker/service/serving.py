@@ -2,8 +2,9 @@
 
 import logging
 import os
+from multiprocessing import process
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fleet.model import Model
 from fleet.settings import Settings
@@ -21,10 +22,17 @@ def load_served_model(model: Model, settings: Settings) -> SequenceClassifier:
     Raises the same errors as `load_model`.
     """
     if folder := os.environ.get(FOLDER):  # of a worker, which removes what its children leave there
+        _let_multiprocessing_start_ranks()
         scorer = load_model(settings, scratch_dir=Path(folder), on_lost_rank=end_without_rank)
     else:  # in a user's process
         scorer = load_model(settings)
     return with_tuned_budget(scorer, settings)
+
+
+def _let_multiprocessing_start_ranks() -> None:
+    """Celery's process is a daemon, and multiprocessing's current process too. Such a process may start no others."""
+    current: Any = process.current_process()
+    current._config |= {"daemon": False, "authkey": process.AuthenticationString(current.authkey)}  # type: ignore[attr-defined]
 
 
 def end_without_rank(reason: str) -> NoReturn:

@@ -1,9 +1,7 @@
-"""The tasks: claim a shard and score it, or claim a training. If a message arrives twice, the second finds it claimed."""
+"""The task: claim a shard and score it. If a message arrives twice, the second finds it claimed."""
 
 import logging
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 
 from celery import Task, signals
@@ -11,17 +9,13 @@ from celery.exceptions import Reject
 from pydantic import ValidationError
 
 from fleet.errors import NewerVersion, Stopped
-from fleet.ledger import Claim, Ledger, Refusal, new_nonce
-from fleet.ledger.kinds import S
-from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, TRAIN, ScoreShard
+from fleet.ledger import Claim, Refusal, new_nonce
+from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
 from fleet.queues import message_priorities
-from fleet.training.task import FleetTraining
 from worker.app import app
-from worker.service.attempt import Attempt, Work, redis_may_be_away
+from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
 from worker.service.ipc import owner_name
-from worker.service.scoring_work import ScoringWork
-from worker.service.steps import Steps
 from worker.service.waiting import wait_for_redis
 
 _LEAVE_SECONDS = 2.0  # before a message for other workers goes back to the queue
@@ -39,70 +33,47 @@ def _start_child(**_: Any) -> None:
     ShardTask.child = start_child()
 
 
-@signals.worker_process_shutdown.connect
-def _end_child(**_: Any) -> None:
-    if child := getattr(ShardTask, "child", None):  # none in a process that ends while it starts
-        child.traces.close()
-
-
 @app.task(bind=True, base=ShardTask, name=SCORE_SHARD)
 def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> str:
     """Score one shard. Returns a sentence for Flower; raises the error that failed the shard."""
-    asked_at = time.time()
-
-    def work(claim: Claim, worker: str) -> Work:
-        return ScoringWork(claim=claim, child=self.child, task=self, worker=worker, steps=Steps(asked_at=asked_at))
-
-    return _attempt(self, self.child.ledger, work, fields | _named(positional))
-
-
-@app.task(bind=True, base=ShardTask, name=TRAIN)
-def train_task(self: ShardTask, *positional: object, **fields: object) -> str:
-    """Train one classifier. Returns a sentence for Flower; raises the error that failed the training."""
-    ledger = self.child.ledger.trainings
-
-    def work(claim: Claim[FleetTraining], worker: str) -> Work:
-        from worker.service.training_work import TrainingWork  # imports transformers' Trainer
-
-        return TrainingWork(claim=claim, ledger=ledger, child=self.child, task=self, worker=worker)
-
-    return _attempt(self, ledger, work, fields | _named(positional))
-
-
-def _attempt(
-    task: ShardTask, ledger: Ledger[S], work: Callable[[Claim[S], str], Work], fields: dict[str, object]
-) -> str:
-    """Claim what the message names, and work on it."""
-    child = task.child
+    child = self.child
     child.install_signal_handlers()
+    fields |= _named(positional)
     try:
         message = ScoreShard.understood(fields)
     except NewerVersion as newer:
-        return _leave_newer(task, fields, newer)
+        return _leave_newer(self, fields, newer)
     except ValidationError as error:
         logger.warning("Refused a message that is not one of ours: %s", error)
         _count_refused(child, NOT_OURS)
         raise
     if message.run_id in child.avoided:
-        return _leave_to_others(task, fields, f"This worker avoids {message.run_id}: its log says why.")
-    worker = owner_name(task.request.hostname, os.getppid())
+        return _leave_to_others(self, fields, f"This worker avoids {message.run_id}: its log says why.")
+    worker = owner_name(self.request.hostname, os.getppid())
+    try:
+        claim = _claim(child, message, worker)
+    except NewerVersion as newer:
+        return _leave_newer(self, fields, newer)
+    if isinstance(claim, Refusal):
+        return f"nothing to do: {claim}"
+    return Attempt(claim=claim, child=child, task=self, worker=worker).run()
+
+
+def _claim(child: Child, message: ScoreShard, worker: str) -> Claim | Refusal:
+    """Waits for Redis. A worker that is stopping gives the message back."""
+    nonce = new_nonce()
     try:
         if child.stopping.is_set():
             raise Stopped("The worker is stopping.")
-        nonce = new_nonce()
         claim = wait_for_redis(
-            lambda: ledger.claim(message.run_id, message.shard, owner=worker, nonce=nonce), child.stopping
+            lambda: child.ledger.claim(message.run_id, message.shard, owner=worker, nonce=nonce), child.stopping
         )
     except Stopped as stop:
         raise Reject(str(stop), requeue=True) from stop
-    except NewerVersion as newer:
-        return _leave_newer(task, fields, newer)
-    if isinstance(claim, Refusal):
-        if claim is Refusal.RUNNING:
-            told = {"run_id": message.run_id, "shard": message.shard}
-            logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=told)
-        return f"nothing to do: {claim}"
-    return Attempt(claim=claim, ledger=ledger, child=child, task=task, work=work(claim, worker)).run()
+    if claim is Refusal.RUNNING:
+        told = {"run_id": message.run_id, "shard": message.shard}
+        logger.info("Shard %s of %s: another worker has it", message.shard, message.run_id, extra=told)
+    return claim
 
 
 def _named(positional: tuple[object, ...]) -> dict[str, object]:

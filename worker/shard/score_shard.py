@@ -149,7 +149,7 @@ def _receipt(
     return Receipt(
         run_id=claim.run_id,
         shard=claim.shard.name,
-        source_uri=disclosed_source(claim.spec, claim.shard),
+        source_uri=disclosed_source(claim.shard),
         source_identity=claim.shard.identity,
         source_changed=claim.shard.changed,
         data=data,

@@ -76,7 +76,7 @@ def _gathered(count: int, joint: Callable[[list[int]], Scorer[Any] | None]) -> l
 
 def texts_key(scoring: Scoring) -> Hashable:
     """Scorings of equal keys score the same texts."""
-    return scoring.text_columns, scoring.text_template, scoring.text_pair_column, scoring.score_blank
+    return scoring.text_columns, scoring.text_template, scoring.text_pair_column
 
 
 def _group(places: Sequence[int], scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]) -> ScoringGroup:
@@ -117,7 +117,7 @@ def _configured(scoring: Scoring, scorer: Scorer[Any]) -> Scorer[Any]:
     if not isinstance(scorer, ReadingScorer):
         raise ShardError(
             f"The scorer {scoring.model.scorer} reads texts in its own way. "
-            "Leave out --task, --max-tokens, --windows and --text-pair-column."
+            "Leave out --labels, --max-tokens, --passages and --text-pair-column."
         )
     try:
         return scorer.reading(reading)

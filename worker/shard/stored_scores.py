@@ -7,7 +7,6 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,6 +14,7 @@ from fleet.errors import ShardError
 from fleet.model import Model
 from fleet.receipt import OutputFile, Receipt
 from fleet.storage.errors import translated
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.published import Published
 from fleet.stored_scores import published_run
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
@@ -81,8 +81,10 @@ class StoredScores:
         """A copy of a scores file, which is removed when it is closed. Raises ShardError if it is not the published one."""
         uri = f"{self._published.uri}/{file.path}"
         with tempfile.NamedTemporaryFile() as copy:
-            with translated(f"Reading {uri}"), fsspec.open(uri, "rb") as stored:
-                is_whole = copied_whole(stored, file, copy)
+            with translated(f"Reading {uri}"):
+                filesystem, path = filesystem_of(uri)
+                with filesystem.open(path, "rb") as stored:
+                    is_whole = copied_whole(stored, file, copy)
             if not is_whole:
                 raise ShardError(
                     f"{uri} is not the file that its manifest lists. Repair it with the command that made that run."

@@ -12,11 +12,10 @@ from worker.scoring import Scores
 from worker.shard.texts import is_blank
 
 
-def unscorable_rows(texts: pa.LargeStringArray, *, score_blank: bool) -> dict[int, str]:
-    """Row → reason, for rows without a text and, unless `score_blank`, with white space only."""
+def unscorable_rows(texts: pa.LargeStringArray) -> dict[int, str]:
+    """Row → reason, for rows without a text or with white space only."""
     reasons = dict.fromkeys(_rows(pc.is_null(texts)), "null text")
-    if not score_blank:
-        reasons |= dict.fromkeys(_rows(pc.fill_null(is_blank(texts), False)), "blank text")
+    reasons |= dict.fromkeys(_rows(pc.fill_null(is_blank(texts), False)), "blank text")
     return dict(sorted(reasons.items()))
 
 

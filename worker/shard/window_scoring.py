@@ -131,7 +131,7 @@ class _Texts:
     @staticmethod
     def of(rows: pa.Table, scoring: Scoring) -> "_Texts":
         column = texts_of(rows, scoring)
-        unscorable = unscorable_rows(column, score_blank=scoring.score_blank)
+        unscorable = unscorable_rows(column)
         digest = scored_digest(rows, scoring)
         return _Texts(digest=digest, scorable=without(column, unscorable), unscorable=unscorable)
 

@@ -154,7 +154,7 @@ def row_errors(scores: Sequence[Scores], scorings: Sequence[Scoring]) -> dict[in
 
 
 def errors_of_each(errors: Mapping[int, str], scorings: Sequence[Scoring]) -> list[dict[int, str]]:
-    """The reasons of each scoring, of which `row_errors` made these."""
+    """Split what `row_errors` joined: the reasons of each scoring."""
     if len(scorings) == 1:
         return [dict(errors)]
     columns = [scoring.score_column for scoring in scorings]

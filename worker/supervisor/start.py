@@ -70,21 +70,11 @@ def _wanted(settings: Settings) -> Wanted:
     named = settings.model_fields_set
     scorer = settings.scorer if "scorer" in named else None
     dtype = settings.dtype if "dtype" in named else None
-    if settings.train:
-        _check_trains_only(named)
-        return Wanted(scores=False, trains=True)
     if "model" not in named:
-        return Wanted(scorer=scorer, dtype=dtype, trains=not (scorer or dtype))
+        return Wanted(scorer=scorer, dtype=dtype)
     models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
     any_revision = not any(revision for _, revision in settings.models)
     return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
-
-
-def _check_trains_only(named: set[str]) -> None:
-    if clash := next((name for name in ("model", "scorer", "dtype") if name in named), None):
-        raise UsageError(
-            f"--train serves trainings only, which have models of their own. Leave out --{clash}, or --train."
-        )
 
 
 def _warn_of_others(ledger: Ledger, places: Sequence[Place]) -> None:

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from fleet.errors import UsageError
+from fleet.model import with_revision
 from worker.scoring.errors import ModelError
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.saved_model import agree_on_padding, check_tokenizer, tokens_taken
@@ -60,8 +61,9 @@ class BaseModel:
             )
 
 
-def load_base(name: str, revision: str | None, target: Target) -> BaseModel:
+def load_base(base_model: str, target: Target) -> BaseModel:
     """Load a Hub name or folder. Code from the Hub is never run. Raises BaseModelError if it does not load."""
+    name, revision = with_revision(base_model)
     try:
         with quiet_transformers():
             model, loading = AutoModelForSequenceClassification.from_pretrained(

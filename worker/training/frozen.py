@@ -10,32 +10,28 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from fleet.training.spec import TrainSpec
-from worker.scoring.rows import GoOn, always
 from worker.training.base_model import BaseModel, load_base
 from worker.training.embeddings import embeddings_of, load_embedder
 from worker.training.head import Head, fit_head
 from worker.training.memory import peak_memory_bytes
+from worker.training.spec import TrainSpec
 from worker.training.splits import Split
 from worker.training.trained import Trained
 
 
-def train_frozen(
-    spec: TrainSpec, split: Split, *, device: str, tell: Callable[[str], None], go_on: GoOn = always
-) -> Trained:
+def train_frozen(spec: TrainSpec, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
     """The figures are of a head that was fitted without the held-out rows; the saved head is fitted to all rows of the data.
 
-    On the CPU of one machine, the same spec and files give the same weights, bit for bit. `go_on` is called after each batch; if
-    it returns False, this raises TrainingStopped.
+    On the CPU of one machine, the same spec and files give the same weights, bit for bit.
     """
 
     def load() -> BaseModel:
-        return load_base(spec.base_model, spec.revision, split.target)
+        return load_base(spec.base_model, split.target)
 
     embedder = load_embedder(load, dtype=spec.dtype, device=device)
     began = time.monotonic()
     texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
-    embeddings = embeddings_of(texts, embedder, max_tokens=spec.max_tokens, tell=tell, go_on=go_on)
+    embeddings = embeddings_of(texts, embedder, max_tokens=spec.max_tokens, tell=tell)
     seconds = time.monotonic() - began
     learned, held_out = np.split(embeddings, [len(split.learned)])
     head = fit_head(learned, split.learned.targets, split.target, spec.class_weights)

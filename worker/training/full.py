@@ -20,29 +20,24 @@ from transformers import (
     set_seed,
 )
 
-from fleet.errors import UsageError
-from fleet.training.spec import FullTraining, TrainSpec
+from fleet.errors import Stopped, UsageError
 from worker.scoring import ModelError
 from worker.scoring.device import choose_device, device_name, multiplies_bfloat16
+from worker.scoring.main_module import without_main_module
 from worker.scoring.quiet import quiet_transformers
 from worker.training.base_model import BaseModel, load_base
-from worker.training.checkpoints import STATE, Checkpoint
-from worker.training.division import Division, multiplied
-from worker.training.equal_steps import EqualStepsTrainer
+from worker.training.checkpoints import STATE, Checkpoint, checkpoint_to_resume
 from worker.training.identity import described_in_full
 from worker.training.loading import loading_arguments
 from worker.training.loss import loss_of
 from worker.training.memory import peak_memory_bytes
 from worker.training.place import TrainPlace
 from worker.training.processes import process_count
-from worker.training.resuming import CopyEachCheckpoint, checkpoint_to_resume
-from worker.training.seeds import SeedsWithoutState
+from worker.training.spec import FullTraining, TrainSpec
 from worker.training.splits import Split
 from worker.training.stop import StopAtNextStep
-from worker.training.stopped import TrainingStopped
 from worker.training.token_rows import TokenRows, tokenizer_of
 from worker.training.trained import Steps, Trained
-from worker.training.watcher import Watched
 
 _LOGS_PER_CHECKPOINT = 5
 _KEPT_CHECKPOINTS = 2  # the newest and the best
@@ -59,13 +54,11 @@ class _Run:
     device: torch.device
     dtype: str
     tell: Callable[[str], None]
-    division: Division
-    is_group: bool
+    processes: int  # of `torchrun`, each of which takes the rows of the spec in a step
 
     @property
-    def multiple(self) -> int:
-        """How many times the rows of the spec a step has."""
-        return self.division.rows // (self.full.batch_rows * self.full.accumulation_steps)
+    def step_rows(self) -> int:
+        return self.processes * self.full.batch_rows * self.full.accumulation_steps
 
 
 def train_full(
@@ -75,13 +68,10 @@ def train_full(
     *,
     place: TrainPlace,
     tell: Callable[[str], None],
-    division: Division | None = None,
 ) -> Trained:
     """The weights with the lowest loss on the held-out rows. Begins at the last checkpoint in `place.folder`.
 
-    Each process of a group calls it with the same division. Without one, the processes are those of `torchrun`, or this one.
-
-    Raises TrainingStopped at SIGTERM or Ctrl-C, when a checkpoint is saved.
+    Raises Stopped at SIGTERM or Ctrl-C, when a checkpoint is saved.
     """
     device, dtype = training_device(place.device), spec.dtype
     if dtype == "auto":
@@ -90,19 +80,18 @@ def train_full(
         raise UsageError(
             f"--dtype float16 needs a GPU to train on, and this is {device.type}. Use bfloat16 or float32."
         )
-    return _train(
-        _Run(
-            spec=spec,
-            full=full,
-            split=split,
-            place=place,
-            device=device,
-            dtype=dtype,
-            tell=tell,
-            division=division or multiplied(full, process_count()),
-            is_group=division is not None,
-        )
+    run = _Run(
+        spec=spec,
+        full=full,
+        split=split,
+        place=place,
+        device=device,
+        dtype=dtype,
+        tell=tell,
+        processes=process_count(),
     )
+    with without_main_module():  # transformers starts the processes of loaders
+        return _train(run)
 
 
 def training_device(name: str) -> torch.device:
@@ -118,20 +107,20 @@ def training_device(name: str) -> torch.device:
 
 def _train(run: _Run) -> Trained:
     set_seed(run.spec.seed)  # the weights of a new last layer are random
-    base = load_base(run.spec.base_model, run.spec.revision, run.split.target)
+    base = load_base(run.spec.base_model, run.split.target)
     arguments = _arguments(run)
     with arguments.main_process_first(local=False):
-        description = described_in_full(run.spec, run.split, base, processes=run.multiple)
+        description = described_in_full(run.spec, run.split, base, processes=run.processes)
         checkpoint = checkpoint_to_resume(run.place, description, run.tell)
     first_step = checkpoint.step if checkpoint else 0
-    stop, copying = StopAtNextStep(run.place.watcher), CopyEachCheckpoint(run.place, run.tell)
-    trainer = _trainer(run, base, arguments, [stop, copying, *_watched(run, first_step)])
+    stop = StopAtNextStep()
+    trainer = _trainer(run, base, arguments, stop)
     began = time.monotonic()
     _run_steps(trainer, base, checkpoint, stop, run.full.patience)
     seconds = time.monotonic() - began
     if stop.asked:
-        raise TrainingStopped(
-            f"Stopped after step {trainer.state.global_step:,}, with a checkpoint in {copying.latest}. "
+        raise Stopped(
+            f"Stopped after step {trainer.state.global_step:,}, with a checkpoint in {run.place.folder}. "
             "Run the same command again to go on."
         )
     assert isinstance(trainer.eval_dataset, TokenRows)
@@ -144,47 +133,28 @@ def _train(run: _Run) -> Trained:
     return Trained(
         base=base,
         held_out_logits=logits,
-        rows_per_second=(trainer.state.global_step - first_step) * run.division.rows / seconds,
+        rows_per_second=(trainer.state.global_step - first_step) * run.step_rows / seconds,
         work_seconds=seconds,
         peak_memory_bytes=peak_memory_bytes(),
-        device=_devices_told(run),
+        device=device_name(run.device),
         dtype=run.dtype,
         steps=_steps(trainer.state, first_step),
     )
 
 
-def _devices_told(run: _Run) -> str:
-    name = device_name(run.device)
-    return f"{run.division.processes} × {name}" if run.is_group else name
-
-
-def _watched(run: _Run, first_step: int) -> list[TrainerCallback]:
-    watcher = run.place.watcher
-    return [Watched(watcher, rows_per_step=run.division.rows, first_step=first_step)] if watcher else []
-
-
-def _trainer(run: _Run, base: BaseModel, arguments: TrainingArguments, first: list[TrainerCallback]) -> Trainer:
+def _trainer(run: _Run, base: BaseModel, arguments: TrainingArguments, stop: StopAtNextStep) -> Trainer:
     tokenizer, target, targets = tokenizer_of(base, run.spec.max_tokens), run.split.target, run.split.learned.targets
-    given: dict[str, Any] = {
-        "model": base.model,
-        "args": arguments,
-        "train_dataset": TokenRows(run.split.learned, target, tokenizer),
-        "eval_dataset": TokenRows(run.split.held_out, target, tokenizer),
-        "data_collator": DataCollatorWithPadding(base.tokenizer),
-        "compute_loss_func": loss_of(target, targets, run.spec.class_weights, has_blanks=run.is_group),
-        "callbacks": [*first, *_seeds(run), _Progress(run.tell), *_early_stopping(run.full)],
-    }
-    if run.is_group:
-        held_out_loss = loss_of(target, targets, run.spec.class_weights)
-        trainer: Trainer = EqualStepsTrainer(division=run.division, held_out_loss=held_out_loss, **given)
-    else:
-        trainer = Trainer(**given)
+    trainer = Trainer(
+        model=base.model,
+        args=arguments,
+        train_dataset=TokenRows(run.split.learned, target, tokenizer),
+        eval_dataset=TokenRows(run.split.held_out, target, tokenizer),
+        data_collator=DataCollatorWithPadding(base.tokenizer),
+        compute_loss_func=loss_of(target, targets, run.spec.class_weights),
+        callbacks=[stop, _Progress(run.tell), *_early_stopping(run.full)],
+    )
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which is for the report
     return trainer
-
-
-def _seeds(run: _Run) -> list[TrainerCallback]:
-    return [SeedsWithoutState()] if run.multiple == 1 else []
 
 
 def _run_steps(
@@ -200,12 +170,12 @@ def _run_steps(
 
 
 def _arguments(run: _Run) -> TrainingArguments:
-    full, division, on_cpu = run.full, run.division, run.device.type == "cpu"
+    full, on_cpu = run.full, run.device.type == "cpu"
     arguments = TrainingArguments(
         output_dir=str(run.place.folder),
-        per_device_train_batch_size=division.batch_rows,
+        per_device_train_batch_size=full.batch_rows,
         per_device_eval_batch_size=full.batch_rows,
-        gradient_accumulation_steps=division.accumulation_steps,
+        gradient_accumulation_steps=full.accumulation_steps,
         num_train_epochs=full.epochs,
         learning_rate=full.learning_rate,
         weight_decay=full.weight_decay,
@@ -213,7 +183,7 @@ def _arguments(run: _Run) -> TrainingArguments:
         bf16=run.dtype == "bfloat16",
         fp16=run.dtype == "float16",
         use_cpu=on_cpu,
-        ddp_backend="gloo" if on_cpu and division.processes > 1 else None,
+        ddp_backend="gloo" if on_cpu and run.processes > 1 else None,
         **loading_arguments(run.place.loader_processes),
         dataloader_pin_memory=not on_cpu,
         eval_strategy="steps",
@@ -231,7 +201,7 @@ def _arguments(run: _Run) -> TrainingArguments:
         disable_tqdm=True,
         log_level="error",
     )
-    if division.processes == 1:  # several GPUs are for several processes, not for threads of this one
+    if run.processes == 1:  # several GPUs are for several processes, not for threads of this one
         arguments._n_gpu = min(1, arguments.n_gpu)
     return arguments
 

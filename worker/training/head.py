@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fleet.training.spec import ClassWeights
+from worker.training.spec import ClassWeights
 from worker.training.targets import Target, Targets
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleet.sequence_classifier import revision_of_folder
-from fleet.training.spec import TrainSpec
+from worker.training.spec import TrainSpec
 from worker.training.splits import Split
 
 if TYPE_CHECKING:  # so that importing this loads no torch

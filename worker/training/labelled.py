@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from fleet.columns import is_text
 from fleet.errors import ShardsiftError, UsageError
-from fleet.given_text import text_template
+from fleet.given_text import template_of
 from fleet.storage.errors import translated
 from fleet.storage.inputs.input_file import InputFile
 from fleet.storage.inputs.line_blocks import THEN_RETRY
 from fleet.storage.inputs.opening import open_input
 from fleet.text_digests import text_digest
-from fleet.training.labels import LabelSource, checked_columns, shown_path
 from worker.shard.texts import row_texts
+from worker.training.labels import LabelSource, checked_columns, shown_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def _opened(uri: str, source: LabelSource) -> Iterator[tuple[InputFile, tuple[st
 
 
 def _part(rows: pa.Table, columns: tuple[str, ...], source: LabelSource, file: str, first_row: int) -> _Part:
-    texts = row_texts(rows, columns, template=text_template(source.text), pair_column=None)
+    texts = row_texts(rows, columns, template=template_of(source.text.text_column), pair_column=None)
     labels = rows.column(source.label_column).combine_chunks()
     labels = labels.dictionary_decode() if pa.types.is_dictionary(labels.type) else labels
     _check_filled(texts, first_row, f"Row {{row}} of {file} has no text.")

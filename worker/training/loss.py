@@ -6,17 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleet.training.spec import ClassWeights
+from worker.training.spec import ClassWeights
 from worker.training.targets import Target, Targets
 
-IGNORED = -100  # the label of a row without a part in the loss; the Trainer does not count it either
 Loss = Callable[..., torch.Tensor]
 
 
-def loss_of(target: Target, targets: Targets, class_weights: ClassWeights, *, has_blanks: bool = False) -> Loss:
+def loss_of(target: Target, targets: Targets, class_weights: ClassWeights) -> Loss:
     """For the Trainer's `compute_loss_func`: the sum over the rows of a batch, divided by the rows of the whole step.
 
-    With `has_blanks`, rows with the label IGNORED have no part in a regression; in a classification they never have.
     The models' own loss is a mean over a batch. Means of batches of different sizes do not add up to the mean of a step.
     """
     weights = None
@@ -27,10 +25,7 @@ def loss_of(target: Target, targets: Targets, class_weights: ClassWeights, *, ha
     def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
         logits = outputs.logits.float()
         if target.is_regression:
-            wanted = labels.float()
-            if has_blanks:
-                wanted = torch.where(labels == IGNORED, logits[:, 0].detach(), wanted)
-            total = torch.nn.functional.mse_loss(logits[:, 0], wanted, reduction="sum")
+            total = torch.nn.functional.mse_loss(logits[:, 0], labels.float(), reduction="sum")
         else:
             balance = None if weights is None else weights.to(logits.device)
             total = torch.nn.functional.cross_entropy(logits, labels, weight=balance, reduction="sum")

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from fleet.durations import shown_duration
-from fleet.training.labels import LabelSource
-from fleet.training.model import TrainedModel
-from fleet.training.progress import TrainProgress, thinned
-from fleet.training.spec import TrainSpec
-from fleet.training.task import training_id
+from worker.training.labels import LabelSource
+from worker.training.spec import TrainSpec
 
 if TYPE_CHECKING:  # so that importing this loads no torch
     from worker.training.metrics import Metrics, Quality
@@ -94,42 +91,6 @@ def report_lines(report: TrainReport) -> list[tuple[str, str]]:
 
 def _shown(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < _TENTHS_BELOW_SECONDS else shown_duration(seconds)
-
-
-def told_model(report: TrainReport) -> TrainedModel:
-    """What the model folder says of its training, without the names of this machine's files."""
-    return TrainedModel(
-        training_id=training_id(report.spec),
-        rows=report.rows,
-        device=report.device,
-        seconds=round(report.seconds, 1),
-        figures=_figures(report.held_out),
-        lines=tuple(report_lines(report)),
-        progress=_progress(report.steps) if report.steps else TrainProgress(),
-    )
-
-
-def _figures(held_out: "Metrics") -> dict[str, float]:
-    """One number each; the confusion matrix and the calibration are pictures."""
-    of_threshold = dataclasses.asdict(held_out.at_threshold) if held_out.at_threshold else {}
-    return {
-        "rows": held_out.rows,
-        **dataclasses.asdict(held_out.macro),
-        **{f"{name}_at_threshold": share for name, share in of_threshold.items()},
-        **({} if held_out.mae is None else {"mae": held_out.mae}),
-        "calibration_error": held_out.calibration_error,
-    }
-
-
-def _progress(steps: "Steps") -> TrainProgress:
-    from worker.training.watcher import loss_points  # it loads transformers
-
-    return TrainProgress(
-        step=steps.done,
-        planned_steps=steps.planned,
-        resumed_from=steps.resumed_from,
-        losses=thinned(loss_points(steps.losses)),
-    )
 
 
 def _is_part(report: TrainReport) -> bool:

@@ -18,13 +18,10 @@ if TYPE_CHECKING:  # so that importing this loads no torch
 def save_model(
     base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None], place: TrainPlace, *, training: str
 ) -> None:
-    """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets.
-
-    The folder is of this attempt alone. An attempt that has lost its lease does not make it the output.
-    """
+    """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets."""
     from transformers import AutoTokenizer
 
-    partial = output.partial(place.folder, place.attempt)
+    partial = output.partial(place.folder)
     try:
         remove_partial(output, place)
         partial.mkdir(parents=True)
@@ -37,8 +34,6 @@ def save_model(
             tokenizer.save_pretrained(partial)
         write_more(partial)
         _let_others_read(partial)
-        if place.watcher:
-            place.watcher.confirm()
         output.store(partial, training)
     except OSError as error:
         raise UsageError(f"The classifier cannot be saved as {output.name}: {error.strerror or error}.") from error
@@ -46,14 +41,7 @@ def save_model(
 
 def remove_partial(output: ModelOutput, place: TrainPlace) -> None:
     """What a process left that was killed after the last step."""
-    shutil.rmtree(output.partial(place.folder, place.attempt), ignore_errors=True)
-
-
-def drop_partial(output: ModelOutput, beside: Path) -> None:
-    """Delete what killed attempts left. `beside` is the folder of their checkpoints, or any other beside it."""
-    every = output.partial(beside, "*.")
-    for folder in every.parent.glob(every.name):
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(output.partial(place.folder), ignore_errors=True)
 
 
 def _let_others_read(folder: Path) -> None:

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from fleet.counted import counted
 from fleet.errors import UsageError
-from fleet.training.labels import LabelSource
-from fleet.training.spec import FEWEST_ROWS, TrainSpec
 from worker.training.labelled import Labelled, read_labelled
+from worker.training.labels import LabelSource
+from worker.training.spec import FEWEST_ROWS, TrainSpec
 from worker.training.targets import Target, Targets, target_of
 
 

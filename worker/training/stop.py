@@ -1,4 +1,4 @@
-"""Stop training at the next step, with a checkpoint, when SIGTERM or Ctrl-C arrives or a watcher wants it."""
+"""Stop training at the next step, with a checkpoint, when SIGTERM or Ctrl-C arrives."""
 
 import signal
 import threading
@@ -11,23 +11,17 @@ import torch
 import torch.distributed as dist
 from transformers import TrainerCallback
 
-from worker.training.watcher import Watcher
-
 
 class StopAtNextStep(TrainerCallback):
-    """The first signal saves a checkpoint at the next step and ends training; the second ends the process at once.
+    """The first signal saves a checkpoint at the next step and ends training; the second ends the process at once."""
 
-    With a watcher, signals are left to the process that has one.
-    """
-
-    def __init__(self, watcher: Watcher | None = None) -> None:
+    def __init__(self) -> None:
         self.asked = False
-        self._watcher = watcher
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Only the main thread can handle signals; in another one, this does nothing."""
-        if self._watcher or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -42,9 +36,6 @@ class StopAtNextStep(TrainerCallback):
         signal.signal(number, signal.SIG_DFL)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._watcher:
-            self._watcher.check()
-            self.asked |= self._watcher.wants_stop
         if args.world_size > 1:
             self.asked = self._asked_anywhere(args.device)
         if self.asked:

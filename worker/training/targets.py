@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fleet.columns import is_text
 from fleet.errors import UsageError
-from fleet.training.spec import ClassWeights, TrainTask
 from worker.training.labelled import Labelled
+from worker.training.spec import ClassWeights, TrainTask
 
 Targets = NDArray[np.float64] | NDArray[np.int64]  # one per row: the number, or the index of the class
 _MOST_CLASSES = 1_000

@@ -9,7 +9,6 @@ from torch.utils.data import Dataset
 from fleet.errors import UsageError
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.training.base_model import BaseModel
-from worker.training.loss import IGNORED
 from worker.training.splits import Rows
 from worker.training.targets import Target
 
@@ -33,25 +32,6 @@ class TokenRows(Dataset[dict[str, Any]]):
     def __getitem__(self, row: int) -> dict[str, Any]:
         ids = self._ids[self._offsets[row] : self._offsets[row + 1]]
         return {"input_ids": ids.tolist(), "labels": self._as_label(self._targets[row])}
-
-
-class WithBlanks(Dataset[dict[str, Any]]):
-    """The rows, and beyond the last one as many blank rows as are asked for, which have no part in the loss."""
-
-    def __init__(self, rows: TokenRows) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        if row >= len(self._rows):
-            first = self._rows[0]
-            return first | {"labels": type(first["labels"])(IGNORED)}
-        found = self._rows[row]
-        if found["labels"] == IGNORED:  # a number to learn, which must not be taken for that of a blank row
-            found["labels"] += 1e-4
-        return found
 
 
 def tokenizer_of(base: BaseModel, max_tokens: int | None) -> TextTokenizer:

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.counted import counted
+from fleet.model import with_revision
 from fleet.sequence_classifier import THRESHOLD, pinned_model
 from fleet.storage.model_output import model_output
-from fleet.training.labels import LabelSource, Teacher, label_source
-from fleet.training.model import MARK
-from fleet.training.spec import TrainSpec
 from worker.training.card import model_card
+from worker.training.checkpoints import forget
 from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
-from worker.training.division import divided
 from worker.training.identity import described, digest_of
+from worker.training.labels import LabelSource, Teacher, label_source
 from worker.training.metrics import measure
 from worker.training.pictures import draw_pictures
 from worker.training.place import TrainPlace
 from worker.training.processes import is_first_process
-from worker.training.report import TrainReport, told_model
+from worker.training.report import TrainReport
 from worker.training.saving import remove_partial, save_model
+from worker.training.spec import TrainSpec
 from worker.training.splits import Split, read_split
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def train(
     `AutoModelForSequenceClassification.from_pretrained` loads the result. The output appears whole or not at all, and is never
     overwritten. Of several processes, only the first one saves it and returns a report. There is none if a repository on the
     Hub already has the model of this training, because a process ended between the commit and its own end.
-    Raises UsageError for labels, models and outputs that do not fit, and TrainingStopped when a signal ended it.
+    Raises UsageError for labels, models and outputs that do not fit, and Stopped when a signal ended it.
     """
     began = time.monotonic()
     is_first = is_first_process()
@@ -55,14 +55,13 @@ def train(
     if is_first:
         _check_base(spec)
         output.reserve()
-    with place.reading():
-        split = read_split(spec, source)
+    split = read_split(spec, source)
     training = digest_of(described(spec, split))
     if output.holds(training):
         if is_first:
             tell(f"{spec.output_uri} already has the model of this training.")
             remove_partial(output, place)
-            place.forget_checkpoints(tell)
+            forget(place.folder)
         return None
     if is_first and source.teacher:
         tell(_rows_told(source.teacher, split))
@@ -74,14 +73,14 @@ def train(
     trained.base.model.config.update({THRESHOLD: split.threshold})
     report = _report(spec, source, split, trained, seconds=time.monotonic() - began)
     save_model(trained.base, output, partial(_write_figures, report), place, training=training)
-    place.forget_checkpoints(tell)
+    forget(place.folder)
     return report
 
 
 def _check_base(spec: TrainSpec) -> None:
     """Raises UsageError if there is no such model. On the Hub, only its config is looked at."""
     if spec.base_model != DEMO_ENCODER:
-        pinned_model(spec.base_model, spec.revision)
+        pinned_model(*with_revision(spec.base_model))
 
 
 def _rows_told(teacher: Teacher, split: Split) -> str:
@@ -92,41 +91,16 @@ def _rows_told(teacher: Teacher, split: Split) -> str:
 def _write_figures(report: TrainReport, folder: Path) -> None:
     draw_pictures(folder, report.held_out)
     (folder / "README.md").write_text(model_card(report))
-    (folder / MARK).write_bytes(told_model(report).to_json())
 
 
 def _trained(spec: TrainSpec, split: Split, place: TrainPlace, tell: Callable[[str], None]) -> "Trained":
-    devices = place.devices.count
     if spec.full is None:
         from worker.training.frozen import train_frozen
 
-        if devices > 1:
-            tell(f"An encoder that is frozen runs on one of {devices} devices")
-        return train_frozen(spec, split, device=place.device, tell=tell, go_on=_go_on(place))
+        return train_frozen(spec, split, device=place.device, tell=tell)
     from worker.training.full import train_full
 
-    division = divided(spec.full, devices)
-    if devices > 1:
-        tell(division.told(devices))
-    if division.processes == 1:
-        return train_full(spec, spec.full, split, place=place, tell=tell)
-    from worker.training.group import train_in_group
-
-    return train_in_group(spec, spec.full, split, place=place, tell=tell, division=division)
-
-
-def _go_on(place: TrainPlace) -> Callable[..., bool]:
-    """Whether a watcher lets the training go on. Raises LeaseLost if it may write nothing any more."""
-
-    def go_on(*_: int) -> bool:
-        watcher = place.watcher
-        if watcher is None:
-            return True
-        watcher.on_sign_of_life()
-        watcher.check()
-        return not watcher.wants_stop
-
-    return go_on
+    return train_full(spec, spec.full, split, place=place, tell=tell)
 
 
 def _with_base(spec: TrainSpec) -> TrainSpec:

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleet.errors import UsageError
-from fleet.model import Model, model_names, with_revision
-from fleet.recipes import filled, recipe_line
+from fleet.given_labels import given_labels
+from fleet.model import Model
+from fleet.recipes import filled, recipe_for, recipe_line
 from fleet.scoring import Scoring, name_and_model
 from fleet.sequence_classifier import resolve_classifier
 from fleet.settings import Settings
 from fleet.zero_shot import entailment_output
-from worker.given_scoring import recipe_for, scoring_of
-from worker.tuning.options import TuneOptions, parse_budgets, with_labels, without_labels
+from worker.given_scoring import scoring_of
+from worker.tuning.options import TuneOptions, parse_budgets
 
 Say = Callable[[str], None]
 
@@ -38,7 +39,7 @@ class TunePlan:
 def planned(settings: Settings, options: TuneOptions, say: Say) -> list[TunePlan]:
     """The plan of each model of the settings. Raises UsageError for models and options that cannot be used."""
     budgets = parse_budgets(options.budgets) if options.budgets is not None else None
-    options = with_labels(options)
+    options = replace(options, labels=tuple(given_labels(options.labels)))
     models = _named_models(settings)
     plans = []
     for name, model in models.items():
@@ -52,11 +53,11 @@ def planned(settings: Settings, options: TuneOptions, say: Say) -> list[TunePlan
 
 
 def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
-    """The options, with those of the model's recipe that are at their defaults. The texts of no input have no columns."""
-    recipe = None if options.no_recipe else recipe_for(model, has_labels=bool(options.labels))
-    left_out = {"task"} if options.input_uri is not None else {"task", "text_template"}  # labels say what the task is
-    defaults = {name: value for name, value in vars(TuneOptions()).items() if name not in left_out}
-    if recipe is None or not (used := filled(recipe, vars(options), defaults)):
+    """The options, with those of the model's recipe that were not given. The texts of no input have no columns."""
+    recipe = recipe_for(model, has_labels=bool(options.labels))
+    left_out = () if options.input_uri is not None else ("text_column",)
+    chosen = {name: value for name, value in vars(options).items() if name not in left_out}
+    if recipe is None or not (used := filled(recipe, chosen)):
         return options
     say(recipe_line(recipe, model.name, used))
     return replace(options, **used)
@@ -66,8 +67,7 @@ def check_reference(scoring: Scoring) -> None:
     """Raises UsageError if the pipeline cannot read texts as the scoring does."""
     if scoring.passages != "head":
         raise UsageError(
-            f"The plain pipeline does not read --windows {scoring.passages}. Leave out --reference, or say --windows head "
-            "--no-recipe."
+            f"The plain pipeline does not read --passages {scoring.passages}. Leave out --reference, or say --passages head."
         )
     if scoring.zero_shot and scoring.max_tokens:
         raise UsageError(
@@ -79,7 +79,7 @@ def check_chart(file: Path) -> None:
     """Check before the sweep that the chart can be drawn and written. Raises UsageError."""
     if not importlib.util.find_spec("matplotlib"):
         raise UsageError(
-            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --no-chart."
+            "Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]', or pass --output none."
         )
     if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
@@ -87,12 +87,9 @@ def check_chart(file: Path) -> None:
 
 def _named_models(settings: Settings) -> dict[str, Model]:
     """The models by the user's names for them, or else by the last parts of their own."""
-    texts = model_names(settings.model)
-    if settings.model_revision and len(texts) > 1:
-        raise UsageError("--revision is for a single model. Name a revision of each as --model MODEL@REVISION.")
     models: dict[str, Model] = {}
-    for text in texts:
-        name, model = _resolved(text, settings.model_revision)
+    for text, revision in settings.models:
+        name, model = _resolved(text, revision)
         if name in models:
             raise UsageError(f"Two models are called {name}. Give each a name of its own, like --model one={text}.")
         models[name] = model
@@ -101,15 +98,14 @@ def _named_models(settings: Settings) -> dict[str, Model]:
 
 def _resolved(text: str, revision: str | None) -> tuple[str, Model]:
     name, given = name_and_model(text)
-    given, of_name = (given, None) if revision else with_revision(given)
-    model = resolve_classifier(given, revision or of_name)
+    model = resolve_classifier(given, revision)
     return name or model.slug, model
 
 
 def _for_model(model: Model, models: Mapping[str, Model], options: TuneOptions) -> TuneOptions:
     """As in a run, of several models those that can choose from labels do, and the others keep their own."""
     can_choose = [one for one in models.values() if entailment_output(one) is not None]
-    return without_labels(options) if options.labels and can_choose and model not in can_choose else options
+    return replace(options, labels=()) if options.labels and can_choose and model not in can_choose else options
 
 
 def _scoring(model: Model, options: TuneOptions) -> Scoring:
@@ -117,11 +113,8 @@ def _scoring(model: Model, options: TuneOptions) -> Scoring:
         model,
         has_pairs=options.text_pair_column is not None,
         labels=options.labels or None,
-        hypothesis_template=options.hypothesis_template,
-        multi_label=options.multi_label,
         max_tokens=options.max_tokens,
-        windows=options.windows,
-        pool=options.pool,
+        passages=options.passages,
     )
 
 

@@ -6,10 +6,12 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.errors import ShardsiftError, UsageError
 from fleet.given_columns import check_takes_columns, chosen_columns
-from fleet.given_text import TextOptions, text_columns, text_template
+from fleet.given_text import TextOptions, template_of, text_columns
 from fleet.storage.errors import translated
+from fleet.storage.inputs.bad_rows import IgnoredBadRows
 from fleet.storage.inputs.opening import open_input
 from fleet.storage.listing import list_files
 from worker.scoring.sample import sample_texts
@@ -40,7 +42,7 @@ def trial_texts(uri: str | None, options: TextOptions, rows: int) -> TrialTexts:
 def _check_needs_no_input(options: TextOptions) -> None:
     given = {
         "--columns": options.columns,
-        "--text-template": options.text_template,
+        "--text-column": template_of(options.text_column),
         "--text-pair-column": options.text_pair_column,
     }
     for option, value in given.items():
@@ -49,10 +51,10 @@ def _check_needs_no_input(options: TextOptions) -> None:
 
 
 def _where(options: TextOptions) -> str:
-    if options.text_template is not None:
+    if template_of(options.text_column) is not None:
         return "for the template"
     second = "" if options.text_pair_column is None else f' with one in "{options.text_pair_column}"'
-    return f'in the column "{options.text_column}"{second}'
+    return f'in the column "{options.text_column or DEFAULT_TEXT_COLUMN}"{second}'
 
 
 def _first_texts(uri: str, options: TextOptions, rows: int) -> list[TrialTexts]:
@@ -68,7 +70,8 @@ def _first_texts(uri: str, options: TextOptions, rows: int) -> list[TrialTexts]:
 
 
 def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
-    template, pair, chosen = text_template(options), options.text_pair_column, chosen_columns(options.columns)
+    template, pair = template_of(options.text_column), options.text_pair_column
+    chosen = chosen_columns(options.columns)
     for file_uri in list_files(uri).uris:
         if chosen is not None:
             check_takes_columns(file_uri)
@@ -76,11 +79,11 @@ def _parts(uri: str, options: TextOptions) -> Iterator[TrialTexts]:
             columns = text_columns(options, file.schema, file_uri, called=file_uri)
             read = tuple(dict.fromkeys((*columns, *([] if pair is None else [pair]))))
             with translated(f"Reading {file_uri}"):
-                for batch in file.batches(read, bad={}, most_rows=_STEP_ROWS, use_threads=False):
+                for batch in file.batches(read, bad=IgnoredBadRows(), most_rows=_STEP_ROWS, use_threads=False):
                     rows = pa.Table.from_batches([batch])
                     yield _scored(row_texts(rows, columns, template=template, pair_column=pair))
 
 
 def _scored(texts: TrialTexts) -> TrialTexts:
-    unscorable = list(unscorable_rows(texts, score_blank=False))
+    unscorable = list(unscorable_rows(texts))
     return texts.take(pa.array(np.setdiff1d(np.arange(len(texts)), unscorable)))

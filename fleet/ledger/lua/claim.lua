@@ -8,7 +8,7 @@ local function claimed(token, attempt)
   local shard, spec = redis.call('HGET', shards, name), redis.call('HGET', run, 'spec')
   return {'claimed', token, attempt, spilled, shard, spec, redis.call('HGET', attempts, 'previous')}
 end
-if not is_known(name) then return {'unknown'} end
+if not is_known(name) or redis.call('HEXISTS', run, 'spec') == 0 then return {'unknown'} end
 if redis.call('HEXISTS', run, 'cancelled') == 1 then return {'cancelled'} end
 if redis.call('HEXISTS', receipts, name) == 1 then return {'done'} end
 if redis.call('SISMEMBER', failed, name) == 1 then return {'failed'} end

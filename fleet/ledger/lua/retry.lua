@@ -6,7 +6,7 @@ local queued = 0
 for i = 2, #ARGV do
   local name = ARGV[i]
   if redis.call('SREM', failed, name) == 1 or forget_receipt(name) then
-    redis.call('HDEL', prefix .. name, 'crashes', 'errors', 'error', 'traceback', 'token', 'checkpoint', 'steps')
+    redis.call('HDEL', prefix .. name, 'crashes', 'errors', 'error', 'traceback', 'token')
     redis.call('ZADD', waiting, NEVER_TRIED, name)
     queued = queued + 1
   end

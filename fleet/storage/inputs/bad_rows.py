@@ -10,7 +10,7 @@ _MOST_DETAIL = 200  # characters: a detail names fields, whose names come from t
 _SHOWN = 3
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BadRow:
     """A row that cannot be read."""
 
@@ -26,13 +26,21 @@ class BadRow:
 BadRows = dict[int, BadRow]  # by the number of the row in its file, from 0
 
 
+class IgnoredBadRows(BadRows):
+    """Stays empty, for a reader of a whole file that needs only the nulls."""
+
+    def __setitem__(self, row: int, bad: BadRow) -> None:
+        pass
+
+
 def note_bad_rows(found: BadRows, bad: BadRows | None, *, first_row: int, uri: str) -> None:
     """Add what a reader found, numbered from `first_row`, to `bad`. If that is None, raises ShardError about the first."""
     if bad is None:
         for row in found.values():
             raise ShardError(f"{uri}, {row}. {row.remedy}")
     else:
-        bad.update({first_row + place: row for place, row in found.items()})
+        for place, row in found.items():
+            bad[first_row + place] = row
 
 
 @dataclass(kw_only=True)

@@ -7,7 +7,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ from fleet.storage.inputs.columns import (
     sliced,
     typed,
 )
-from fleet.storage.inputs.csv_records import RECORDS, lone_returns, record_starts, stray_quotes
+from fleet.storage.inputs.csv_records import RECORDS, Records, lone_returns, stray_quotes
 from fleet.storage.inputs.csv_types import converted, is_readable, misfits, type_of
 from fleet.storage.inputs.formats import CSV_LAYOUT
 from fleet.storage.inputs.input_file import STEP_ROWS
@@ -83,7 +82,7 @@ class CsvFile:
 
     def count_rows(self, most: int | None = None) -> int:
         """Counts records, whatever they hold."""
-        return counted_rows((len(record_starts(block.data)) for block in self._rows(self._lines.blocks(RECORDS))), most)
+        return counted_rows((len(block.starts) for block in self._rows(self._lines.blocks(RECORDS))), most)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -113,16 +112,18 @@ class CsvFile:
     def _no_texts(self) -> pa.Table:
         return pa.schema([pa.field(name, pa.string()) for name in self._names]).empty_table()
 
-    def _rows(self, blocks: Iterator[Block]) -> Iterator[Block]:
+    def _rows(self, blocks: Iterator[Block]) -> Iterator[Records]:
         """The blocks without the line of names."""
         first = next(blocks, None)
         if first is not None:
             yield self._cut(first)[1]
-        yield from blocks
+        for block in blocks:
+            yield Records(data=block.data, first_line=block.first_line)
 
-    def _cut(self, first: Block) -> tuple[Block, Block]:
+    def _cut(self, block: Block) -> tuple[Records, Records]:
         """The line of names, and the rest of the first block."""
-        starts = [*record_starts(first.data).tolist(), len(first.data)]
+        first = Records(data=block.data, first_line=block.first_line)
+        starts = [*first.starts.tolist(), len(first.data)]
         if len(starts) == 1:
             raise ShardError(f"{self._lines.uri} has blank lines only. A CSV file begins with a line of names.")
         header = first.part(starts[0], starts[1])
@@ -130,7 +131,7 @@ class CsvFile:
             raise self._lines.error(header.first_line, f"{detail or reason}. {remedy}")
         return header, first.part(starts[1], len(first.data))
 
-    def _typed(self, block: Block, schema: pa.Schema) -> tuple[pa.Table, _Problems]:
+    def _typed(self, block: Records, schema: pa.Schema) -> tuple[pa.Table, _Problems]:
         """The rows of a block, of which the bad ones are null, and what is wrong with those."""
         texts, problems = self._texts(block)
         values = [converted(texts[field.name], field.type) for field in schema]
@@ -143,9 +144,9 @@ class CsvFile:
             values = [converted(texts[field.name], field.type) for field in schema]
         return pa.table(values, schema=schema), problems
 
-    def _texts(self, block: Block) -> tuple[pa.Table, _Problems]:
+    def _texts(self, block: Records) -> tuple[pa.Table, _Problems]:
         """The fields of a block, before they are numbers."""
-        rows = len(record_starts(block.data))
+        rows = len(block.starts)
         if not rows:
             return self._no_texts(), {}
         problems = self._unreadable(block)
@@ -160,41 +161,36 @@ class CsvFile:
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.")
         return _without(table, problems), problems
 
-    def _unreadable(self, block: Block) -> _Problems:
+    def _unreadable(self, block: Records) -> _Problems:
         """Records that pyarrow would read otherwise. Raises ShardError for a quote that may move the ends of other records."""
-        starts, problems = record_starts(block.data), {}
+        problems = {}
         if not is_utf8(block.data):
-            for place, record in enumerate(_records(block)):
+            for place, record in enumerate(block.texts()):
                 if not is_utf8(record):
                     problems[place] = ("not UTF-8", "not UTF-8", "Convert the file to UTF-8.")
         for offset in lone_returns(block.data):
-            place = int(np.searchsorted(starts, offset, side="right")) - 1
+            place = int(np.searchsorted(block.starts, offset, side="right")) - 1
             problems[place] = (_RETURN, _RETURN, "End lines with LF or CR LF.")
         strays = stray_quotes(block.data)
-        records = _records(block) if len(strays) else []
+        records = block.texts() if len(strays) else []
         for offset in sorted(strays.tolist()):
-            place = int(np.searchsorted(starts, offset, side="right")) - 1
+            place = int(np.searchsorted(block.starts, offset, side="right")) - 1
             if b"\n" in records[place].rstrip(b"\r\n"):
                 raise self._lines.error(block.line_at(offset), f"{_QUOTE}. {_QUOTE_REMEDY}")
             problems[place] = (_QUOTE, _QUOTE, _QUOTE_REMEDY)
         return problems
 
-    def _parsed(self, block: Block, problems: _Problems, others: list[pyarrow.csv.InvalidRow]) -> pa.Table:
+    def _parsed(self, block: Records, problems: _Problems, others: list[pyarrow.csv.InvalidRow]) -> pa.Table:
         """The fields of the records, without those of another number of fields, which are added to `others`."""
         data = block.data
         if problems:
             nothing = b'""' + b"," * (len(self._names) - 1) + b"\n"
-            records = enumerate(_records(block))
+            records = enumerate(block.texts())
             data = b"".join(nothing if place in problems else record for place, record in records)
         try:
             return _parsed(data, self._names, others)
         except pa.ArrowException as error:
             raise self._lines.error(block.first_line, "not readable as CSV from this line on.") from error
-
-
-def _records(block: Block) -> list[bytes]:
-    starts = record_starts(block.data).tolist()
-    return [block.data[start:end] for start, end in pairwise([*starts, len(block.data)])]
 
 
 def _without(table: pa.Table, problems: _Problems) -> pa.Table:
@@ -206,11 +202,11 @@ def _without(table: pa.Table, problems: _Problems) -> pa.Table:
     return table.take(pa.array(np.arange(len(table)), mask=is_bad))
 
 
-def _bad_rows(block: Block, problems: _Problems) -> BadRows:
+def _bad_rows(block: Records, problems: _Problems) -> BadRows:
     if not problems:
         return {}
     ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == ord("\n"))
-    lines = block.first_line + np.searchsorted(ends, record_starts(block.data))
+    lines = block.first_line + np.searchsorted(ends, block.starts)
     return {
         place: BadRow(place=f"line {lines[place]:,}", reason=reason, detail=detail, remedy=remedy)
         for place, (reason, detail, remedy) in sorted(problems.items())

@@ -4,22 +4,32 @@ Outside of quotes, the number of quotes before is even, if every quote opens or 
 `stray_quotes` finds those that do not.
 """
 
+from functools import cached_property
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
-from fleet.storage.inputs.line_blocks import RecordEnds
+from fleet.storage.inputs.line_blocks import Block, RecordEnds
 
 _NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
 
 
-def record_starts(data: bytes) -> npt.NDArray[np.int64]:
-    """Where the records begin that are not blank, in whole records."""
-    content = _padded(data)
-    starts = np.concatenate([[0], _ends(content)])
-    starts = starts[starts < len(data)]
-    is_blank = (content[starts] == _NEWLINE) | ((content[starts] == _RETURN) & (content[starts + 1] == _NEWLINE))
-    found: npt.NDArray[np.int64] = starts[~is_blank]
-    return found
+class Records(Block):
+    """Whole records of a CSV file."""
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where the records begin that are not blank."""
+        content = _padded(self.data)
+        starts = np.concatenate([[0], _ends(content)])
+        starts = starts[starts < len(self.data)]
+        is_blank = (content[starts] == _NEWLINE) | ((content[starts] == _RETURN) & (content[starts + 1] == _NEWLINE))
+        found: npt.NDArray[np.int64] = starts[~is_blank]
+        return found
+
+    def texts(self) -> list[bytes]:
+        return [self.data[start:end] for start, end in pairwise([*self.starts.tolist(), len(self.data)])]
 
 
 def stray_quotes(data: bytes) -> npt.NDArray[np.int64]:

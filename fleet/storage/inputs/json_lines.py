@@ -1,5 +1,6 @@
 """Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows."""
 
+import io
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ _WHITE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _NOTHING = b"{}"  # stands for a bad row, since it is read as a row of nulls
 _NOT_JSON, _MISFIT = "not valid JSON", "does not fit the run's columns"
+_FEW = 64  # lines that Python looks at together
 _MOST_DIGITS = 400  # no column holds a whole number with so many, and Python refuses to read some more
 _Problem = tuple[str, str, str]  # reason, detail, remedy
 _Named = Callable[[list[tuple[str, Any]]], dict[str, Any]]  # makes an object, or refuses its names
@@ -74,44 +76,48 @@ class JsonLines:
 
     def count_rows(self, most: int | None = None) -> int:
         """Counts lines, whatever they hold."""
-        return counted_rows((len(_filled_lines(block)) for block in self._lines.blocks(_RECORDS)), most)
+        return counted_rows((sum(1 for _ in _filled_lines(block)) for block in self._lines.blocks(_RECORDS)), most)
 
     def _rows(self, block: Block) -> tuple[pa.Table, BadRows]:
         """The rows of a block, and the bad ones by their place among them."""
         table = self._parsed(block.data.rstrip(_WHITE))
         if table is not None and not self._may_have_misfits(table):
             return table, {}
-        lines = _filled_lines(block)
-        named = (
-            _with_unique_names if self._only is None else _with_names
-        )  # pyarrow refuses repeated names in the columns
+        lines = list(_filled_lines(block))
+        problems = self._problems([text for _, text in lines])
         found = {
             place: _bad_row(line, problem)
-            for place, (line, text) in enumerate(lines)
-            if (problem := self._problem(text, named))
+            for place, ((line, _), problem) in enumerate(zip(lines, problems, strict=True))
+            if problem
         }
         if table is not None and not found:
             return table, {}
-        unreadable = (_NOT_JSON, "not readable as JSON", "")
-        for place in self._bad_places(lines, [place for place in range(len(lines)) if place not in found]):
-            line, text = lines[place]
-            found[place] = _bad_row(line, self._problem(text, _with_unique_names) or unreadable)
         good = [_NOTHING if place in found else text for place, (_, text) in enumerate(lines)]
         table = self._parsed(b"\n".join(good)) if good else self.schema.empty_table()
         if table is None:
             raise self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
-        return table, dict(sorted(found.items()))
+        return table, found
 
-    def _bad_places(self, lines: list[tuple[int, bytes]], places: list[int]) -> Iterator[int]:
-        """Those of the places whose lines pyarrow cannot read by themselves, found by halves."""
-        if not places or self._parsed(b"\n".join(lines[place][1] for place in places)) is not None:
-            return
-        half = len(places) // 2
-        if not half:
-            yield places[0]
-            return
-        yield from self._bad_places(lines, places[:half])
-        yield from self._bad_places(lines, places[half:])
+    def _problems(self, lines: list[bytes]) -> list[_Problem | None]:
+        """Why each line cannot be read. Python is slow, so it looks only at lines near one that pyarrow refuses."""
+        table = self._parsed(b"\n".join(lines))
+        if table is not None and not self._may_have_misfits(table):
+            return [None] * len(lines)
+        if table is None and len(lines) > _FEW:
+            half = len(lines) // 2
+            return self._problems(lines[:half]) + self._problems(lines[half:])
+        named = _with_names if self._only is not None else _with_unique_names  # pyarrow refuses repeated columns
+        problems = [self._problem(line, named) for line in lines]
+        good = [line for line, problem in zip(lines, problems, strict=True) if problem is None]
+        if table is not None or not good or self._parsed(b"\n".join(good)) is not None:
+            return problems
+        return [problem or self._unreadable(line) for line, problem in zip(lines, problems, strict=True)]
+
+    def _unreadable(self, line: bytes) -> _Problem | None:
+        """Why pyarrow cannot read a line that Python can."""
+        if self._parsed(line) is not None:
+            return None
+        return self._problem(line, _with_unique_names) or (_NOT_JSON, "not readable as JSON", "")
 
     def _parsed(self, data: bytes) -> pa.Table | None:
         """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""
@@ -187,10 +193,11 @@ class JsonLines:
         return row if self._only is None else {name: value for name, value in row.items() if name in self._only}
 
 
-def _filled_lines(block: Block) -> list[tuple[int, bytes]]:
+def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, each with its number."""
-    lines = enumerate(block.data.split(b"\n"), start=block.first_line)
-    return [(line, stripped) for line, text in lines if (stripped := text.strip(_WHITE))]
+    for line, text in enumerate(io.BytesIO(block.data), start=block.first_line):
+        if stripped := text.strip(_WHITE):
+            yield line, stripped
 
 
 def _are_objects(data: bytes) -> bool:

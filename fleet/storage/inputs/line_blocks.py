@@ -5,7 +5,7 @@ The blocks of a file are the same on every pass. Memory is bounded by a block, o
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from fleet.storage.inputs.formats import ENDINGS, Codec
 from fleet.storage.inputs.signatures import no_lines
 
 BLOCK_BYTES = 8 << 20  # decompressed
-MOST_RECORD_BYTES = 64 << 20  # as much as a window; a longer record is an error
+MOST_RECORD_BYTES = 64 << 20  # as much as a window; a record of a block more is an error
 SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
 THEN_RETRY = "then run `producer retry`"  # before there is a run, `producer/sources/inputs.py` says another end
 _BOM = b"\xef\xbb\xbf"
@@ -28,8 +28,8 @@ class Block:
     data: bytes
     first_line: int
 
-    def part(self, start: int, end: int) -> "Block":
-        return Block(data=self.data[start:end], first_line=self.line_at(start))
+    def part(self, start: int, end: int) -> Self:
+        return type(self)(data=self.data[start:end], first_line=self.line_at(start))
 
     def line_at(self, offset: int) -> int:
         return self.first_line + self.data.count(b"\n", 0, offset)
@@ -122,7 +122,7 @@ class LineFile:
         try:
             return source.read(count)
         except OSError as error:
-            if self._codec is None or error.errno is not None:
+            if self._codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
                 raise
             raise ShardError(
                 f"Reading {self.uri}: not a readable {self._codec} file ({error}).{_hint(error)}"

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fsspec.core import url_to_fs
-
 from fleet.storage.errors import translated
+from fleet.storage.hub_files import filesystem_of
 from fleet.storage.inputs.columns import Columns
 from fleet.storage.inputs.csv_file import CsvFile
 from fleet.storage.inputs.formats import format_of, has_footer
@@ -31,6 +30,6 @@ def open_input(uri: str, columns: Columns | None = None, *, only: bool = False) 
             yield ParquetInput(parquet, columns, uri)
         return
     with translated(f"Opening {uri}"):
-        filesystem, path = url_to_fs(uri)
+        filesystem, path = filesystem_of(uri)
         lines = LineFile(partial(filesystem.open, path, "rb", block_size=READ_AHEAD_BYTES), known.codec, uri)
     yield JsonLines(lines, columns, only=only) if known.kind == "JSON Lines" else CsvFile(lines, columns, only=only)

@@ -21,7 +21,7 @@ class ParquetInput:
         self._parquet = parquet
         self._uri = uri
         places = {name: place for place, (name, _) in enumerate(columns or ())}
-        fields = parquet.schema_arrow
+        fields = _written(parquet)
         self._order = sorted(range(len(fields)), key=lambda number: places.get(fields[number].name, len(places)))
         self.schema = pa.schema(
             [fields[number].with_type(_without_views(fields[number].type)) for number in self._order],
@@ -37,9 +37,10 @@ class ParquetInput:
         use_threads: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         step = min(most_rows, _step_rows(self._parquet.metadata))
+        schema = pa.schema([self.schema.field(name) for name in columns]) if columns else self.schema
         first_row = 0
         for batch in self._parquet.iter_batches(batch_size=step, columns=columns, use_threads=use_threads):
-            rows = self._plain(batch.select(list(columns or self._order)))
+            rows = batch.select(list(columns or self._order)).cast(schema)
             found = _bad_rows(rows, first_row)
             note_bad_rows(found, bad, first_row=first_row, uri=self._uri)
             yield _without(rows, found)
@@ -49,17 +50,14 @@ class ParquetInput:
         rows = int(self._parquet.metadata.num_rows)
         return rows if most is None else min(rows, most)
 
-    def _plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows without views, of which pyarrow cannot select some."""
-        columns = [
-            column.cast(kind) if (kind := _without_views(column.type)) != column.type else column
-            for column in batch.columns
-        ]
-        schema = pa.schema(
-            [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)],
-            metadata=self.schema.metadata,
-        )
-        return pa.record_batch(columns, schema=schema)
+
+def _written(parquet: pq.ParquetFile) -> pa.Schema:
+    """The schema with the types of dictionaries as they were written, not as `open_parquet` reads them."""
+    fields, written = parquet.schema_arrow, parquet.metadata.schema.to_arrow_schema()
+    for place, field in enumerate(fields):
+        if pa.types.is_dictionary(field.type):
+            fields = fields.set(place, written.field(place))
+    return fields
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

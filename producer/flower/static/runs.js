@@ -162,37 +162,14 @@
 
     // ---- The list of runs ---------------------------------------------------------------------------------------------
 
-    function showRuns(page, data) {
+    function showRuns(rows, data) {
         setText(byId("present"), data.present);
-        byId("empty").hidden = data.runs.length > 0 || data.trainings.length > 0;
-        byId("runs-card").hidden = data.runs.length === 0 && data.trainings.length > 0;
+        byId("empty").hidden = data.runs.length > 0;
         const older = data.runs_in_all - data.runs.length;
         byId("older").hidden = older === 0;
         setText(byId("older"), count(older, "older run") + ": producer runs");
         byId("runs").hidden = data.runs.length === 0;
-        page.rows(data.runs);
-        byId("trainings-card").hidden = data.trainings.length === 0;
-        page.trainings(data.trainings);
-    }
-
-    function trainingRow(base, training) {
-        const link = make("a", {href: base + "/" + encodeURIComponent(training.run_id)}, training.run_id);
-        const why = training.why ? make("span", {class: "run-why"}, ...withCommand(training.why)) : null;
-        return make("tr", {},
-            cell("Training", why ? make("span", {}, link, why) : link, "name"),
-            cell("State", make("span", {class: "badge-state level-" + training.level}, ...stateBadge(training.state, training.level))),
-            cell("Steps done", stepsOf(training)),
-            cell("Loss", lossOf(training.loss), "number"),
-            cell("Held-out loss", lossOf(training.held_out_loss), "number"),
-            cell("Left", training.time_left || "—", "short"));
-    }
-
-    function stepsOf(training) {
-        return training.planned_steps ? NUMBERS.format(training.step) + " of " + NUMBERS.format(training.planned_steps) : "—";
-    }
-
-    function lossOf(loss) {
-        return loss === null ? "—" : loss.toFixed(4);
+        rows(data.runs);
     }
 
     function runRow(base, run) {
@@ -218,12 +195,8 @@
     }
 
     function startRuns(root) {
-        const page = {
-            rows: onChange((runs) => byId("runs").tBodies[0].replaceChildren(...runs.map((run) => runRow(root.dataset.page, run)))),
-            trainings: onChange((trainings) => byId("trainings").tBodies[0].replaceChildren(
-                ...trainings.map((training) => trainingRow(root.dataset.page, training)))),
-        };
-        watch(root.dataset.api, (data) => showRuns(page, data));
+        const rows = onChange((runs) => byId("runs").tBodies[0].replaceChildren(...runs.map((run) => runRow(root.dataset.page, run))));
+        watch(root.dataset.api, (data) => showRuns(rows, data));
     }
 
     // ---- One run: the verdict and the figures -------------------------------------------------------------------------
@@ -469,7 +442,7 @@
             byId("failed-card").hidden = !failed;
             const left_out = failed - failures.length;
             byId("failed").replaceChildren(
-                make("p", {}, "When the cause is mended: ", command("producer retry " + root.dataset.run)),
+                make("p", {}, "After fixing the cause: ", command("producer retry " + root.dataset.run)),
                 ...failures.map((failure) => make("article", {class: "shard"},
                     make("h3", {}, failure.shard),
                     make("p", {class: "shard-error"}, failure.error),
@@ -709,89 +682,8 @@
         });
     }
 
-    // ---- The page of a training ---------------------------------------------------------------------------------------
-
-    function startTraining(root) {
-        const [next, lines, losses, failure] = [showNext, showLines, showLosses, newFailure()].map(onChange);
-        watch(root.dataset.api, function (data) {
-            byId("verdict").className = "verdict level-" + data.level;
-            failure(data.traceback);
-            showState(byId("state"), data.state, data.level);
-            showHeadline(data.headline);
-            setText(byId("steps"), stepsOf(data));
-            setText(byId("loss"), lossOf(data.loss));
-            setText(byId("held-out-loss"), lossOf(data.held_out_loss));
-            setText(byId("left"), data.time_left || "—");
-            document.title = (data.planned_steps ? Math.floor(100 * data.step / data.planned_steps) + " % " : "") + data.state + " · " + data.run_id;
-            next(data.next);
-            losses(data.losses);
-            lines(data.lines);
-        });
-    }
-
-    /* Of an unexpected error. One of ours says all in its message. */
-    function newFailure() {
-        const opened = new Set();
-        return (text) => byId("traceback").replaceChildren(...(text ? [traceback(text, "training", opened)] : []));
-    }
-
-    /* The loss of the rows trained on as a thin line, that of the held-out rows as a thick one. */
-    function showLosses(points) {
-        byId("losses-card").hidden = points.length < 2;
-        if (points.length < 2) {
-            return;
-        }
-        const width = 720, height = 226, right = 712, bottom = 186, top = 14;
-        const last = points[points.length - 1].step;
-        const values = points.flatMap((point) => [point.loss, point.held_out_loss]).filter((value) => value !== null);
-        const most = Math.max(...values);
-        const marks = marksUpTo(most);
-        const left = 14 + 13 * Math.max(...marks.map((mark) => mark.label.length)); // room for the labels on a phone
-        const x = (step) => left + (right - left) * step / last;
-        const y = (loss) => bottom - (bottom - top) * loss / marks[marks.length - 1].value;
-        const line = function (name, kind) {
-            const measured = points.filter((point) => point[name] !== null);
-            return draw("polyline", {class: "loss " + kind, points: measured.map((point) => x(point.step) + "," + y(point[name])).join(" ")},
-                draw("title", {}, measured.map((point) => "step " + NUMBERS.format(point.step) + ": " + lossOf(point[name])).join("\n")));
-        };
-        const scale = marks.flatMap(({value, label}) => [
-            draw("line", {class: value ? "grid" : "axis", x1: left, x2: right, y1: y(value), y2: y(value)}),
-            draw("text", {class: "loss-mark", x: left - 6, y: y(value) + 4, "text-anchor": "end"}, label)]);
-        byId("losses").replaceChildren(lossLegend(points), draw("svg",
-            {class: "histogram wide", viewBox: "0 0 " + width + " " + height, role: "img",
-                "aria-label": "Losses over " + count(last, "step") + ", at most " + lossOf(most)},
-            ...scale, line("loss", "trained"), line("held_out_loss", "held-out"),
-            draw("text", {x: left, y: bottom + 26}, "step 0"),
-            draw("text", {x: right, y: bottom + 26, "text-anchor": "end"}, "step " + NUMBERS.format(last))));
-    }
-
-    /* What each line is, with its last loss. */
-    function lossLegend(points) {
-        const entry = function (name, kind, told) {
-            const measured = points.filter((point) => point[name] !== null);
-            const now = measured.length ? ", last " + lossOf(measured[measured.length - 1][name]) : ", not measured yet";
-            const sample = draw("svg", {class: "histogram line-sample", viewBox: "0 0 24 8", "aria-hidden": "true"},
-                draw("line", {class: "loss " + kind, x1: 0, x2: 24, y1: 4, y2: 4}));
-            return make("li", {}, sample, told + now);
-        };
-        return make("ul", {class: "legend"}, entry("loss", "trained", "loss of the rows trained on"),
-            entry("held_out_loss", "held-out", "loss of the held-out rows"));
-    }
-
-    /* From 0 to a round number that is not below `most`, in two to four steps of 1, 2 or 5 times a power of ten. */
-    function marksUpTo(most) {
-        const about = (most || 1) / 4;
-        const power = Math.pow(10, Math.floor(Math.log10(about)));
-        const step = [1, 2, 5, 10].map((times) => times * power).find((one) => one >= about);
-        const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-        const steps = Math.ceil((most || 1) / step - 1e-9);
-        return Array.from({length: steps + 1}, (_, number) => ({value: number * step, label: (number * step).toFixed(digits)}));
-    }
-
     if (byId("run-page")) {
         startRun(byId("run-page"));
-    } else if (byId("training-page")) {
-        startTraining(byId("training-page"));
     } else {
         startRuns(byId("runs-page"));
     }

@@ -20,10 +20,7 @@ from fleet.ledger import Ledger
 from fleet.processes import running
 from producer.metrics.collect import FleetCollector
 from support.fleet import Fleet
-from support.fleet_trainings import FleetTrainings
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.labelled import write_topics
-from support.models import tiny_classifier
 from support.pages import ROOT
 from support.ports import unused_port
 from support.records import a_shard, a_spec
@@ -31,7 +28,6 @@ from support.waiting import wait_until
 
 FOLDER = ROOT / "ops/monitoring"
 OF_A_DEVICE = ("shardsift_peak_share", "shardsift_device_")  # which a stand-in for a model, and a CPU, do not have
-NOT_OF_A_RUN = ("shardsift_training", *OF_A_DEVICE)
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here: apt install prometheus")
 
 
@@ -171,7 +167,7 @@ def test_every_panel_of_the_dashboard_has_data_from_a_real_run(
     fleet.environment |= faults.environment
     fleet.ledger.redis.config_set("maxmemory", "1gb")
     arguments = ("--input", shards, "--model", tiny_model, "--scorer", STAND_IN, "--output", tmp_path / "out")
-    of_every_worker = [query for query in queries() if not any(name in query for name in NOT_OF_A_RUN)]
+    of_every_worker = [query for query in queries() if not any(name in query for name in OF_A_DEVICE)]
     empty = {query.replace("$run", ".*") for query in of_every_worker}
 
     def all_have_data() -> bool:
@@ -185,21 +181,3 @@ def test_every_panel_of_the_dashboard_has_data_from_a_real_run(
 
     assert speed["metric"]["run"] == run_id
     assert float(speed["value"][1]) > 0
-
-
-@pytest.mark.slow
-def test_every_panel_of_trainings_has_data_from_a_real_training(
-    fleet: Fleet, prometheus: Prometheus, tmp_path: Path
-) -> None:
-    data = write_topics(tmp_path / "topics.parquet", rows=120)
-    trainings = FleetTrainings(fleet, data, tiny_classifier(tmp_path / "base"), tmp_path / "model", epochs=4)
-    of_trainings = [query.replace("$training", ".*") for query in queries() if "shardsift_training" in query]
-
-    with trainings.worker():
-        trainings.wait_until_done(trainings.enqueue())
-        wait_until(lambda: prometheus.found('shardsift_trainings{state="done"} == 1'), description="its end is scraped")
-        (spent,) = prometheus.found("shardsift_training_device_seconds_total")
-
-    assert len(of_trainings) == 4
-    assert [query for query in of_trainings if not prometheus.found(query)] == []
-    assert float(spent["value"][1]) > 0

@@ -137,7 +137,7 @@ class TestSteering:
     def test_a_limit_of_cost_without_a_price_is_refused_before_anything_is_written(
         self, options: RunOptions, ledger: Ledger, app: Celery, tmp_path: Path
     ) -> None:
-        with pytest.raises(UsageError, match="add --price-per-gpu-hour, such as 1.20"):
+        with pytest.raises(UsageError, match="set SHARDSIFT_PRICE_PER_GPU_HOUR, such as 1.20"):
             enqueue(plan_run(options), ledger, app, resend_seconds=60, steering=SteeringOptions(max_cost=50))
 
         assert ledger.run_ids() == []

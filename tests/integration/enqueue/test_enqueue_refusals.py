@@ -19,7 +19,7 @@ from producer.enqueue import check_output
 from producer.finalizer.publish import finalize_run
 from producer.options import RunOptions
 from producer.plan import plan_run
-from support.enqueued_runs import copied_model, do, write
+from support.enqueued_runs import do, write
 from support.ledger_states import claimed
 from support.processes import call_command
 from support.records import a_manifest, a_shard, stage_shard
@@ -42,10 +42,6 @@ class TestRefusals:
                 r'has no column "content"; it has: text, id, length\. Name one with --text-column',
             ),
             ({"text_column": "length"}, r'"length" holds int64, not text\. Name a string column'),
-            ({"score_column": "length"}, r'already has a column "length".*--score-column'),
-            ({"score_column": "id", "keep_all": True}, r'already has a column "id".*--score-column'),
-            ({"score_column": "row", "keep_all": True}, r'"row".*--score-column'),
-            ({"score_column": "error", "keep_all": True}, r'"error".*--score-column'),
             ({"where": "score >="}, "syntax error"),
             ({"where": "nope > 3"}, 'there is no column "nope"; there are: text, id, length, shard, row, score'),
             ({"where": "score > 3; select 1"}, "cannot be used"),
@@ -55,18 +51,15 @@ class TestRefusals:
             ({"keep_all": True, "min_score": 3.0}, "Use only one of"),
             ({"where": ""}, "--where is empty: is a shell variable unset"),
             ({"where": " "}, "--where is empty"),
-            ({"row_columns": "row"}, "--row-columns takes two names, like shard,row; it was 'row'"),
+            ({"row_columns": "row"}, "--row-columns takes two names, like shard,row, or none; it was 'row'"),
             ({"row_columns": "row,row"}, "--row-columns takes two names"),
-            ({"row_columns": "s,length"}, 'already is a column "length".*--no-row-columns'),
+            ({"row_columns": "s,length"}, 'already is a column "length".*--row-columns none'),
             ({"row_columns": "score,r"}, 'already is a column "score".*--row-columns'),
-            ({"score_column": "shard", "keep_all": True}, r'"shard".*--score-column'),
             ({"function_to_apply": "softmax", "keep_all": True}, "Softmax makes every score .* one output 1"),
             ({"function_to_apply": "sigmoid"}, "Say which rows to keep: --min-score"),
-            ({"function_to_apply": "sigmoid", "min_score": 0.5, "int_score": True}, "--int-score rounds a raw score"),
             ({"output_uri": ""}, "Say where to put the rows: --output"),
             ({"crawl": "CC-MAIN-2024-10"}, "either --crawl .* or --input"),
             ({"input_uris": ()}, "either --crawl .* or --input"),
-            ({"model_revision": "v2"}, "A folder has no revisions: leave out --revision"),
         ],
         ids=str,
     )
@@ -86,7 +79,9 @@ class TestRefusals:
         ("config", "says"),
         [
             (json.dumps({"architectures": ["GPT2LMHeadModel"]}), "is not a sequence classifier: .*GPT2LMHeadModel"),
+            (json.dumps({"architectures": "BertModel"}), "its config.json says BertModel"),
             ("{ not json", "config.json .*cannot be read"),
+            ("[]", "config.json .*cannot be read: it is not a JSON object"),
             ("[1]", "config.json .*cannot be read"),
             ("", "config.json .*cannot be read"),
         ],
@@ -100,14 +95,7 @@ class TestRefusals:
 
         refused(replace(options, models=(str(model),)), says)
 
-    def test_rounding_the_scores_of_a_model_with_many_outputs_is_an_error(
-        self, options: RunOptions, tiny_model: Path, tmp_path: Path
-    ) -> None:
-        model = copied_model(tiny_model, tmp_path, id2label={"0": "good", "1": "bad"})
-
-        refused(replace(options, models=(str(model),), int_score=True), "the model .* has 2 outputs")
-
-    @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}, {"limit_shards": 1}])
+    @pytest.mark.parametrize("limits", [{}, {"limit_rows": 5}])
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"<html>"])
     def test_a_broken_first_shard_is_an_error(
         self, options: RunOptions, source: Path, content: bytes, limits: dict[str, int]
@@ -194,8 +182,6 @@ class TestOutputsThatAreRefused:
     @pytest.mark.parametrize(
         ("changes", "differs"),
         [
-            ({"score_blank": True}, "--score-blank: no there, yes here"),
-            ({"publish_paths": True}, "--publish-paths: no there, yes here"),
             (
                 {"row_columns": "s,r", "limit_rows": 9},
                 "--row-columns: shard, row there, s, r here; --limit-rows: none there, 9",

@@ -34,15 +34,9 @@ class TestEnqueueing:
     def test_what_lies_beside_the_output_names_no_folder_of_this_machine(
         self, options: RunOptions, ledger: Ledger, app: Celery, out: Path
     ) -> None:
-        told = do(options, ledger, app)
-        asked = do(replace(options, output_uri=f"{out}-2", publish_paths=True), ledger, app)
+        done = do(options, ledger, app)
 
-        spec, full = (
-            Path(place, ".shardsift", done.run_id, "spec.json").read_text()
-            for place, done in ((out, told), (f"{out}-2", asked))
-        )
-        assert str(out.parent) not in spec
-        assert str(out.parent) in full
+        assert str(out.parent) not in (out / ".shardsift" / done.run_id / "spec.json").read_text()
 
     @pytest.mark.parametrize(
         ("field", "uri"),
@@ -105,8 +99,6 @@ class TestEnqueueing:
             ({}, '"score" >= 3.0'),
             ({"min_score": 2.5}, '"score" >= 2.5'),
             ({"min_score": 0}, '"score" >= 0'),
-            ({"score_column": "edu", "min_score": 1}, '"edu" >= 1'),
-            ({"score_column": 'e"du', "min_score": 1}, '"e""du" >= 1'),
             ({"where": "length > 3"}, "length > 3"),
             ({"keep_all": True}, None),
         ],
@@ -116,14 +108,11 @@ class TestEnqueueing:
     ) -> None:
         assert plan_run(replace(options, **changes)).spec.where == where
 
-    @pytest.mark.parametrize(
-        ("limits", "shards"),
-        [({"limit_shards": 2}, [("a", None), ("b", None)]), ({"limit_rows": 15}, [("a", None), ("b", 5)])],
-    )
-    def test_limits_make_a_run_of_their_own(
-        self, options: RunOptions, limits: dict[str, int], shards: list[tuple[str, int | None]]
+    @pytest.mark.parametrize(("rows", "shards"), [(20, [("a", None), ("b", None)]), (15, [("a", None), ("b", 5)])])
+    def test_a_limit_makes_a_run_of_its_own(
+        self, options: RunOptions, rows: int, shards: list[tuple[str, int | None]]
     ) -> None:
-        plan = plan_run(replace(options, **limits))
+        plan = plan_run(replace(options, limit_rows=rows))
 
         assert [(shard.name, shard.row_limit) for shard in plan.shards] == shards
         assert plan.spec.run_id != plan_run(options).spec.run_id

@@ -182,11 +182,6 @@ class TestCard:
 
         assert "## Scores" not in text
 
-    def test_a_run_may_ask_for_its_paths_to_be_published(self) -> None:
-        spec = a_spec(crawl=None, input_uris=("/home/me/web/*.parquet",), publish_paths=True)
-
-        assert "| Source | `/home/me/web/*.parquet` at" in dataset_card(spec, [a_receipt("r", A)]).decode()
-
     def test_it_tells_the_worst_that_the_trials_of_the_workers_found(self) -> None:
         receipts = [
             scored_by(A, parity=Parity(rows=1024, max_error=0.001, p999_error=0.0009, flipped_share=0.0)),

@@ -10,15 +10,24 @@ import pytest
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Publication
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
+from fleet.stored_scores import published_run
 from producer.finalizer.publish import NotReady
 from support.hub_fleet import finalize, published
 from support.hub_runs import A, HubRun
 from support.waiting import wait_until
+from worker.scoring import Place
+from worker.shard.stored_scores import StoredRows, StoredScores
 
 
 def finalize_from_threads(redis_url: str, run_id: str, threads: int) -> list[Publication | NotReady]:
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda _: finalize(redis_url, run_id), range(threads)))
+
+
+def read_scores(uri: str) -> None:
+    run = published_run(uri)
+    place = Place(shard=run.receipts[0].shard, source_identity=run.receipts[0].source_identity, first_row=0)
+    StoredScores(run).scores_of(StoredRows(place=place, rows=1))
 
 
 @pytest.mark.usefixtures("staged")
@@ -53,6 +62,22 @@ class TestPublishing:
             assert line["data_sha256"] == hashlib.sha256(staged[line["data_path"]]).hexdigest()
             assert line["scores_size_bytes"] == len(staged[line["scores_path"]])
         assert run.finalizer.call(published, run.spec) == run.run_id
+
+    def test_a_page_in_place_of_the_manifest_is_not_taken_for_it(self, run: HubRun) -> None:
+        run.publish()
+        run.hub.fault(MANIFEST_PATH, method="GET", status=200, body=b"<html>Sign in</html>")
+
+        with pytest.raises(TransientError, match="the network failed"):
+            run.finalizer.call(published, run.spec)
+
+        assert run.finalizer.call(published, run.spec) == run.run_id
+
+    def test_a_page_in_place_of_a_scores_file_is_not_taken_for_it(self, run: HubRun) -> None:
+        run.publish()
+        run.hub.fault("/scores/", method="GET", status=200, body=b"<html>Sign in</html>")
+
+        with pytest.raises(TransientError, match="the network failed"):
+            run.finalizer.call(read_scores, run.spec.output_uri)
 
     def test_a_published_run_is_not_committed_again(self, run: HubRun) -> None:
         first = run.publish()

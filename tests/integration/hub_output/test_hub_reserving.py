@@ -31,6 +31,16 @@ class TestReserving:
         assert run.titles() == ["initial commit"]
         assert run.reserved_spec().input_revision == run.spec.input_revision
 
+    @pytest.mark.parametrize("request_path", ["/branch/", "/create$"])
+    def test_a_repository_that_is_busy_is_a_transient_error(self, run: HubRun, request_path: str) -> None:
+        run = replace(run, spec=a_spec(output_uri=f"hf://datasets/org/new-{next(_numbers)}"))
+        run.hub.fault(request_path, method="POST", status=409)
+
+        with pytest.raises(TransientError):
+            run.reserve()
+
+        run.reserve()
+
     def test_a_repository_that_another_run_reserved_is_refused_before_any_gpu_work(self, run: HubRun) -> None:
         run.reserve()
         other = a_spec(output_uri=run.spec.output_uri, where=None)

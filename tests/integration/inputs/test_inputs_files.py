@@ -232,6 +232,12 @@ class TestLinks:
         with pytest.raises(UsageError, match=rf"{folder}/z.parquet is a link to \.\./annex/object, which is not there"):
             list_input(uri)
 
+    def test_an_empty_input_is_not_the_current_folder(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder)
+
+        with pytest.raises(UsageError, match="--input is empty: is a shell variable unset?"):
+            list_input("")
+
     def test_a_linked_folder_of_shards_is_told_and_not_left_out(self, folder: Path, tmp_path: Path) -> None:
         shard(tmp_path / "elsewhere/d.parquet", 5)
         (folder / "more").symlink_to(tmp_path / "elsewhere")
@@ -398,27 +404,24 @@ class TestLimits:
         assert count_rows(list_input(str(folder)).shards) == 60
 
     @pytest.mark.parametrize(
-        ("shards", "rows", "expected"),
+        ("rows", "expected"),
         [
-            (None, None, [("a", None), ("b", None), ("deep/er/c", None)]),
-            (2, None, [("a", None), ("b", None)]),
-            (9, None, [("a", None), ("b", None), ("deep/er/c", None)]),
-            (None, 5, [("a", 5)]),
-            (None, 10, [("a", None)]),
-            (None, 11, [("a", None), ("b", 1)]),
-            (None, 30, [("a", None), ("b", None)]),
-            (None, 59, [("a", None), ("b", None), ("deep/er/c", 29)]),
-            (None, 1000, [("a", None), ("b", None), ("deep/er/c", None)]),
-            (1, 15, [("a", None)]),
+            (None, [("a", None), ("b", None), ("deep/er/c", None)]),
+            (5, [("a", 5)]),
+            (10, [("a", None)]),
+            (11, [("a", None), ("b", 1)]),
+            (30, [("a", None), ("b", None)]),
+            (59, [("a", None), ("b", None), ("deep/er/c", 29)]),
+            (1000, [("a", None), ("b", None), ("deep/er/c", None)]),
         ],
     )
-    def test_the_first_shards_and_rows_are_taken(
-        self, folder: Path, shards: int | None, rows: int | None, expected: list[tuple[str, int | None]]
+    def test_the_first_rows_are_taken(
+        self, folder: Path, rows: int | None, expected: list[tuple[str, int | None]]
     ) -> None:
-        source = limited(list_input(str(folder)), shards=shards, rows=rows)
+        source = limited(list_input(str(folder)), rows)
 
         assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
-        assert count_rows(source.shards) == min(rows or 60, {1: 10, 2: 30}.get(shards or 0, 60))
+        assert count_rows(source.shards) == min(rows or 60, 60)
 
     @pytest.mark.parametrize("ending", [".jsonl", ".json.gz", ".csv.zst"])
     @pytest.mark.parametrize(
@@ -438,7 +441,7 @@ class TestLimits:
             lines = ["text", *["a"] * count] if ".csv" in ending else ['{"text": "a"}'] * count
             write_file(tmp_path / f"{name}{ending}", "\n\n".join(lines).encode())
 
-        source = limited(list_input(str(tmp_path)), shards=None, rows=rows)
+        source = limited(list_input(str(tmp_path)), rows)
 
         assert [(shard.name, shard.row_limit) for shard in source.shards] == expected
         assert count_rows(source.shards) == min(rows, 30)
@@ -447,4 +450,4 @@ class TestLimits:
         (folder / "a.parquet").write_bytes(b"PAR1 no PAR1")
 
         with pytest.raises(UsageError, match="not a readable Parquet file"):
-            limited(list_input(str(folder)), shards=None, rows=5)
+            limited(list_input(str(folder)), 5)

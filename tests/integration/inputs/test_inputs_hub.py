@@ -31,6 +31,20 @@ for kind, *arguments in json.loads(sys.argv[1]):
         answers.append({"error": str(error)})
 print(json.dumps(answers))
 """
+READ = """
+import json, sys
+from fleet.errors import ShardsiftError
+from fleet.storage.errors import translated
+from fleet.storage.inputs.opening import open_input
+answers = []
+for uri in json.loads(sys.argv[1]):
+    try:
+        with open_input(uri) as file, translated(f"Reading {uri}"):
+            answers.append(sum(map(len, file.batches())))
+    except ShardsiftError as error:
+        answers.append(f"{type(error).__name__}: {error}")
+print(json.dumps(answers))
+"""
 REPO = "org/web"
 
 
@@ -131,3 +145,16 @@ class TestTheHub:
             assert answer["error"].startswith(f"Listing hf://datasets/{REPO}/data")
             assert "the network failed" in answer["error"]
             assert "\n" not in answer["error"]
+
+    @pytest.mark.parametrize("body", [b"<!DOCTYPE html><title>Sign in to the network</title>", b""])
+    @pytest.mark.parametrize("file", ["en/c4-train.00000-of-00001.json.gz", f"data/{CRAWLS[0]}/000_00000.parquet"])
+    def test_an_answer_that_is_not_the_files_bytes_is_asked_for_again(
+        self, hub: HubServer, environment: dict[str, str], file: str, body: bytes
+    ) -> None:
+        hub.fault(f"/resolve/.*{file}", method="GET", status=200, body=body)
+
+        first, second = ask_process(READ, [f"hf://datasets/{REPO}/{file}"] * 2, environment)
+
+        assert first.startswith("TransientError")
+        assert "the network failed" in first
+        assert second == (7 if file.endswith(".gz") else 10)

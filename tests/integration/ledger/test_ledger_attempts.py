@@ -7,7 +7,6 @@ import redis
 
 from fleet.errors import LeaseLost
 from fleet.ledger import Ledger, Refusal
-from support.ledger_machine import a_report
 from support.ledger_states import (
     A,
     B,
@@ -283,19 +282,6 @@ class TestCrashesBetweenProgress:
 
         assert full.counts(run).failed == 1
 
-    def test_a_checkpoint_that_is_stored_elsewhere_counts_as_windows_do(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        for checkpoint in (4, 4, 8, 8, 12, 12):
-            ledger.renew(claimed(ledger, run), rows=0, report=a_report(checkpoint))
-            ledger.report_crash(run, A.name, "w1", "killed by signal 9")
-        assert ledger.counts(run).failed == 0
-
-        ledger.renew(claimed(ledger, run), rows=0, report=a_report(8))
-        ledger.report_crash(run, A.name, "w1", "killed by signal 9")
-
-        assert ledger.counts(run).failed == 1
-
     def test_with_a_limit_of_one_crash_progress_does_not_help(self, client: redis.Redis, run: str) -> None:
         strict = Ledger(client, max_attempts=1)
         strict.save_scores(claimed(strict, run), 0, b"scores")
@@ -304,26 +290,12 @@ class TestCrashesBetweenProgress:
 
         assert strict.counts(run).failed == 1
 
-    def test_a_retry_begins_with_no_checkpoint(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        """The data may be other data now, and the steps begin again."""
-        ledger.renew(claimed(ledger, run), rows=0, report=a_report(100))
-        ledger.fail(claimed(ledger, run), "changed", "")
-        ledger.retry(run)
-        crash_by_report(ledger, client, run)
-        crash_by_report(ledger, client, run)
-
-        ledger.renew(claimed(ledger, run), rows=0, report=a_report(4))
-        ledger.report_crash(run, A.name, "w1", "killed by signal 9")
-
-        assert ledger.counts(run).failed == 0
-
     def test_errors_between_which_a_shard_gets_further_do_not_fail_it(
         self, ledger: Ledger, client: redis.Redis, run: str
     ) -> None:
-        """A training of days meets more than eight errors of its network."""
-        for checkpoint in range(1, 13):
+        for window in range(12):
             claim = claimed(ledger, run)
-            ledger.renew(claim, rows=0, report=a_report(checkpoint))
+            ledger.save_scores(claim, window, b"scores")
             ledger.retry_later(claim, "the network failed", "")
             end_back_off(client, run)
 

@@ -9,6 +9,7 @@ import redis
 
 from fleet.errors import LeaseLost, RunUnknown
 from fleet.ledger import Ledger, Refusal
+from fleet.ledger.keys import Keys
 from fleet.settings import Settings
 from fleet.spec import RunSpec
 from producer.local.redis_server import embedded_redis
@@ -16,8 +17,11 @@ from support.ledger_states import (
     A,
     B,
     C,
+    age_messages,
     claimed,
     end_back_off,
+    fresh,
+    resent,
 )
 from support.records import a_receipt
 
@@ -61,6 +65,20 @@ class TestLossOfRedis:
 
         ledger.create_run(spec, [A, B, C], now=time.time())
         ledger.renew(claim, rows=1)
+
+    def test_no_shard_is_claimed_while_only_the_hash_of_the_run_is_lost(
+        self, ledger: Ledger, client: redis.Redis, spec: RunSpec, run: str
+    ) -> None:
+        assert fresh(ledger, run, room=1) == [A.name]
+        client.delete(Keys(run).run)
+
+        assert ledger.claim(run, A.name, "w1") is Refusal.UNKNOWN
+        assert not client.exists(Keys(run).run, Keys(run).attempts(A.name))
+
+        age_messages(client, run)
+        ledger.create_run(spec, [A, B, C], now=time.time())
+        assert resent(ledger, run) == [A.name]
+        assert claimed(ledger, run).attempt == 1
 
     def test_all_workers_continue_when_the_run_is_back(
         self, ledger: Ledger, run: str, lose_all: Callable[[], None]

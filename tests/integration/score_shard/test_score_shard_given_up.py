@@ -83,16 +83,6 @@ def test_a_filter_that_fails_on_a_rows_value_fails_the_shard_with_the_reason(off
     assert desk.produced() == []
 
 
-def test_a_filter_that_exceeds_its_limits_fails_the_shard_with_the_reason(office: Office, shards: Path) -> None:
-    huge = "length(repeat(url, CASE WHEN length(url) < 1000 THEN 9000000 ELSE 1 END)) > 0"
-    desk = office.claim(shards, where=huge)
-
-    with pytest.raises(ShardError, match=r"Shard 000_00000: The filter .* it needs more than \d+ MiB of memory"):
-        desk.work()
-
-    assert desk.produced() == []
-
-
 def test_a_later_shard_with_a_column_named_like_an_added_one_fails_with_the_reason(
     office: Office, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from producer.verify.source import source_shards
 from support.models import tiny_classifier
 from support.processes import call_command
 from support.records import a_shard, a_spec
-from support.small_run import publish, score
+from support.small_run import publish, publish_plan, rounding, score
 from worker.scoring import SequenceClassifier, load_scorer
 
 SHARDS, ROWS = 3, 40
@@ -81,14 +81,14 @@ def scored(shared_redis_url: str, tiny_model: Path, tmp_path_factory: pytest.Tem
         models=(str(tiny_model),),
         dtype="float32",
         where="score >= 2.5",
-        int_score=True,
         output_uri=str(folder / "out"),
     )
     scorer = load_scorer(str(tiny_model), "float32", parity_rows=0, threads=1)
     with redis.Redis.from_url(shared_redis_url, decode_responses=True) as client:
         ledger = Ledger(client)
-        spec = publish(ledger, scorer, options, scratch=folder / "scratch")
-        yield Scored(shared_redis_url, ledger, scorer, options, spec, folder)
+        plan = rounding(plan_run(options))
+        publish_plan(ledger, scorer, plan, scratch=folder / "scratch")
+        yield Scored(shared_redis_url, ledger, scorer, options, plan.spec, folder)
 
 
 def test_the_distribution_is_that_of_the_score_files(scored: Scored) -> None:

@@ -81,7 +81,11 @@ class TestFiles:
     def test_a_foreign_file_is_named(self, dataset: Dataset) -> None:
         shutil.copy(dataset.output / a_file(dataset), dataset.output / "data" / "zzz.parquet")
 
-        assert dataset.faults() == ["data/zzz.parquet: is not a file of this run"]
+        found = dataset.verify()
+
+        assert [str(fault) for fault in found.faults] == ["data/zzz.parquet: is not a file of this run"]
+        assert "Remove them yourself." in str(found)
+        assert "To repair it" not in str(found)
 
     def test_nothing_published_is_a_usage_error(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="There is no shardsift output at"):
@@ -232,6 +236,15 @@ class TestSource:
         file = min(dataset.source.glob("*.parquet"))
         pq.write_table(pq.read_table(file).slice(1), file)
         assert len(dataset.faults(with_source=True)) == 1
+
+    def test_rows_at_the_end_of_the_input_that_no_worker_read_are_found(self, dataset: Dataset) -> None:
+        dataset.name_sources_as_the_hub_does()
+        source = min(dataset.source.glob("*.parquet"))
+        rows = pq.read_table(source)
+
+        pq.write_table(pa.concat_tables([rows, rows.slice(0, 1)]), source)
+
+        assert dataset.faults(with_source=True) == [f"scores/{source.name}: has not the rows of the input"]
 
     def test_a_source_of_another_kind_of_storage_with_the_same_names_and_other_rows_is_refused(
         self, dataset: Dataset, tmp_path: Path

@@ -1,92 +1,87 @@
-"""Rank 0's side of a group that computes a divided model: it has the other ranks compute each batch together with itself.
+"""Start, watch and end the ranks of a model that is divided by tensor, other than rank 0.
 
-If a rank dies, every further batch is a DeviceFault.
-
-Batches go to the ranks over sockets and not by `torch.distributed.broadcast`: a rank may wait for hours for the next shard, and a
-collective that waits so long times out.
+If a rank dies, the group cannot go on, so `on_lost` is called. No rank outlives rank 0: rank 0 kills the others when it closes,
+and on Linux the kernel kills them when it dies, even if they hang. They ignore SIGTERM and SIGINT, which a process group gets
+together: rank 0 may still need them for a batch.
 """
 
-import weakref
+import os
+import signal
+import threading
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-import torch
+from torch import distributed
+from torch.multiprocessing.spawn import ProcessException, spawn
 
-from worker.scoring.errors import DeviceFault
-from worker.scoring.sharded.processes import RankProcesses
-from worker.scoring.sharded.tensor_parallel import Inputs, Part, RankTask, join_and_load
+from worker.scoring.main_module import without_main_module
+from worker.scoring.quiet import quiet_transformers, quieten_imports
 
 
-class Ranks:
-    """A group with its model. Each batch is computed by all ranks together; see `__call__`.
+@dataclass(frozen=True, kw_only=True)
+class RankTask:
+    """Which model the ranks load, and how they meet."""
 
-    A second group in the same process is not possible before `close`.
+    model: str
+    dtype: str
+    revision: str | None
+    ranks: int
+    device_type: str
+    threads: int  # of each rank, on a CPU
+    meeting_file: str  # a file that does not exist yet, in a folder that only this user can read
+
+
+def start_others(task: RankTask, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
+    """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
+
+    The thread is needed because rank 0 would wait for a dead rank in its next NCCL collective.
     """
+    context = _spawned(task)
+    is_ending = threading.Event()
 
-    def __init__(self, task: RankTask, *, on_lost: Callable[[str], None] | None = None) -> None:
-        """Start the other ranks and load the model in all. `task` is that of rank 0."""
-        self._others = RankProcesses(on_lost)
-        self._end = weakref.finalize(self, _end, self._others)
-        for rank in range(1, task.place.ranks):
-            self._others.start(replace(task, place=replace(task.place, rank=rank)))
+    def watch() -> None:
         try:
-            self.part: Part = join_and_load(task)
-            self.weight_bytes = [self.part.weight_bytes, *self._answers()]
-        except BaseException:
-            self.close()
-            raise
+            context.join(grace_period=0)
+        except ProcessException as error:
+            if on_lost and not is_ending.is_set():
+                on_lost(f"Rank {error.error_index + 1} (process {error.error_pid}) has ended: {error}.")
 
-    def __call__(self, **inputs: Any) -> Any:
-        """The model's output for a batch, whose tensors are on the CPU. Raises DeviceFault if the group has failed.
+    def end() -> None:
+        is_ending.set()
+        for process in context.processes:
+            process.kill()
+        watching.join()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
 
-        A ValueError is transformers' answer to a text that it cannot handle, and the same in each rank. After any other error
-        the ranks may be at different steps, and would mix up their batches.
-        """
-        self._send(inputs)
-        try:
-            output = self.part.run(inputs)
-        except ValueError as error:
-            if all(self._answers()):
-                raise
-            raise DeviceFault(f"Only some ranks failed: {error}") from error
-        except (RuntimeError, MemoryError) as error:
-            tokens = inputs["input_ids"].numel()
-            raise DeviceFault(
-                f"A batch of {tokens:,} tokens failed in rank 0 of {len(self.pids) + 1}"
-                f"{f' ({self._others.lost})' if self._others.lost else ''}: {type(error).__name__}. "
-                "If memory is short, lower SHARDSIFT_MAX_BATCH_TOKENS."
-            ) from error
-        if reason := next((answer for answer in self._answers() if answer), None):
-            raise DeviceFault(f"Only some ranks failed: {reason}")
-        return output
-
-    forward = __call__  # which `Padded` calls for some sizes, because of torch.compile
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the other ranks."""
-        return self._others.pids
-
-    def close(self) -> None:
-        """End the other ranks and leave the group. Does nothing if it is closed."""
-        self._end()
-
-    def _send(self, inputs: Inputs) -> None:
-        try:
-            self._others.send(inputs)
-        except OSError as error:
-            raise DeviceFault(self._others.lost or f"A rank does not answer: {error}") from error
-
-    def _answers(self) -> list[Any]:
-        """What each rank says of its last step. Waits as long as they take; a worker's watchdog limits that."""
-        try:
-            return self._others.answers()
-        except (EOFError, OSError) as error:
-            raise DeviceFault(self._others.lost or "A rank has ended.") from error
+    watching = threading.Thread(target=watch, name="watch ranks", daemon=True)
+    watching.start()
+    return end
 
 
-def _end(others: RankProcesses) -> None:
-    others.end()
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+def _spawned(task: RankTask) -> Any:
+    """The kernel kills a rank when the thread that started it ends, so only ranks of a main thread ask for that."""
+    parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+    with without_main_module():
+        return spawn(_serve, args=(parent, task), nprocs=task.ranks - 1, join=False)
+
+
+def _serve(index: int, parent: int, task: RankTask) -> NoReturn:
+    """Compute each batch that rank 0 sends. Rank 0 reports a text that transformers cannot handle."""
+    from fleet.parent_death import end_with_parent  # only here: the scoring core is imported without the fleet
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    if parent:
+        end_with_parent(parent, signal.SIGKILL)
+    os.environ["LOCAL_RANK"] = str(index + 1)  # by which transformers chooses the GPU
+    quieten_imports()
+    from worker.scoring.sharded.tensor import joined
+
+    with quiet_transformers():
+        part = joined(task, rank=index + 1)
+    while True:
+        with suppress(ValueError):
+            part.next_output()

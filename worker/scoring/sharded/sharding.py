@@ -1,4 +1,4 @@
-"""How a model is to be divided over devices, and which of the two ways is taken."""
+"""How a model is divided over devices: the options, the choice between the two ways, and the backend of a divided model."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -11,7 +11,9 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig
 
 from worker.scoring.adapters import adapter_of
+from worker.scoring.backends.padded import Padded
 from worker.scoring.errors import ModelError
+from worker.scoring.tokenizing.tokens import Tokens
 
 Way = Literal["layers", "tensor"]
 _DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size")  # among the ranks, if a config has them
@@ -26,9 +28,23 @@ class Sharding:
     way: Literal["auto", "layers", "tensor"] = "auto"  # auto: tensor if it works for the model, otherwise layers
     max_memory: Mapping[int | str, int | str] | None = None  # accelerate's, for `layers`; None: what is free
     scratch_dir: Path | None = None  # for offloaded layers, and where ranks meet; None: the system's temporary folder
-    on_lost_rank: Callable[[str], None] | None = (
-        None  # called once in a thread, with the reason; None: the next batch fails
-    )
+    on_lost_rank: Callable[[str], None] | None = None  # called once in a thread, with the reason; the next batch fails
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharded:
+    """The backend of a divided model: padded batches, whichever way it is divided."""
+
+    padded: Padded
+    division: str  # shown in receipts, because another division may change the last bits of a score
+    close: Callable[[], None]  # end what the model needs: ranks, or the folder of offloaded layers
+
+    @property
+    def name(self) -> str:
+        return f"{self.padded.name}, {self.division}"
+
+    def logits(self, batch: Tokens) -> torch.Tensor:
+        return self.padded.logits(batch)
 
 
 def check_accelerate() -> None:
@@ -40,11 +56,11 @@ def check_accelerate() -> None:
         )
 
 
-def chosen_way(sharding: Sharding, model: str, revision: str | None, device: torch.device) -> Way:
+def chosen_way(sharding: Sharding, model: str, config: Any, device: torch.device) -> Way:
     """The way that works for this model, and a line in the log if that is not the one that was asked for."""
     if sharding.way == "layers":
         return "layers"
-    reason = why_not_tensor(_config(model, revision), sharding.devices, device)
+    reason = why_not_tensor(config, sharding.devices, device)
     if reason is None:
         return "tensor"
     level = logging.WARNING if sharding.way == "tensor" else logging.INFO
@@ -54,8 +70,6 @@ def chosen_way(sharding: Sharding, model: str, revision: str | None, device: tor
 
 def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
     """Why a model cannot be divided by tensor among so many ranks; None if it can."""
-    if not _has_distributed_config():
-        return "this version of transformers has no DistributedConfig with tp_size"
     if device.type != torch._C._get_accelerator().type:  # transformers takes the machine's accelerator
         return f"transformers would not use the device {device.type}"
     if torch.distributed.is_initialized():
@@ -68,7 +82,7 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
     return None
 
 
-def _config(model: str, revision: str | None) -> Any:
+def model_config(model: str, revision: str | None) -> Any:
     """None for a model with an adapter, whose type transformers may not know."""
     try:
         raw, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
@@ -77,11 +91,3 @@ def _config(model: str, revision: str | None) -> Any:
         )
     except Exception as error:  # as in `saved_model`
         raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
-
-
-def _has_distributed_config() -> bool:
-    try:
-        from transformers.distributed.configuration_utils import DistributedConfig
-    except ImportError:
-        return False
-    return "tp_size" in DistributedConfig.__dataclass_fields__

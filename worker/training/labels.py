@@ -1,7 +1,4 @@
-"""Where the labelled texts of a training are: files that the user names, or the output of a run whose scores are the labels.
-
-A producer checks it before it sends a training to a fleet, and the worker reads by it. Knows no torch.
-"""
+"""Where the labelled texts of a training are: files, or the output of a run whose scores are the labels. Knows no torch."""
 
 from dataclasses import dataclass, replace
 
@@ -15,15 +12,14 @@ from fleet.scoring import Scoring
 from fleet.storage.listing import list_files
 from fleet.storage.published import Published
 from fleet.stored_scores import published_run
-from fleet.training.spec import TrainSpec
+from worker.training.spec import TrainSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledText:
     """Which text of a row is learned, as `fleet/given_text.py` reads it."""
 
-    text_column: str = DEFAULT_TEXT_COLUMN  # or several, with commas between them
-    text_template: str | None = None
+    text_column: str = DEFAULT_TEXT_COLUMN  # or several, with commas between them, or a template
     text_pair_column: str | None = None
     columns: str | None = None
 
@@ -67,9 +63,10 @@ def label_source(spec: TrainSpec) -> LabelSource:
         raise UsageError("Say what to learn from: either --data FILES or --label-with RUN.")
     if spec.label_with is not None:
         return _of_run(spec, spec.label_with)
-    for option, value in (("--score-column", spec.score_column), ("--min-label-score", spec.min_label_score)):
-        if value is not None:
-            raise UsageError(f"{option} is about the scores of a run. Leave it out, or name a run with --label-with.")
+    if spec.min_label_score is not None:
+        raise UsageError(
+            "--min-label-score is about the scores of a run. Leave it out, or name a run with --label-with."
+        )
     assert spec.data_uri is not None
     return LabelSource(
         shown=spec.data_uri,
@@ -113,38 +110,37 @@ def _files(uri: str, option: str) -> tuple[str, ...]:
 def _of_run(spec: TrainSpec, uri: str) -> LabelSource:
     """The kept rows of a published run: only these have their texts in its output."""
     published = published_run(uri)
-    scoring = _scoring(published, spec.score_column)
+    scoring = _scoring(published, spec.label_column)
     if spec.min_label_score is not None and scoring.outputs == 1 and spec.label_column is None:
         raise UsageError(
             f"--min-label-score is about labels, and {scoring.score_column} of {uri} is a number that is learned itself. "
             "Leave it out."
         )
-    by_label = scoring.label_column if scoring.outputs > 1 else scoring.score_column
     return LabelSource(
         shown=uri,
         file_uris=tuple(sorted(f"{published.uri.rstrip('/')}/{receipt.data.path}" for receipt in published.receipts)),
         text=_text(spec, scoring, uri),
-        label_column=spec.label_column or by_label,
+        label_column=spec.label_column or _learned(scoring),
         score_column=None if spec.min_label_score is None else scoring.score_column,
         least_score=spec.min_label_score,
         teacher=Teacher(run_id=published.run_id, model=scoring.model.name, revision=scoring.model.revision),
     )
 
 
-def _scoring(published: Published, score_column: str | None) -> Scoring:
+def _scoring(published: Published, label_column: str | None) -> Scoring:
+    """The scoring of a run's only model, or of the one that has added the column."""
     scorings = published.spec.scorings
-    there_are = ", ".join(scoring.score_column for scoring in scorings)
-    if score_column is None:
-        if len(scorings) > 1:
-            raise UsageError(
-                f"The run at {published.uri} has {len(scorings)} models, with the scores {there_are}. "
-                "Name the one to learn from with --score-column."
-            )
-        return scorings[0]
     for scoring in scorings:
-        if scoring.score_column == score_column:
+        if len(scorings) == 1 or label_column in scoring.added_columns:
             return scoring
-    raise UsageError(f'The run at {published.uri} has no score column "{score_column}". There are: {there_are}.')
+    raise UsageError(
+        f"The run at {published.uri} has {len(scorings)} models. Name what to learn with --label-column: "
+        f"{' or '.join(map(_learned, scorings))}."
+    )
+
+
+def _learned(scoring: Scoring) -> str:
+    return scoring.label_column if scoring.outputs > 1 else scoring.score_column
 
 
 def _text(spec: TrainSpec, scoring: Scoring, uri: str) -> LabelledText:
@@ -155,5 +151,5 @@ def _text(spec: TrainSpec, scoring: Scoring, uri: str) -> LabelledText:
             f"The run at {uri} has scored pairs of texts, and `worker train` learns single ones. Name one with --text-column."
         )
     if scoring.text_template is not None:
-        return LabelledText(text_template=scoring.text_template)
+        return LabelledText(text_column=scoring.text_template)
     return LabelledText(text_column=",".join(scoring.text_columns))

@@ -1,25 +1,20 @@
-"""What decides the weights of a trained classifier. Knows no torch, so that a producer can send it to a fleet."""
+"""What decides the weights of a trained classifier. Knows no torch."""
 
 from dataclasses import dataclass, fields
 from typing import Literal
-
-from fleet.model import UNKNOWN_FIELDS_REFUSED
 
 TrainTask = Literal["auto", "regression", "classification"]
 ClassWeights = Literal["none", "balanced"]
 TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
 FEWEST_ROWS = 20
-DEMO_ENCODER = "demo"  # the name of the demo's encoder as a base model
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullTraining:
     """How all weights of a model are trained. A step takes `batch_rows` × `accumulation_steps` rows.
 
-    Several devices of a worker share them. Under `torchrun`, each process takes as many.
+    Under `torchrun`, each process takes as many.
     """
-
-    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
 
     epochs: float = 3.0
     learning_rate: float = 5e-5
@@ -35,16 +30,14 @@ class FullTraining:
 class TrainSpec:
     """Equal specs and equal files give the same classifier, on one kind of device and one set of versions."""
 
-    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
-
     data_uri: str | None = None  # a file, folder or glob of files with labelled texts
     label_with: str | None = None  # instead: the output of a published run, whose scores are the labels
     text_column: str | None = None  # None: "text", or what the run has scored
-    label_column: str | None = None  # None: "label", or the best label of the run, or its score if it has one output
-    score_column: str | None = None  # of the run, if it has several models
+    label_column: str | None = (
+        None  # None: "label", or the best label of the run, or its score if it has one output; of several models, it says which
+    )
     min_label_score: float | None = None  # rows of the run whose label has a lower score are left out
-    base_model: str
-    revision: str | None = None  # of a base model on the Hub
+    base_model: str  # NAME@REVISION for a revision on the Hub
     output_uri: str
     task: TrainTask = "auto"  # texts as labels are classes, numbers are a regression
     class_weights: ClassWeights = "none"
@@ -65,8 +58,8 @@ _OPTIONS = {  # of `worker train`, where they are not called as the fields
     "validation_uri": "validation",
     "held_out_share": "held-out",
     "accumulation_steps": "accumulate",
-    "warmup_share": "warmup",
 }
+_WITHOUT_OPTION = ("full", "weight_decay", "warmup_share")
 
 
 def train_command(spec: TrainSpec) -> list[str]:
@@ -79,6 +72,6 @@ def _given(part: TrainSpec | FullTraining) -> list[str]:
     given: list[str] = []
     for field in fields(part):
         value = getattr(part, field.name)
-        if field.name != "full" and value != field.default:
+        if field.name not in _WITHOUT_OPTION and value != field.default:
             given += [f"--{_OPTIONS.get(field.name, field.name.replace('_', '-'))}", str(value)]
     return given

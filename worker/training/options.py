@@ -1,12 +1,14 @@
-"""Options of the command line that say what is trained. `worker train` and `producer train` have them."""
+"""Options of `worker train` that say what is trained, and how. Knows no torch."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fleet.command_options import with_options_of
-from fleet.training.spec import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
+from fleet.errors import UsageError
+from worker.training.spec import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
 
 _DATA, _MEASURE, _FULL = "What to learn from", "What to measure", "With --full"
 _DEFAULTS = FullTraining()
@@ -19,7 +21,8 @@ class TrainOptions:
     base_model: Annotated[
         str,
         typer.Option(
-            metavar="MODEL", help="Hub name or folder of the model to train, or `demo` for the demo's MiniLM."
+            metavar="MODEL",
+            help="Hub name or folder of the model to train, or `demo` for the demo's MiniLM. MODEL@REVISION names a revision.",
         ),
     ]
     output: Annotated[
@@ -54,15 +57,7 @@ class TrainOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column with the labels. Default: label, or what the run has added.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None
-    score_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --label-with a run of several models: the score of the one to learn from.",
+            help="Column with the labels. Default: label, or what the run has added. Of a run of several models, it says which.",
             rich_help_panel=_DATA,
         ),
     ] = None
@@ -123,18 +118,11 @@ class TrainOptions:
     learning_rate: Annotated[
         float, typer.Option(help="The highest; it grows from 0, then falls to 0.", rich_help_panel=_FULL)
     ] = _DEFAULTS.learning_rate
-    warmup: Annotated[
-        float,
-        typer.Option(min=0.0, max=0.99, help="Share of the steps in which the rate grows.", rich_help_panel=_FULL),
-    ] = _DEFAULTS.warmup_share
-    weight_decay: Annotated[float, typer.Option(min=0.0, help="Of AdamW.", rich_help_panel=_FULL)] = (
-        _DEFAULTS.weight_decay
-    )
     batch_rows: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Rows of a batch: of each GPU under torchrun, of all GPUs of a worker of a fleet.",
+            help="Rows of a batch; under torchrun, of each GPU.",
             rich_help_panel=_FULL,
         ),
     ] = _DEFAULTS.batch_rows
@@ -162,17 +150,15 @@ class TrainOptions:
     checkpoints: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER|URI",
-            help="Folder of the checkpoints. They are deleted at the end. Default: beside the output, or on the machine "
-            "that trains if the output is on the Hub. With a URI, such as s3://BUCKET/FOLDER, each is also copied there, and a "
-            "machine without checkpoints goes on from it.",
+            metavar="FOLDER",
+            help="Folder of the checkpoints. They are deleted at the end. Default: beside the output, or in the working "
+            "directory if the output is on the Hub.",
             rich_help_panel=_FULL,
         ),
     ] = None
     loader_processes: Annotated[
         int, typer.Option(min=0, help="Processes that prepare batches.", rich_help_panel=_FULL)
     ] = 0
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the model.")] = None
     dtype: Annotated[TrainDtype, typer.Option(help="Number format. auto: 16 bits if the device is faster with it.")] = (
         "auto"
     )
@@ -184,10 +170,8 @@ class TrainOptions:
             label_with=self.label_with,
             text_column=self.text_column,
             label_column=self.label_column,
-            score_column=self.score_column,
             min_label_score=self.min_label_score,
             base_model=self.base_model,
-            revision=self.revision,
             output_uri=self.output,
             task=self.task,
             class_weights=self.class_weights,
@@ -201,14 +185,19 @@ class TrainOptions:
         )
 
     @property
+    def checkpoint_folder(self) -> Path | None:
+        """Raises UsageError for a URI, since a training writes checkpoints to a folder only."""
+        if self.checkpoints and "://" in self.checkpoints:
+            raise UsageError(f"Checkpoints are written to a folder, and --checkpoints is {self.checkpoints}.")
+        return Path(self.checkpoints) if self.checkpoints else None
+
+    @property
     def _all_weights(self) -> FullTraining:
         return FullTraining(
             epochs=self.epochs,
             learning_rate=self.learning_rate,
             batch_rows=self.batch_rows,
             accumulation_steps=self.accumulate,
-            weight_decay=self.weight_decay,
-            warmup_share=self.warmup,
             checkpoint_steps=self.checkpoint_steps,
             patience=self.patience,
         )

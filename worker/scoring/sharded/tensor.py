@@ -1,0 +1,128 @@
+"""Divide a model by tensor: each device has a part of every matrix, and a process of its own, a rank of `torch.distributed`.
+
+Rank 0 is the process that loads the scorer. The others, which `ranks.py` starts, wait in a broadcast for the next batch. Each
+computes its share of every batch, and gets the whole result. All must take the same steps, because each step waits for all.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from worker.scoring.backends.padded import padded
+from worker.scoring.errors import DeviceFault
+from worker.scoring.precision import keep_heads_in_float32
+from worker.scoring.saved_model import SavedModel, saved_model
+from worker.scoring.sharded.ranks import RankTask, start_others
+from worker.scoring.sharded.sharding import Sharded, Sharding
+
+_STEP_LIMIT = timedelta(hours=2)  # longer than any load. A worker's watchdog ends a rank that hangs much earlier
+_IDLE_LIMIT = timedelta(days=20)  # after so long without a batch, a worker starts its processes again
+
+
+def load_by_tensor(
+    model: str, dtype: str, revision: str | None, sharding: Sharding, device: torch.device
+) -> tuple[SavedModel, Sharded]:
+    ranks = sharding.devices
+    with tempfile.TemporaryDirectory(prefix="shardsift-ranks-", dir=sharding.scratch_dir) as folder:
+        task = RankTask(
+            model=model,
+            dtype=dtype,
+            revision=revision,
+            ranks=ranks,
+            device_type=device.type,
+            threads=max(1, torch.get_num_threads() // ranks),
+            meeting_file=str(Path(folder, "meeting")),
+        )
+        divided = _Divided(task, sharding.on_lost_rank)
+    saved = divided.part.saved
+    batches = padded(saved.model, saved.tokenizer, torch.device("cpu"), run=divided)
+    return saved, Sharded(padded=batches, division=f"tensor parallel over {ranks}", close=divided.close)
+
+
+class _Divided:
+    """The model as rank 0 calls it. A process can have one such model at a time."""
+
+    def __init__(self, task: RankTask, on_lost: Callable[[str], None] | None) -> None:
+        end_others = start_others(task, on_lost)
+        self.close = Finalize(self, end_others, exitpriority=1)  # at exit, multiprocessing would wait for the ranks
+        try:
+            self.part = joined(task, rank=0)
+        except BaseException:
+            self.close()
+            raise
+
+    def __call__(self, **inputs: Any) -> Any:
+        """The model's output for a batch, whose tensors are on the CPU. Raises DeviceFault if the group has failed.
+
+        A ValueError is transformers' answer to a text that it cannot handle, and the same in each rank. After any other error
+        the ranks may be at different steps, and would mix up their batches.
+        """
+        try:
+            return self.part.next_output(inputs)
+        except (RuntimeError, MemoryError) as error:
+            raise DeviceFault(
+                f"A batch of {inputs['input_ids'].numel():,} tokens failed in rank 0: {type(error).__name__}. A rank has ended, "
+                "or memory is short: then lower SHARDSIFT_MAX_BATCH_TOKENS."
+            ) from error
+
+    forward = __call__  # which `Padded` calls for some sizes, because of torch.compile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A rank's part of the model."""
+
+    saved: SavedModel
+    device: torch.device
+    group: Any  # of all ranks, which sends batches between CPUs
+
+    @torch.inference_mode()
+    def next_output(self, batch: dict[str, Any] | None = None) -> Any:
+        """The output of the whole model for the next batch, which rank 0 sends."""
+        sent = [batch]
+        distributed.broadcast_object_list(sent, src=0, group=self.group)
+        inputs = sent[0] or {}
+        here = {name: value.to(self.device) if torch.is_tensor(value) else value for name, value in inputs.items()}
+        return self.saved.model(**here)
+
+
+def joined(task: RankTask, *, rank: int) -> Part:
+    """Meet the other ranks and load this one's part. Returns when all have theirs. Raises ModelError as `saved_model` does."""
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    device = _prepared_device(task, rank)
+    is_cuda = device.type == "cuda"
+    distributed.init_process_group(
+        "nccl" if is_cuda else "gloo",
+        init_method=f"file://{task.meeting_file}",
+        rank=rank,
+        world_size=task.ranks,
+        device_id=device if is_cuda else None,
+        timeout=_STEP_LIMIT,
+    )
+    group = distributed.new_group(backend="gloo", timeout=_IDLE_LIMIT)
+    dtype, divided = getattr(torch, task.dtype), DistributedConfig(tp_size=task.ranks)
+    saved = saved_model(task.model, task.revision, dtype=dtype, distributed_config=divided)
+    keep_heads_in_float32(saved.model)
+    distributed.barrier(group)
+    return Part(saved=saved, device=device, group=group)
+
+
+def _prepared_device(task: RankTask, rank: int) -> torch.device:
+    """The device of a rank. Gloo connects the processes, and is kept from listening to other machines."""
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if task.device_type != "cuda":
+        torch.set_num_threads(task.threads)
+        return torch.device(task.device_type)
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
