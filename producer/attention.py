@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
-from producer.status import Present, RunStatus, run_status
+from producer.status import Present, run_status
+from producer.status.state import RunStatus
 from producer.status.verdict import level, verdict
 
 _LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
