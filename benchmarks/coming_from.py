@@ -25,8 +25,8 @@ from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.zero_shot import Size, save_bart
-from producer.demo.shards import write_labelled
-from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
+from producer.local.demo_data import write_labelled
+from worker.training.base_model import DEMO_ENCODER, verified_demo_encoder
 from worker.training.place import TrainPlace
 from worker.training.spec import TrainSpec
 from worker.training.train import train

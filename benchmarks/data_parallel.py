@@ -19,17 +19,17 @@ import typer
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.case import Model as Shape
 from benchmarks.scorer.models import read_tokenizer, save_model
-from fleet.broker import make_app
 from fleet.ledger import Ledger
-from fleet.processes import Child, running
-from fleet.settings import Settings
-from fleet.workers import list_workers
-from producer.demo.shards import write_shards
-from producer.enqueue import enqueue
-from producer.local.redis_server import embedded_redis
-from producer.options import RunOptions
-from producer.plan import plan_run
-from worker.training.demo_encoder import verified_demo_encoder
+from fleet.presence.announcements import list_workers
+from fleet.process.broker import make_app
+from fleet.process.children import Child, running
+from fleet.process.settings import Settings
+from producer.local.demo_data import write_shards
+from producer.local.redis import embedded_redis
+from producer.planning.enqueue import enqueue
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
+from worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _WORKERS = (1, 2)

@@ -18,11 +18,11 @@ import typer
 
 from benchmarks.refilter import minilm
 from benchmarks.results_file import provenance_of, write_results
-from fleet.command_line import own_command
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from producer.demo.shards import write_shards
-from producer.local.redis_server import embedded_redis
+from fleet.process.command_line import own_command
+from fleet.process.settings import Settings
+from producer.local.demo_data import write_shards
+from producer.local.redis import embedded_redis
 from producer.status import RunStatus, run_status
 
 _PRICE = 2.0  # per GPU-hour

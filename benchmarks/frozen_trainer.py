@@ -25,10 +25,10 @@ from transformers import (
 
 from benchmarks.spent import Spent, spent
 from worker.training.base_model import BaseModel, load_base
-from worker.training.embeddings import embeddings_of, load_embedder
-from worker.training.loss import loss_of
+from worker.training.frozen import embeddings_of, load_embedder
+from worker.training.full import loss_of
+from worker.training.rows import Rows, Split
 from worker.training.spec import TrainSpec
-from worker.training.splits import Rows, Split
 from worker.training.token_rows import TokenRows, tokenizer_of
 
 Floats = NDArray[np.floating]

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.results_file import provenance_of, write_results
-from fleet.command_line import own_command
-from producer.demo.shards import write_shards
+from fleet.process.command_line import own_command
+from producer.local.demo_data import write_shards
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -69,7 +69,7 @@ def minilm(folder: Path) -> Path:
     """A classifier of the size of MiniLM, with random weights."""
     from benchmarks.scorer.case import Model
     from benchmarks.scorer.models import read_tokenizer, save_model
-    from worker.training.demo_encoder import verified_demo_encoder
+    from worker.training.base_model import verified_demo_encoder
 
     return save_model(Model.MINILM, folder, tokenizer=read_tokenizer(str(verified_demo_encoder())))
 

@@ -19,16 +19,16 @@ from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.case import Model as Shape
 from benchmarks.scorer.models import read_tokenizer, save_model
 from benchmarks.scorer.texts import Lengths, make_texts
-from fleet.model import Model
-from fleet.scoring import Scoring
-from fleet.shard import Shard
+from fleet.run.model import Model
+from fleet.run.scoring import Scoring
+from fleet.run.spec import Shard
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import prefetched
-from worker.shard.progress import Uninterrupted
 from worker.shard.reader import Window
+from worker.shard.vitals import Uninterrupted
 from worker.shard.window_scoring import WindowScoring
-from worker.training.demo_encoder import verified_demo_encoder
+from worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _WINDOWS = 3  # one is tokenized while another is scored

@@ -20,14 +20,14 @@ import shardsift
 from benchmarks.frozen_trainer import Floats, Goal, TrainedHead, best_of, train_head, try_rates
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.spent import Spent, spent
-from producer.demo.shards import write_labelled
-from worker.training.demo_encoder import verified_demo_encoder
+from producer.local.demo_data import write_labelled
+from worker.training.base_model import verified_demo_encoder
 from worker.training.labels import label_source
 from worker.training.metrics import measure
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
+from worker.training.rows import Split, read_split
 from worker.training.spec import FullTraining, TrainSpec
-from worker.training.splits import Split, read_split
 from worker.training.train import train
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -23,18 +23,16 @@ import typer
 
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
 from benchmarks.results_file import provenance_of, write_results
-from fleet.announcements import ANNOUNCE_SECONDS
-from fleet.attempt_report import AttemptReport
-from fleet.command_line import own_command
-from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger
-from fleet.ledger.keys import Keys
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from fleet.workers import WorkerState, announce
-from producer.local.redis_server import embedded_redis
-from producer.metrics.serve import serve_metrics
+from fleet.ledger.base import Keys
+from fleet.presence.announcements import ANNOUNCE_SECONDS, WorkerState, announce
+from fleet.process.command_line import own_command
+from fleet.process.settings import Settings
+from fleet.run.receipt import AttemptReport, Histogram
+from fleet.run.spec import RunSpec
+from producer.local.redis import embedded_redis
 from producer.status import run_status
+from producer.status.metrics import serve_metrics
 
 _REPORT = AttemptReport(
     device="NVIDIA H100 80GB HBM3",

@@ -24,13 +24,13 @@ from transformers import BartConfig, BartForSequenceClassification, PreTrainedTo
 from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
-from fleet.flops import Shape
+from fleet.run.flops import Shape
 from worker.scoring import Hypotheses, Reading, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.device import best_device
 from worker.scoring.peak import matmul_peak
 from worker.scoring.tokenizing.tokens import Counts
-from worker.training.demo_encoder import verified_demo_encoder
+from worker.training.base_model import verified_demo_encoder
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 LABELS = (

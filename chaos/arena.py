@@ -16,13 +16,13 @@ from pathlib import Path
 from chaos.place import Variant, prepare
 from chaos.power import Disk
 from chaos.undisturbed import check_each_row_is_there_once
-from fleet.broker import make_app
 from fleet.ledger import Ledger
-from fleet.ledger.keys import RUNS, Keys
-from fleet.settings import read_settings
-from producer.enqueue import enqueue
-from producer.options import RunOptions
-from producer.plan import Plan, plan_run
+from fleet.ledger.base import RUNS, Keys
+from fleet.process.broker import make_app
+from fleet.process.settings import read_settings
+from producer.planning.enqueue import enqueue
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_run
 from support.injected_faults import STAND_IN
 from support.outputs import data_digests, manifest_lines
 from support.redis_servers import RedisServer, redis_server

@@ -23,7 +23,7 @@ from chaos.schedule import Schedule
 from chaos.service import Service
 from chaos.victims import Finalizer, RedisVictim, Worker
 from fleet.ledger import Ledger
-from fleet.model import SEQUENCE_CLASSIFIER
+from fleet.run.model import SEQUENCE_CLASSIFIER
 from hubserver import HubServer
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import BIN

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from chaos.events import Event
 from chaos.promises import Broken, Promise
 from chaos.runs import Run
-from fleet.ledger.keys import Keys
-from fleet.queues import queue_lists
+from fleet.ledger.base import Keys
+from fleet.process.queues import queue_lists
 from hubserver import HubServer
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from chaos.kinds import Fault, Kind, Planned
 from chaos.promises import Broken, Promise
 from chaos.service import Service
 from fleet.ledger import Ledger
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 
 
 class _State(Enum):

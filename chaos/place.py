@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from producer.demo.shards import write_shards
+from producer.local.demo_data import write_shards
 
 _POISON = {
     "000_90000": "kill",

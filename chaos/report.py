@@ -19,7 +19,7 @@ from chaos.promises import Promise
 from chaos.recovery import History, Recovery, recoveries
 from chaos.redone import work
 from chaos.storm import Outcome
-from fleet.counted import counted
+from fleet.process.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from fleet.processes import Child, running
+from fleet.process.children import Child, running
 
 _STOP_SECONDS = 20.0
 

@@ -22,8 +22,8 @@ from stand_in import StandInScorer
 
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
-from fleet.settings import read_settings
-from producer.finalizer.ready import Publisher
+from fleet.process.settings import read_settings
+from producer.finalizer.loop import Publisher
 from producer.finalizer.sweep import Sweeper
 from worker.app import app as worker_app
 from worker.service.child import Child

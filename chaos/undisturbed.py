@@ -13,7 +13,7 @@ from chaos.fleet import ChaosFleet, FleetPlan
 from chaos.invariants import Digests, published_digests
 from chaos.place import Place, Variant
 from chaos.schedule import Schedule
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.opening import open_input
 from hubserver import HubServer
 from support.waiting import wait_until
 

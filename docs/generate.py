@@ -12,8 +12,8 @@ from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 from typer.cli import get_docs_for_click
 
-from fleet.recipes import RECIPES, as_arguments
-from fleet.settings import Process, Settings
+from fleet.process.settings import Process, Settings
+from fleet.run.recipes import RECIPES, as_arguments
 from producer.cli import cli as producer
 from worker.cli import cli as worker
 

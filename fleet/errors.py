@@ -15,7 +15,7 @@ ShardsiftError
 
 from collections.abc import Mapping
 
-from fleet.counted import counted
+from fleet.process.wording import counted
 
 
 class ShardsiftError(Exception):

@@ -8,22 +8,22 @@ from typing import Unpack
 import redis
 from kombu.exceptions import OperationalError
 
-from fleet.broker import make_app
 from fleet.errors import TransientError, UsageError
-from fleet.keywords import keywords_told
 from fleet.ledger import Ledger
-from fleet.ledger.rights import PRODUCER
-from fleet.settings import read_settings
-from producer.enqueue import Enqueued
-from producer.enqueue import enqueue as enqueue_plan
+from fleet.ledger.connect import PRODUCER
+from fleet.process.broker import make_app
+from fleet.process.command_line import keywords_told
+from fleet.process.settings import read_settings
 from producer.keywords import Place, RunKeywords, places, run_options, with_run_keywords
 from producer.local.run import run_locally
 from producer.opening import open_ledger_of, output_of
 from producer.output_look import looked_at
-from producer.plan import plan_run
-from producer.progress import watch
+from producer.planning.enqueue import Enqueued
+from producer.planning.enqueue import enqueue as enqueue_plan
+from producer.planning.plan import plan_run
+from producer.planning.steering import SteeringOptions
 from producer.status import RunStatus, run_status
-from producer.steering import SteeringOptions
+from producer.status.watch import watch
 from producer.verify.report import Verification
 from producer.verify.verify import verify as verify_output
 

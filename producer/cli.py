@@ -1,7 +1,7 @@
 """The command `producer`."""
 
-from fleet.command_line import new_command_line, run_command_line
-from producer.commands import demo, diagnose, look, services, start, steer
+from fleet.process.command_line import new_command_line, run_command_line
+from producer.commands import inspect, services, start, steer
 
 cli = new_command_line(
     "producer",
@@ -10,7 +10,7 @@ cli = new_command_line(
     "2 wrong options or no Redis; 3 not finished yet, or the Hub or a storage has trouble: run the same command again; "
     "4 cancelled; 130 interrupted.",
 )
-for subcommands in (start, look, steer, services, diagnose, demo):
+for subcommands in (start, inspect, steer, services):
     cli.add_typer(subcommands.commands)
 
 

@@ -10,10 +10,10 @@ from dataclasses import fields
 from os import PathLike
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
-from fleet.choices import Dtype, Function
 from fleet.errors import UsageError
-from fleet.keywords import checked, options_help, showing
-from producer.options import RunOptions
+from fleet.process.command_line import checked, options_help, showing
+from fleet.run.choices import Dtype, Function
+from producer.planning.options import RunOptions
 
 Place = str | PathLike[str]  # a path or a URI
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -1,16 +1,55 @@
 """Open the ledger that a command or a call asks, and find a run in it."""
 
-from collections.abc import Iterator
+import logging
+import shlex
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-from fleet.errors import UsageError
+from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.rights import PRODUCER, Role, check_rights
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from fleet.target import is_place
-from producer.local.machine_redis import machine_redis
-from producer.target import no_folder_told, refuse_model, refuse_place
+from fleet.ledger.connect import PRODUCER, Role, check_rights
+from fleet.process.settings import Settings
+from fleet.process.wording import is_place
+from fleet.run.spec import RunSpec
+from producer.local.redis import machine_redis
+
+# Errors about an argument that is a run id where a path is expected, or the other way round.
+
+
+def refuse_place(target: str) -> None:
+    """Raises UsageError for a path or URI if a run id is expected. The message names the command that takes a path."""
+    if not is_place(target):
+        return
+    if "://" not in target and not Path(target).expanduser().exists():
+        raise UsageError(f"There is no folder {target}, and a run id has no slash. `producer runs` lists the run ids.")
+    refuse_model(target)
+    kind = "a URI" if "://" in target else "a folder" if Path(target).expanduser().is_dir() else "a file"
+    raise UsageError(f"{target} is {kind}. To check it, run: producer verify {_as_argument(target)}")
+
+
+def refuse_model(target: str) -> None:
+    """Raises UsageError for the folder of a model, such as `worker train` writes, if the output of a run is expected."""
+    if "://" not in target and (Path(target).expanduser() / "config.json").is_file():
+        model = _as_argument(target)
+        raise UsageError(f"{target} is a model, not a dataset. To use it: --model {model}")
+
+
+@contextmanager
+def no_folder_told(target: str) -> Iterator[None]:
+    """Extend the error for an unknown run: there is no folder of that name either."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"There is no folder {target!r} here, and no such run: {error}") from error
+
+
+def _as_argument(place: str) -> str:
+    """Add a slash, so that the argument counts as a path even if the folder is removed."""
+    return shlex.quote(place if "/" in place or place.startswith((".", "~")) else f"./{place}")
 
 
 @contextmanager
@@ -71,3 +110,35 @@ def _newest_run(ledger: Ledger) -> str:
     for run_id in ledger.run_ids():
         return run_id
     raise UsageError("There are no runs yet. Start one with `producer enqueue` or `producer run`.")
+
+
+# Ask again after an error that may go away by itself, as the Hub's client does for some of its requests only.
+
+_PAUSES_SECONDS = (1, 2, 4, 8, 8)  # those of huggingface_hub
+_LONGEST_PAUSE_SECONDS = 60.0  # that a server may ask for while a person waits for the command
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def patient(do: Callable[P, T]) -> Callable[P, T]:
+    """Call `do` again after a TransientError, and raise the last one. It must be safe to call twice.
+
+    An error of this machine, such as expired credentials, is raised at once, and so is one with a long time to wait.
+    """
+
+    @wraps(do)
+    def patiently(*args: P.args, **kwargs: P.kwargs) -> T:
+        for pause_seconds in _PAUSES_SECONDS:
+            try:
+                return do(*args, **kwargs)
+            except TransientError as error:
+                wait_seconds = max(pause_seconds, error.retry_after_seconds or 0)
+                if error.of_machine or wait_seconds > _LONGEST_PAUSE_SECONDS:
+                    raise
+                logger.warning("%s Trying again in %.0f s.", error, wait_seconds)
+            time.sleep(wait_seconds)
+        return do(*args, **kwargs)
+
+    return patiently

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fleet.ledger import Ledger
 from fleet.storage.opening import output_class
 from producer.finalizer.publish import inspect_published
-from producer.patience import patient
+from producer.opening import patient
 from producer.status import Checked, RunStatus
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleet.errors import ShardsiftError, TransientError, UsageError
     from producer.api import enqueue, run, status, verify
-    from producer.enqueue import Enqueued
+    from producer.planning.enqueue import Enqueued
     from producer.status import RunStatus
     from producer.verify.report import Verification
-    from worker.api import load_scorer, score
-    from worker.loaded_scorer import LoadedScorer, LoadedScorers
-    from worker.train_api import train
+    from worker.api.loaded import LoadedScorer, LoadedScorers
+    from worker.api.score import load_scorer, score
+    from worker.api.train import train
     from worker.training.report import TrainReport
 
 __all__ = [
@@ -46,12 +46,12 @@ __all__ = [
 _HOMES = {
     "fleet.errors": ("ShardsiftError", "TransientError", "UsageError"),
     "producer.api": ("enqueue", "run", "status", "verify"),
-    "producer.enqueue": ("Enqueued",),
+    "producer.planning.enqueue": ("Enqueued",),
     "producer.status": ("RunStatus",),
     "producer.verify.report": ("Verification",),
-    "worker.api": ("load_scorer", "score"),
-    "worker.loaded_scorer": ("LoadedScorer", "LoadedScorers"),
-    "worker.train_api": ("train",),
+    "worker.api.score": ("load_scorer", "score"),
+    "worker.api.loaded": ("LoadedScorer", "LoadedScorers"),
+    "worker.api.train": ("train",),
     "worker.training.report": ("TrainReport",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

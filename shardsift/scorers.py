@@ -5,8 +5,8 @@ texts in a worker. The package registers its kind as an entry point of the group
 """
 
 from fleet.errors import UsageError
-from fleet.model import Model
-from fleet.scorers import ScorerKind
+from fleet.run.model import Model
+from fleet.run.scorers import ScorerKind
 from worker.scoring import GoOn, Place, Scorer, ScorerInfo, Scores
 
 __all__ = ["GoOn", "Model", "Place", "Scorer", "ScorerInfo", "ScorerKind", "Scores", "UsageError"]

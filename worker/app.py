@@ -4,8 +4,8 @@
 must not import torch.
 """
 
-from fleet.broker import make_app
-from fleet.settings import read_settings
+from fleet.process.broker import make_app
+from fleet.process.settings import read_settings
 from worker.service.logs import log_line
 from worker.service.program import ScorerWorker, TakeShardsWhenLoaded
 

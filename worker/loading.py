@@ -6,9 +6,9 @@ from pathlib import Path
 
 import platformdirs
 
-from fleet.model import is_folder_revision
-from fleet.sequence_classifier import unchanged_folder
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.run.model import is_folder_revision
+from fleet.run.sequence_classifier import unchanged_folder
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.sharded.sharding import Sharding

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fleet.model import Model
-from fleet.scorers import load_scorer
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.run.model import Model
+from fleet.run.scorers import load_scorer
 from worker.scoring import NoRoom, Scorer
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from producer.local.redis_server import find_redis_server
+from producer.local.redis import find_redis_server
 
 _PACKAGES = ("redis", "celery", "kombu", "pydantic")
 

@@ -11,8 +11,8 @@ from benchmarks.ledger.clock import timed
 from benchmarks.ledger.measure import Memory, memory_of, settled
 from benchmarks.ledger.records import fineweb_shards, fineweb_spec, receipt_of
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from producer.local.redis_server import embedded_redis
+from fleet.process.settings import Settings
+from producer.local.redis import embedded_redis
 
 _SWEEPS = 20
 _PAUSE_MICROSECONDS = 1_000

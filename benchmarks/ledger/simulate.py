@@ -18,10 +18,10 @@ from kombu.message import Message
 
 from benchmarks.ledger.clock import timed
 from benchmarks.ledger.records import WINDOW_SCORES, receipt_of
-from fleet.broker import make_app
-from fleet.dispatch import send_due_shards
 from fleet.ledger import Claim, Ledger
-from fleet.settings import Settings
+from fleet.process.broker import make_app
+from fleet.process.dispatch import send_due_shards
+from fleet.process.settings import Settings
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -124,7 +124,7 @@ def _named(joined: str, choices: type[_Choice], option: str) -> tuple[_Choice, .
 
 
 def _demo_tokenizer() -> str:
-    from worker.training.demo_encoder import DemoEncoderError, verified_demo_encoder
+    from worker.training.base_model import DemoEncoderError, verified_demo_encoder
 
     try:
         return verified_demo_encoder()

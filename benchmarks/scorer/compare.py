@@ -17,7 +17,7 @@ from benchmarks.scorer.lineup import Lineup
 from benchmarks.scorer.models import MAX_TOKENS
 from benchmarks.scorer.ours import tokenizer_rows_per_core_second
 from benchmarks.scorer.texts import make_texts
-from fleet.flops import Shape
+from fleet.run.flops import Shape
 from worker.scoring.device import best_device
 from worker.scoring.peak import finish, matmul_peak, multiplied_in
 

@@ -15,7 +15,7 @@ from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.load import BackendName
 from worker.shard.pipelining import prefetched
 
-WINDOW_ROWS = 8_192  # same as in fleet.spec, whose import needs packages that a bare GPU machine may lack
+WINDOW_ROWS = 8_192  # same as in fleet.run.spec, whose import needs packages that a bare GPU machine may lack
 _TOKENIZER_SECONDS = 0.5  # work at least this long, for a steady figure
 
 

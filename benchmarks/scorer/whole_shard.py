@@ -14,7 +14,7 @@ from benchmarks.scorer.ours import encoded_windows, tokens_sent
 from worker.scoring import SequenceClassifier
 
 if TYPE_CHECKING:
-    from fleet.choices import Dtype
+    from fleet.run.choices import Dtype
 
 _MIN_SCORE = 3.0
 _ROW_GROUP_ROWS = 1_000  # as in FineWeb's files
@@ -45,17 +45,16 @@ class OursShard:
 
 
 def _scores(scorer: SequenceClassifier, source: Path, output: Path) -> Values:
-    from fleet.columns import describe_columns
     from fleet.ledger import Claim
-    from fleet.model import Model
-    from fleet.scoring import Scoring
-    from fleet.shard import Shard
-    from fleet.spec import RunSpec
+    from fleet.run.columns import describe_columns
+    from fleet.run.model import Model
+    from fleet.run.scoring import Scoring
+    from fleet.run.spec import RunSpec, Shard
     from fleet.storage.identity import identity_now
     from fleet.storage.opening import open_output
     from worker.shard.checkpoint import Checkpoint
-    from worker.shard.progress import Uninterrupted
     from worker.shard.score_shard import score_shard
+    from worker.shard.vitals import Uninterrupted
 
     spec = RunSpec(
         input_uris=(str(source.parent),),

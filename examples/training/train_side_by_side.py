@@ -21,9 +21,9 @@ from sklearn.metrics import accuracy_score, f1_score
 from torch.utils.data import DataLoader, RandomSampler
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
-from producer.demo.shards import write_labelled
+from producer.local.demo_data import write_labelled
 from worker.scoring.quiet import quiet_transformers
-from worker.training.demo_encoder import verified_demo_encoder
+from worker.training.base_model import verified_demo_encoder
 from worker.training.place import TrainPlace
 from worker.training.spec import FullTraining, TrainSpec
 from worker.training.train import train

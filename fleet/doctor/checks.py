@@ -1,14 +1,20 @@
 """A check of a doctor, what it finds, and how checks are run: in order, each with a time limit."""
 
+import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from queue import Empty, SimpleQueue
+from typing import NoReturn
+
+import typer
 
 from fleet.errors import ShardsiftError
-from fleet.redact import redacted
+from fleet.process.command_line import print_json
+from fleet.process.redact import redacted
 
 _SECONDS = 15.0
 _LATE = "late check: "  # prefix of the names of threads whose check took too long
@@ -112,3 +118,33 @@ def _looked(check: Check) -> Verdict:
         return wrong_by(error, check.mend)
     except Exception as error:  # a check that fails is a finding; the others still run
         return wrong(f"{type(error).__name__}: {' '.join(str(error).split())}", check.mend)
+
+
+# Print what a doctor finds: a line for each check, or JSON. The exit code says whether something is wrong.
+
+_FINE, _WRONG = 0, 1
+
+
+def report(checks: Iterable[Check], *, as_json: bool) -> NoReturn:
+    """Run the checks and print a line for each as soon as it is known; JSON is printed at the end. Exits with 0 or 1."""
+    found = []
+    for diagnosis in diagnose(checks):
+        found.append(diagnosis)
+        if not as_json:
+            typer.echo(line_of(diagnosis))
+            sys.stdout.flush()
+    if as_json:
+        print_json([asdict(diagnosis) for diagnosis in found])
+    exit_now(_WRONG if any(diagnosis.result is Result.WRONG for diagnosis in found) else _FINE)
+
+
+def line_of(diagnosis: Diagnosis) -> str:
+    return f"{diagnosis.result:<8} {diagnosis.check:<15} {diagnosis.says} {diagnosis.mend}".rstrip()
+
+
+def exit_now(code: int) -> NoReturn:
+    """Exit without waiting for a check that never ends: libraries wait for their threads when Python exits."""
+    if has_unfinished():
+        sys.stdout.flush()
+        os._exit(code)
+    raise typer.Exit(code)

@@ -1,15 +1,14 @@
 """The ledger: the record of every shard's state, in Redis. It is the only source of truth about a run.
 
-`ledger` has the class, of which each part has a file by who needs it: `attempts` a worker, `messages` the dispatch,
-`publishing` a finalizer, and `results` whoever watches. `records` has arguments and results, `keys` the names of the keys,
-`connect` the connection, and `lua/` one atomic script per transition. Knows no Celery: `fleet/dispatch.py` sends messages.
+`ledger` has the class, of which each part has a file by who needs it: `attempts` a worker, `publishing` a finalizer, and
+`results` whoever watches. `records` has arguments and results, `base` the names of the keys, `connect` the connection, and `lua/`
+one atomic script per transition. Knows no Celery: `fleet/process/dispatch.py` sends messages.
 """
 
 from fleet.ledger.attempts import new_nonce
-from fleet.ledger.history import HistoryPoint
 from fleet.ledger.ledger import Ledger
-from fleet.ledger.pace import Pace
 from fleet.ledger.records import Claim, Counts, Failure, Publication, Refusal, RunningShard
+from fleet.ledger.results import HistoryPoint, Pace
 
 __all__ = [
     "Claim",

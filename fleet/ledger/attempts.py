@@ -6,13 +6,11 @@ from uuid import uuid4
 
 import redis
 
-from fleet.attempt_report import AttemptReport
 from fleet.errors import LeaseLost
-from fleet.ledger.base import SHARD, LedgerBase, read_spec
-from fleet.ledger.keys import FINISHED, Keys
+from fleet.ledger.base import FINISHED, SHARD, Keys, LedgerBase, read_spec
 from fleet.ledger.records import Claim, Outcome, Refusal
-from fleet.receipt import Receipt
-from fleet.redact import redacted
+from fleet.process.redact import redacted
+from fleet.run.receipt import AttemptReport, Receipt
 
 _BACKOFF_SECONDS = 5.0  # after the first error; each further error multiplies it by four
 _MAX_BACKOFF_SECONDS = 600.0

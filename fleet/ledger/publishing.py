@@ -3,10 +3,9 @@
 import redis
 from pydantic import TypeAdapter
 
-from fleet.ledger.base import LedgerBase
-from fleet.ledger.keys import FINISHED, Keys
+from fleet.ledger.base import FINISHED, Keys, LedgerBase
 from fleet.ledger.records import Publication
-from fleet.redact import redacted
+from fleet.process.redact import redacted
 
 _PUBLICATION = TypeAdapter(Publication)
 _DAMAGED = "damaged:"  # prefix of the run's fields that count how often a shard's stored files were found damaged

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleet.attempt_report import AttemptReport
-from fleet.counted import counted
-from fleet.receipt import Receipt
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.process.wording import counted
+from fleet.run.receipt import AttemptReport, Receipt
+from fleet.run.spec import RunSpec, Shard
 
 _STALLED_SECONDS = 300.0
-_SILENT_SECONDS = 15.0  # as fleet/announcements.py has it; a worker reports every five
+_SILENT_SECONDS = 15.0  # as fleet/presence/announcements.py has it; a worker reports every five
 
 
 class Refusal(StrEnum):
@@ -59,7 +57,7 @@ class Claim:
 
     @property
     def log_fields(self) -> dict[str, object]:
-        """For `extra=` of a log call. See `fleet/log_format.py`."""
+        """For `extra=` of a log call. See `fleet/process/logs.py`."""
         return {"run_id": self.run_id, "shard": self.shard.name, "attempt": self.attempt}
 
 

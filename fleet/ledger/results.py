@@ -1,17 +1,108 @@
 """How far a run is, how fast, and what has come of its shards. Reads only."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
-from fleet.attempt_report import AttemptReport, Phase
-from fleet.histogram import Histogram, empty_histogram
-from fleet.ledger.base import LedgerBase, batches
-from fleet.ledger.history import HistoryPoint, read_history
-from fleet.ledger.keys import RUNS, Keys
-from fleet.ledger.pace import Pace, read_pace
+import redis
+
+from fleet.ledger.base import RUNS, Keys, LedgerBase, batches
 from fleet.ledger.records import Counts, Failure, RunningShard
-from fleet.receipt import Receipt
+from fleet.run.receipt import AttemptReport, Histogram, Phase, Receipt, empty_histogram
+
+# What a run was doing over time, from the points that `lua/prelude.lua` notes: at most 300, however long the run is.
+
+_WIDTH = "width_ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryPoint:
+    """A stretch of time in which workers had shards: the rows scored in it, and the shards by state at its end.
+
+    `at_seconds` is when it begins, since the first shard was started.
+    """
+
+    at_seconds: float
+    seconds: float
+    rows: int
+    done: int
+    failed: int
+    running: int
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds
+
+
+def read_history(fields: Mapping[str, str]) -> list[HistoryPoint]:
+    """Oldest first. Stretches in which no worker had a shard are left out."""
+    width = int(fields.get(_WIDTH, 0)) / 1000
+    points = sorted((int(number), said) for number, said in fields.items() if number != _WIDTH)
+    return [_point(number, width, *map(int, said.split(":"))) for number, said in points]
+
+
+def _point(number: int, width: float, rows: int, done: int, failed: int, running: int) -> HistoryPoint:
+    return HistoryPoint(at_seconds=number * width, seconds=width, rows=rows, done=done, failed=failed, running=running)
+
+
+# The speed of a run, from the rows that `lua/prelude.lua` counts in slots of ten seconds.
+#
+# Only slots in which a worker held a shard count, so time spent waiting for workers does not make a run look slow.
+
+_SLOT_MS = 10_000  # as in lua/prelude.lua
+_SLOTS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Rows scored, and the seconds in which workers held shards: in the last five minutes, and in total.
+
+    A row that was scored again after a crash counts once. A row of a shard that was restored from its receipt does not
+    count.
+    """
+
+    rows_lately: int = 0
+    seconds_lately: float = 0.0
+    rows: int = 0
+    seconds: float = 0.0
+    idle_seconds: float | None = None  # since a row was last scored; None before the first row
+
+    @property
+    def rows_per_second_lately(self) -> float:
+        return self.rows_lately / self.seconds_lately if self.seconds_lately else 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def read_pace(run: Mapping[str, str], *, now_ms: int, end_ms: int) -> Pace:
+    """Read the pace from the run's hash. `end_ms` is the time at which the last shard ended, or now."""
+    if "started_ms" not in run:
+        return Pace()
+    begin_ms = int(run["started_ms"])
+    lately = _slots_since(run, now_ms // _SLOT_MS - _SLOTS)
+    advanced_ms = run.get("advanced_ms")
+    return Pace(
+        rows_lately=sum(lately.values()),
+        seconds_lately=sum(_seconds_of(slot, begin_ms, end_ms) for slot in lately),
+        rows=int(run.get("rows_scored", 0)),
+        seconds=max(0.0, min((end_ms - begin_ms) / 1000, int(run.get("slots", 0)) * _SLOT_MS / 1000)),
+        idle_seconds=None if advanced_ms is None else max(0.0, (now_ms - int(advanced_ms)) / 1000),
+    )
+
+
+def _slots_since(run: Mapping[str, str], oldest: int) -> dict[int, int]:
+    """Slot → rows."""
+    noted = (run[field].split(":") for field in run if field.startswith("pace:"))
+    return {int(slot): int(rows) for slot, rows in noted if int(slot) > oldest}
+
+
+def _seconds_of(slot: int, begin_ms: int, end_ms: int) -> float:
+    """The part of the slot that lies within the run."""
+    return max(0, min((slot + 1) * _SLOT_MS, end_ms) - max(slot * _SLOT_MS, begin_ms)) / 1000
+
 
 _DEVICE_MS = "device_ms:"  # prefix of the run's fields with the part of worker_ms that each kind of device took
 _ROWS = ("rows_in", "rows_kept", "rows_dropped", "rows_errored")
@@ -182,3 +273,106 @@ def _run_seconds(run: dict[str, str], *, open_shards: int, now: int) -> float:
 def _device_seconds(run: dict[str, str]) -> dict[str, float]:
     found = {key.removeprefix(_DEVICE_MS): int(run[key]) / 1000 for key in run if key.startswith(_DEVICE_MS)}
     return dict(sorted(found.items()))
+
+
+# The state of every shard of a run, and the details of a few. Reads only; for pages that show shards one by one.
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardStates:
+    """The names of the shards that are not queued, at one moment."""
+
+    running: frozenset[str]
+    done: frozenset[str]
+    failed: frozenset[str]
+
+    def of(self, name: str) -> State:
+        if name in self.done:
+            return State.DONE
+        if name in self.running:
+            return State.RUNNING
+        return State.FAILED if name in self.failed else State.QUEUED
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardDetails:
+    """`error` and `traceback` are those of the last attempt that ended badly, and `reported_by` is its worker.
+
+    The ledger forgets the attempts at a shard when it is done: then the receipt says who scored it.
+    """
+
+    name: str
+    state: State
+    attempts: int
+    crashes: int
+    errors: int
+    worker: str  # that holds a running shard
+    rows: int  # scored so far of a running shard
+    error: str
+    traceback: str
+    reported_by: str
+    receipt: Receipt | None  # of a done shard
+
+
+def read_shard_names(client: redis.Redis, run_id: str) -> list[str]:
+    """All shards of a run, sorted."""
+    return sorted(map(str, client.hkeys(Keys(run_id).shards)))
+
+
+def read_shard_states(client: redis.Redis, run_id: str) -> ShardStates:
+    """Redis needs some milliseconds for 100,000 done shards."""
+    keys = Keys(run_id)
+    pipeline = client.pipeline()
+    pipeline.zrange(keys.running, 0, -1)
+    pipeline.hkeys(keys.receipts)
+    pipeline.smembers(keys.failed)
+    running, done, failed = pipeline.execute()
+    return ShardStates(running=frozenset(running), done=frozenset(done), failed=frozenset(failed))
+
+
+def read_shard_details(client: redis.Redis, run_id: str, names: Sequence[str]) -> Iterator[ShardDetails]:
+    """The details of these shards, in the same order."""
+    keys = Keys(run_id)
+    pipeline = client.pipeline()
+    for name in names:
+        pipeline.zscore(keys.running, name)
+        pipeline.sismember(keys.failed, name)
+        pipeline.hget(keys.receipts, name)
+        pipeline.hmget(keys.attempts(name), *_OF_ATTEMPTS)
+    answers = pipeline.execute()
+    for name, lease, failed, receipt, attempts in zip(names, *(answers[part::4] for part in range(4)), strict=True):
+        numbers, texts = attempts[:4], attempts[4:]
+        tried, crashes, errors, rows = (int(number or 0) for number in numbers)
+        owner, error, traceback, reported_by = (text or "" for text in texts)
+        is_running = lease is not None
+        yield ShardDetails(
+            name=name,
+            state=_state(is_running=is_running, is_done=receipt is not None, is_failed=bool(failed)),
+            attempts=tried,
+            crashes=crashes,
+            errors=errors,
+            worker=owner if is_running else "",
+            rows=rows if is_running else 0,
+            error=error,
+            traceback=traceback,
+            reported_by=reported_by,
+            receipt=Receipt.from_json(receipt) if receipt else None,
+        )
+
+
+_OF_ATTEMPTS = ("attempts", "crashes", "errors", "rows", "owner", "error", "traceback", "worker")
+
+
+def _state(*, is_running: bool, is_done: bool, is_failed: bool) -> State:
+    if is_done:
+        return State.DONE
+    if is_running:
+        return State.RUNNING
+    return State.FAILED if is_failed else State.QUEUED

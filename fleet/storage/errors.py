@@ -26,7 +26,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from fleet.errors import ShardError, ShardsiftError, TransientError
-from fleet.redact import redacted
+from fleet.process.redact import redacted
 
 _TRANSIENT_STATUS = {408, 409, 412, 425, 429, *range(500, 600)}
 _NOT_ALLOWED = (401, 403)

@@ -16,18 +16,29 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 from uuid import uuid4
 
-from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputDamaged, ShardError, TransientError, UsageError
-from fleet.receipt import OutputFile, Receipt
-from fleet.spec import RunSpec
-from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles, read_accepted
+from fleet.run.disclosure import disclosed_spec
+from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.files import READERS, Files, hashed
-from fleet.storage.folder_receipts import FolderReceipts
 from fleet.storage.inspection import DATA_FOLDERS, Finding, Problem, StoredFile, compare, has_text
 from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
 from fleet.storage.other_run import card_of_others, data_of_others, other_run
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Recovered, output_files
+from fleet.storage.output import (
+    ACCEPTED_PATH,
+    CARD_PATH,
+    MANIFEST_PATH,
+    AcceptedFiles,
+    FileDigest,
+    Recovered,
+    by_shard,
+    digests,
+    is_among,
+    output_files,
+    read_accepted,
+    read_receipt,
+)
 
 WORKPLACE = ".shardsift"
 logger = logging.getLogger(__name__)
@@ -295,3 +306,67 @@ def _runs_at(files: Files) -> list[str]:
     """The runs that a folder is the output of: reserved or, if only what was published is there, published."""
     manifest = read_manifest(files.content(MANIFEST_PATH))
     return _reserved_by(files) or ([manifest.run_id] if manifest else [])
+
+
+# Find the receipts of a run that are still valid in a folder or a bucket, after the ledger has lost the run.
+
+
+class FolderReceipts:
+    """The receipts below `<workplace>/receipts`, and those that the manifest of this run lists."""
+
+    def __init__(self, files: Files, workplace: str, run_id: str) -> None:
+        self._files = files
+        self._workplace = workplace
+        self._run_id = run_id
+
+    def recovered(self, listed: Sequence[Receipt]) -> Recovered:
+        """The valid receipts. `listed` are those in the published manifest."""
+        sizes = self._files.sizes(*DATA_FOLDERS, f"{self._workplace}/staged")
+        published = {digest for receipt in listed for digest in digests(receipt)}
+        whole, partial = [], []
+        for _, receipts in by_shard([*self._stored(), *listed]):
+            seem_whole = [receipt for receipt in receipts if _is_there(receipt, sizes)]
+            if chosen := self._choose(seem_whole, published, sizes):
+                whole.append(chosen)
+            else:
+                partial.append(max(receipts, key=lambda receipt: _size_is_right(receipt.scores, sizes)))
+        return Recovered(whole=tuple(whole), partial=tuple(partial))
+
+    def _stored(self) -> Iterator[Receipt]:
+        paths = [path for path in self._files.sizes(f"{self._workplace}/receipts") if path.endswith(".json")]
+        for path, content in self._files.contents(paths):
+            if receipt := read_receipt(content, self._run_id, source=path):
+                yield receipt
+
+    def _choose(
+        self, receipts: Sequence[Receipt], published: set[FileDigest], sizes: Mapping[str, int]
+    ) -> Receipt | None:
+        """Choose the valid receipt of a shard, among those whose files have the right sizes.
+
+        This is the published one, otherwise one with all files staged. A publication that died midway has moved the files
+        of one attempt, and files of another attempt may have the same size. Then only the content can tell them apart.
+        """
+        for holds in (lambda receipt: is_among(receipt, published), lambda receipt: _is_staged_whole(receipt, sizes)):
+            if chosen := next(filter(holds, receipts), None):
+                return chosen
+        if len(receipts) == 1:
+            return receipts[0]
+        return next(filter(lambda receipt: self._content_is_of(receipt, sizes), receipts), None)
+
+    def _content_is_of(self, receipt: Receipt, sizes: Mapping[str, int]) -> bool:
+        return all(
+            file.staged_path in sizes or self._files.sha256(file.path) == file.sha256 for file in output_files(receipt)
+        )
+
+
+def _is_there(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
+    return all(_size_is_right(file, sizes) for file in output_files(receipt))
+
+
+def _size_is_right(file: OutputFile, sizes: Mapping[str, int]) -> bool:
+    """Whether a file of the right size is staged or published."""
+    return file.size_bytes in (sizes.get(file.staged_path), sizes.get(file.path))
+
+
+def _is_staged_whole(receipt: Receipt, sizes: Mapping[str, int]) -> bool:
+    return all(sizes.get(file.staged_path) == file.size_bytes for file in output_files(receipt))

@@ -15,18 +15,23 @@ from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from fleet.errors import OutputDamaged, OutputTaken, PublishConflict, ShardError, UsageError
-from fleet.receipt import OutputFile, Receipt
-from fleet.spec import RunSpec
-from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles, read_accepted
+from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
-from fleet.storage.hub_commit import commit
-from fleet.storage.hub_files import HubFiles
+from fleet.storage.hub_access import HubFiles
 from fleet.storage.inspection import DATA_FOLDERS, Finding, StoredFile, compare, has_text
 from fleet.storage.manifest import document_findings, read_manifest, receipts_listed
 from fleet.storage.other_run import card_of_others, data_of_others, other_run
-from fleet.storage.output import CARD_PATH, MANIFEST_PATH, Recovered
-from fleet.storage.receipts import by_shard
-from fleet.storage.run_branch import MAIN, RunBranch
+from fleet.storage.output import (
+    ACCEPTED_PATH,
+    CARD_PATH,
+    MANIFEST_PATH,
+    AcceptedFiles,
+    Recovered,
+    by_shard,
+    read_accepted,
+)
+from fleet.storage.run_branch import MAIN, RunBranch, commit
 
 _PREFIX = "hf://datasets/"
 

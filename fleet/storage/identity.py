@@ -17,10 +17,10 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
 
 from fleet.errors import ShardError
-from fleet.shard import Shard
+from fleet.inputs.formats import has_footer
+from fleet.run.spec import Shard
 from fleet.storage.errors import translated
-from fleet.storage.hub_files import filesystem_of
-from fleet.storage.inputs.formats import has_footer
+from fleet.storage.hub_access import filesystem_of
 
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "obs"}
 _ETAGS = ("ETag", "md5Hash", "etag")  # of s3fs; gcsfs, whose etag also changes with the metadata; gcsfs and adlfs

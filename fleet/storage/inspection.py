@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleet.receipt import OutputFile, Receipt
+from fleet.run.receipt import OutputFile, Receipt
 
 DATA_FOLDERS = ("data", "scores")
 _FRONT_MATTER = re.compile(rb"\A\s*---\n.*?\n---\s*(?=\n|\Z)", re.DOTALL)

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from fleet.disclosure import disclosed_spec
-from fleet.histogram import Histogram
-from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceipt
-from fleet.spec import RunSpec
+from fleet.run.disclosure import disclosed_spec
+from fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem, is_text
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 

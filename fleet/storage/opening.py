@@ -1,20 +1,22 @@
 """Open an input file or the output of a run by its URI."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import BinaryIO
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.errors import ShardError
+from fleet.errors import ShardError, UsageError
+from fleet.inputs.formats import ENDINGS, format_of, other_format
 from fleet.storage.errors import translated
 from fleet.storage.folder import FolderOutput
 from fleet.storage.hub import HubOutput
-from fleet.storage.hub_files import filesystem_of
-from fleet.storage.inputs.formats import ENDINGS, format_of
-from fleet.storage.inputs.signatures import other_format
-from fleet.storage.output import Output
+from fleet.storage.hub_access import filesystem_of
+from fleet.storage.manifest import Manifest, read_manifest
+from fleet.storage.output import MANIFEST_PATH, Output
 
 READ_AHEAD_BYTES = 32 << 20  # read-ahead; without it, each of FineWeb's 1,000-row groups would cost a request
 _BUFFER_BYTES = 1 << 20  # column chunks are read through a buffer, so a huge row group is never loaded whole
@@ -62,3 +64,48 @@ def open_output(uri: str, run_id: str) -> Output:
 def output_class(uri: str) -> type[HubOutput] | type[FolderOutput]:
     """The kind of output at a URI. Its properties are known without opening it."""
     return HubOutput if uri.startswith("hf://") else FolderOutput
+
+
+# Read what a published dataset says about itself: the manifest, with the spec of its run. Needs no ledger.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published(Manifest):
+    """The manifest of an output, read back."""
+
+    uri: str
+
+
+def published_at(uri: str, content: bytes | None) -> Published | None:
+    """What the manifest of the output at `uri` says. None if it is damaged or shardsift did not write it."""
+    manifest = read_manifest(content)
+    return Published(uri=uri, **vars(manifest)) if manifest else None
+
+
+def manifest_at(uri: str) -> bytes | None:
+    """The manifest of the output at a folder, bucket or `hf://datasets/…` URI, unread; None if there is none.
+
+    Raises UsageError if the place cannot be read, TransientError for the network.
+    """
+    filesystem, root = open_place(uri)
+    return content_of(filesystem, f"{root}/{MANIFEST_PATH}")
+
+
+def open_place(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """A URI's file system, without what it remembers of earlier listings, and the path there. Raises UsageError."""
+    try:
+        filesystem, root = filesystem_of(uri)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    filesystem.invalidate_cache()
+    return filesystem, root.rstrip("/")
+
+
+def content_of(filesystem: fsspec.AbstractFileSystem, path: str) -> bytes | None:
+    """The content of a file; None if it does not exist. Raises UsageError if it cannot be read."""
+    try:
+        with translated(f"Reading {path}"), suppress(FileNotFoundError):
+            return bytes(filesystem.cat_file(path))
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+    return None

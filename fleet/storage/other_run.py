@@ -1,9 +1,9 @@
 """The errors for an output that belongs to another run, with the options that differ, or to somebody else."""
 
-from fleet.disclosure import disclosed_spec
 from fleet.errors import OutputTaken, UsageError
-from fleet.spec import RunSpec
-from fleet.spec_difference import differences
+from fleet.run.disclosure import disclosed_spec
+from fleet.run.spec import RunSpec
+from fleet.run.spec_difference import differences
 from fleet.storage.output import MANIFEST_PATH
 
 

@@ -4,16 +4,57 @@ Every output works in two steps. Workers *stage* files: the bytes are stored, bu
 The finalizer *publishes*: it makes all files of the run visible, and then the manifest, which proves that they are.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Protocol
 
-from fleet.receipt import OutputFile, Receipt
-from fleet.spec import RunSpec
-from fleet.storage.accepted import AcceptedFiles
+from pydantic import TypeAdapter
+
+from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.inspection import Finding
+
+# Input files that changed after a run was enqueued, and that `producer retry` accepted. They belong to the run from then on.
+#
+# Recorded with the output, so that the same command finds its run again when Redis has lost it.
+
+ACCEPTED_PATH = ".shardsift/accepted.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedFiles:
+    run_id: str
+    identities: dict[str, tuple[str, str]] = field(default_factory=dict)  # shard → as enqueued, as accepted
+    row_limits: dict[str, int | None] = field(default_factory=dict)  # of each shard of a run with --limit-rows
+
+    def after(self, changes: Iterable[tuple[Shard, Shard]]) -> "AcceptedFiles":
+        """With the changed files of these shards, each before and after it was accepted."""
+        new = {was.name: (self.identities.get(was.name, (was.identity,))[0], now.identity) for was, now in changes}
+        return replace(self, identities=self.identities | new)
+
+    def has(self, shard: Shard) -> bool:
+        return self.identities.get(shard.name, ("", ""))[1] == shard.identity
+
+    def as_enqueued(self, shard: Shard) -> Shard:
+        return replace(shard, identity=self.identities[shard.name][0]) if self.has(shard) else shard
+
+    def to_json(self) -> bytes:
+        return _ACCEPTED.dump_json(self)
+
+
+_ACCEPTED = TypeAdapter(AcceptedFiles)
+
+
+def read_accepted(content: bytes | None) -> AcceptedFiles | None:
+    """The files written by `to_json`; None if there are none, or the record is damaged."""
+    with suppress(ValueError):
+        return _ACCEPTED.validate_json(content or b"")
+    return None
+
 
 MANIFEST_PATH = "manifest.parquet"
 CARD_PATH = "README.md"
@@ -136,3 +177,37 @@ class Recovered:
 
 def output_files(receipt: Receipt) -> tuple[OutputFile, OutputFile]:
     return receipt.data, receipt.scores
+
+
+# Read back receipts that were stored with an output. Knows nothing of folders or the Hub.
+
+FileDigest = tuple[str, str]  # path in the output, sha256
+logger = logging.getLogger(__name__)
+
+
+def read_receipt(content: bytes, run_id: str, *, source: str) -> Receipt | None:
+    """A stored receipt. Logs a warning and returns None if it is broken or belongs to another run."""
+    try:
+        receipt = Receipt.from_json(content)
+        shard = Shard(name=receipt.shard, uri=receipt.source_uri, identity=receipt.source_identity)
+    except ValueError as error:
+        logger.warning("Skipped %s: not a receipt (%s)", source, " ".join(str(error).split())[:200])
+        return None
+    if receipt.run_id != run_id or (receipt.data.path, receipt.scores.path) != (shard.data_path, shard.scores_path):
+        logger.warning("Skipped %s: not a receipt of run %s", source, run_id)
+        return None
+    return receipt
+
+
+def by_shard(receipts: Iterable[Receipt]) -> Iterator[tuple[str, list[Receipt]]]:
+    """The receipts of each shard, in order of shard name."""
+    ordered = sorted(receipts, key=lambda receipt: receipt.shard)
+    return ((shard, list(found)) for shard, found in groupby(ordered, key=lambda receipt: receipt.shard))
+
+
+def digests(receipt: Receipt) -> set[FileDigest]:
+    return {(file.path, file.sha256) for file in output_files(receipt)}
+
+
+def is_among(receipt: Receipt, files: Collection[FileDigest]) -> bool:
+    return all(digest in files for digest in digests(receipt))

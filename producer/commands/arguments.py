@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.queues import HIGHEST
+from fleet.process.queues import HIGHEST
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fleet.command_line import print_json, say
-from fleet.counted import counted, first_of
+from fleet.process.command_line import print_json, say
+from fleet.process.wording import counted, first_of
 
 if TYPE_CHECKING:
-    from producer.enqueue import Enqueued
-    from producer.estimate.estimate import Estimate
-    from producer.plan import Plan
+    from producer.planning.enqueue import Enqueued
+    from producer.planning.estimate.estimate import Estimate
+    from producer.planning.plan import Plan
     from producer.status import RunStatus
 
 _NAMED_FILES = 3
@@ -28,8 +28,8 @@ def report(status: "RunStatus", *, as_json: bool, others: Sequence[str] = ()) ->
 
 def print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take."""
-    from producer.estimate.report import estimate_lines
-    from producer.plan_report import plan_report
+    from producer.planning.estimate.report import estimate_lines
+    from producer.planning.plan_report import plan_report
 
     report = plan_report(plan)
     rows = report["rows"]
@@ -46,10 +46,10 @@ def print_plan(plan: "Plan", *, as_json: bool) -> None:
 
 def _checked_estimate(plan: "Plan", counted_rows: int | None) -> "Estimate":
     """Raises UsageError if the output cannot be used."""
-    from fleet.settings import read_settings
-    from producer.enqueue import check_output
-    from producer.estimate.earlier import ledger_if_it_answers
-    from producer.estimate.estimate import estimate_run
+    from fleet.process.settings import read_settings
+    from producer.planning.enqueue import check_output
+    from producer.planning.estimate.estimate import estimate_run
+    from producer.planning.estimate.speed import ledger_if_it_answers
 
     settings = read_settings()
     with ledger_if_it_answers(settings) as ledger:

@@ -1,11 +1,13 @@
 """Run a service of the fleet until it is stopped."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fleet.choices import LogLevel
-from fleet.command_line import USAGE, Commands
+from fleet.process.command_line import USAGE, Commands, say
+from fleet.run.choices import LogLevel
+from producer.commands.arguments import AsJson
 
 commands = Commands()
 
@@ -19,8 +21,8 @@ def finalizer(
 ) -> None:
     """Serve a fleet: find lost messages and dead workers, and publish finished runs. Run one or more."""
     from fleet.errors import UsageError
-    from fleet.log_format import log_to_stderr, write_last_line
-    from fleet.settings import read_settings
+    from fleet.process.logs import log_to_stderr, write_last_line
+    from fleet.process.settings import read_settings
     from producer.finalizer.loop import run_finalizer
 
     log_to_stderr(log_level)
@@ -41,7 +43,83 @@ def flower(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5555,
 ) -> None:
     """Show the fleet in a browser with Flower: read-only, with a password and a stored history."""
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from producer.flower.start import run_flower
 
     run_flower(read_settings(), address=address, port=port)
+
+
+# Find out what is wrong with a machine or a fleet.
+
+
+@commands.command(
+    rich_help_panel="Help",
+    epilog="Example: producer doctor --input './shards/*.parquet' --output hf://datasets/me/kept",
+)
+def doctor(
+    input_uris: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="URI", help="Also check that this input can be read. May be repeated."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Also check that this output can be written. Leaves nothing behind."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine and its fleet: Redis, the Hub and its token, disks, workers, finalizer.
+
+    Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
+    Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
+    """
+    from fleet.doctor.checks import report
+    from fleet.process.settings import read_settings
+    from producer.doctor import producer_checks
+
+    report(producer_checks(read_settings(), input_uris=input_uris or (), output_uri=output), as_json=as_json)
+
+
+# Show a run offline.
+
+
+@commands.command(rich_help_panel="Services", epilog="Example: producer demo --folder ./demo-output")
+def demo(
+    folder: Annotated[
+        Path, typer.Option(help="Folder for everything the demo writes. Replaces an earlier demo there.")
+    ] = Path("demo-output"),
+    rows: Annotated[int, typer.Option(min=20, help="Rows in each of the 8 shards.")] = 100,
+    workers: Annotated[int, typer.Option(min=2, help="Worker processes. They share the CPU or the GPUs.")] = 2,
+) -> None:
+    """Demonstrate a run offline: real text, a small classifier, two workers. Kills one worker and compares the results.
+
+    Exits with 1 if the published files differ from those of an undisturbed run.
+    """
+    from fleet.process.settings import read_settings
+    from producer.local.demo import (
+        SHARDS,
+        demo_report,
+        expected_fit_seconds,
+        fit_classifier,
+        look_at,
+        make_inputs,
+        sift_and_kill,
+        sift_undisturbed,
+    )
+
+    say(f"1/4  Making {SHARDS} shards of {rows} rows of real English text in {folder}/")
+    folder = folder.absolute()
+    labelled_rows = max(100, 6 * rows)
+    make_inputs(folder, rows=rows, labelled_rows=labelled_rows)
+    say(
+        f"2/4  Fitting a classification head on a frozen MiniLM encoder: {labelled_rows:,} texts. Nothing is printed "
+        f"meanwhile, on two CPU cores for about {expected_fit_seconds(labelled_rows):,.0f} s"
+    )
+    training = fit_classifier(folder)
+    say(f"3/4  Scoring and filtering with {workers} workers, of which one is killed in the middle")
+    settings = read_settings().model_copy(update={"redis_url": None, "state_dir": folder / "state"})
+    status, killer = sift_and_kill(folder, settings, workers=workers)
+    say("4/4  The same run undisturbed, to compare")
+    sift_undisturbed(folder, settings, workers=workers)
+    result = look_at(folder, status, killer)
+    typer.echo(demo_report(folder, training, result))
+    raise typer.Exit(result.exit_code)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.command_line import Commands, say
-from fleet.counted import counted
+from fleet.process.command_line import Commands, say
+from fleet.process.wording import counted
 from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Priority, Verify
 from producer.commands.reports import (
     print_enqueued,
@@ -19,11 +19,11 @@ from producer.commands.reports import (
     say_left_out,
     taken_over,
 )
-from producer.options import RunOptions, with_run_options
+from producer.planning.options import RunOptions, with_run_options
 
 if TYPE_CHECKING:
-    from producer.plan import Plan
-    from producer.steering import SteeringOptions
+    from producer.planning.plan import Plan
+    from producer.planning.steering import SteeringOptions
 
 
 commands = Commands()
@@ -48,8 +48,8 @@ def enqueue(
     if dry_run:
         print_plan(_planned(options), as_json=as_json)
         return
-    from fleet.settings import read_settings
-    from producer.steering import SteeringOptions
+    from fleet.process.settings import read_settings
+    from producer.planning.steering import SteeringOptions
 
     price = read_settings().price_per_gpu_hour
     steering = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
@@ -120,12 +120,12 @@ def refilter(
     Reads the input and the scores, and does a whole run on this machine, as `producer run` does. The result is what a run
     with that filter would publish. The same command resumes an interrupted run.
     """
-    from fleet.settings import read_settings
-    from fleet.target import is_place
+    from fleet.process.settings import read_settings
+    from fleet.process.wording import is_place
     from producer.opening import published_output_of
-    from producer.plan import Choice
-    from producer.refilter import RefilterOptions, plan_refilter
-    from producer.steering import AS_IT_WAS
+    from producer.planning.plan import Choice
+    from producer.planning.refilter import RefilterOptions, plan_refilter
+    from producer.planning.steering import AS_IT_WAS
 
     uri, earlier = (target, None) if is_place(target) else published_output_of(target, read_settings())
     options = RefilterOptions(
@@ -146,7 +146,7 @@ def refilter(
 
 def _planned(options: RunOptions) -> "Plan":
     """Check the options and plan the run. Tells the user where the rows go if no --output was given."""
-    from producer.plan import plan_run
+    from producer.planning.plan import plan_run
 
     plan = plan_run(options)
     if not options.output_uri:
@@ -164,14 +164,14 @@ def _enqueue(
     plan: "Callable[[], Plan]", steering: "SteeringOptions", *, wait: bool, verify: bool, as_json: bool
 ) -> None:
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
-    from fleet.broker import make_app
     from fleet.ledger import Ledger
-    from fleet.ledger.rights import PRODUCER
-    from fleet.settings import read_settings
-    from producer.enqueue import enqueue
+    from fleet.ledger.connect import PRODUCER
+    from fleet.process.broker import make_app
+    from fleet.process.settings import read_settings
     from producer.output_look import looked_at
-    from producer.progress import watch
+    from producer.planning.enqueue import enqueue
     from producer.status import ExitCode
+    from producer.status.watch import watch
 
     settings = read_settings()
     ledger = Ledger.connect(settings, role=PRODUCER)
@@ -195,7 +195,7 @@ def _enqueue(
 
 def _run(plan: "Plan", *, workers: int | None, verify: bool, as_json: bool) -> None:
     """Do a planned run on this machine and report how it ended."""
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from producer.local.run import run_locally
     from producer.status import ExitCode
 

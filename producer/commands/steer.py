@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_line import Commands, say
-from fleet.counted import counted
+from fleet.process.command_line import Commands, say
+from fleet.process.wording import counted
 from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, Priority, RunId
 from producer.commands.reports import report
 
@@ -23,13 +23,12 @@ def retry(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Queue the failed shards of a run again, or resume a cancelled run."""
-    from fleet.broker import make_app
-    from fleet.dispatch import send_due_shards
-    from fleet.settings import read_settings
+    from fleet.process.broker import make_app
+    from fleet.process.dispatch import send_due_shards
+    from fleet.process.settings import read_settings
     from fleet.storage.opening import open_output
-    from producer.opening import open_ledger
-    from producer.patience import patient
-    from producer.retry import retry_run
+    from producer.opening import open_ledger, patient
+    from producer.planning.steering import retry_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
 
@@ -61,7 +60,7 @@ def retry(
 )
 def cancel(run_id: RunId) -> None:
     """Stop a run. Workers stop at the next batch, and finished shards are kept. `producer retry` resumes the run."""
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from producer.opening import open_ledger
 
     with open_ledger(read_settings()) as (_, ledger):
@@ -78,7 +77,7 @@ def pause(run_id: RunId) -> None:
 
     Nothing is lost, and no row is scored twice. A machine without other work ends if it was told to with --exit-when-idle.
     """
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from producer.opening import open_ledger
 
     with open_ledger(read_settings()) as (_, ledger):
@@ -92,13 +91,13 @@ def pause(run_id: RunId) -> None:
 )
 def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
     """Resume a paused run. One that was paused for its cost needs a higher limit."""
-    from fleet.broker import make_app
-    from fleet.dispatch import send_due_shards
-    from fleet.settings import read_settings
+    from fleet.process.broker import make_app
+    from fleet.process.dispatch import send_due_shards
+    from fleet.process.settings import read_settings
     from producer.opening import open_ledger
+    from producer.planning.steering import SteeringOptions, resume_run
     from producer.status import run_status
     from producer.status.advice import what_it_waits_for
-    from producer.steering import SteeringOptions, resume_run
 
     with open_ledger(read_settings()) as (settings, ledger):
         ledger.spec(run_id)
@@ -124,12 +123,12 @@ def set_(
 
     No worker loses the shard that it has. To free workers at once, pause the run and resume it.
     """
-    from fleet.broker import make_app
-    from fleet.dispatch import send_due_shards
     from fleet.errors import UsageError
-    from fleet.settings import read_settings
+    from fleet.process.broker import make_app
+    from fleet.process.dispatch import send_due_shards
+    from fleet.process.settings import read_settings
     from producer.opening import open_ledger
-    from producer.steering import SteeringOptions, steer, steered
+    from producer.planning.steering import SteeringOptions, steer, steered
 
     price = read_settings().price_per_gpu_hour
     options = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
@@ -148,11 +147,10 @@ def set_(
 )
 def finalize(run_id: RunId, as_json: AsJson = False) -> None:
     """Publish a run now, without its failed shards. A run without failures is published automatically."""
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from producer.finalizer.publish import NotReady, finalize_run
-    from producer.opening import open_ledger
+    from producer.opening import open_ledger, patient
     from producer.output_look import looked_at
-    from producer.patience import patient
     from producer.status import ExitCode, run_status
 
     with open_ledger(read_settings()) as (_, ledger):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from fleet.counted import counted
 from fleet.errors import OutputDamaged, PublishConflict, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.receipt import Receipt
-from fleet.spec import RunSpec
+from fleet.process.wording import counted
+from fleet.run.receipt import Receipt
+from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem
 from fleet.storage.manifest import Manifest
 from fleet.storage.opening import open_output

@@ -7,11 +7,11 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from fleet.counted import counted
-from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import NewerVersion, ShardsiftError
 from fleet.ledger import Ledger
-from fleet.settings import Settings
+from fleet.process.dispatch import queue_lost_shards, send_due_shards
+from fleet.process.settings import Settings
+from fleet.process.wording import counted
 
 logger = logging.getLogger(__name__)
 

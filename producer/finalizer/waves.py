@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
-from fleet.counted import counted
 from fleet.errors import OutputDamaged, PublishConflict
 from fleet.ledger import Ledger
-from fleet.receipt import Receipt
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.process.wording import counted
+from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output, output_class
 from fleet.storage.output import Publishing
 from producer.finalizer.publish import send_back

@@ -1,12 +1,15 @@
 """The addresses of the Runs page: pages and JSON, behind Flower's login, to read only. docs/runs_page.md describes them."""
 
+import asyncio
 import gzip
 import json
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import Generic, TypeVar
 
 import redis
 from flower.app import Flower, rewrite_handler
@@ -15,10 +18,11 @@ from tornado.web import StaticFileHandler, authenticated, url
 
 from fleet.errors import NewerVersion, ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.redact import redacted
-from producer.flower.run_look import RunLook
-from producer.flower.runs_list import runs_list
-from producer.flower.shared_reads import SharedReads
+from fleet.process.redact import redacted
+from producer.flower.run_page import RunLook, summary
+from producer.status import Present, RunStatus, run_status
+from producer.status.screen import present_line
+from producer.status.verdict import why_a_person
 
 _LOOK_SECONDS = 2.0
 _THREADS = 4
@@ -178,3 +182,79 @@ class Assets(StaticFileHandler):
 
     def set_extra_headers(self, path: str) -> None:
         self.set_header("Cache-Control", "no-cache")  # asked for again after an upgrade, and not sent if unchanged
+
+
+# What the Runs page lists: the newest runs with their state, as JSON.
+
+_MOST_RUNS = 50
+
+
+def runs_list(ledger: Ledger) -> dict[str, object]:
+    """Raises redis.RedisError."""
+    run_ids, present = ledger.run_ids(), Present.read(ledger.redis)
+    return {
+        "present": present_line(present),
+        "runs_in_all": len(run_ids),
+        "runs": [_listed(ledger, run_id, present) for run_id in run_ids[:_MOST_RUNS]],
+    }
+
+
+def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
+    try:
+        return _row(run_status(ledger, run_id, present=present, most_failures=1))
+    except NewerVersion as error:
+        return {"run_id": run_id, "error": str(error)}
+
+
+def _row(status: RunStatus) -> dict[str, object]:
+    return {
+        "run_id": status.run_id,
+        "state": status.word,
+        "counts": asdict(status.counts),
+        "rows_per_second": round(status.rows_per_second, 1),
+        **(said := summary(status)),
+        "why": said["headline"] if why_a_person(status) else None,
+    }
+
+
+# Reads that many browsers share. Flower has one thread for all of them, so reading happens in other threads.
+
+T = TypeVar("T")
+_MOST_KEPT = 64
+
+
+@dataclass(kw_only=True)
+class _Read(Generic[T]):
+    answer: asyncio.Future[T]
+    ended_at: float | None = None
+
+
+class SharedReads(Generic[T]):
+    """However many ask for a key, it is read by one thread at a time, and again only `seconds` after the last read ended.
+
+    An error is shared as well, so a server that does not answer is asked as rarely. Used by the thread of the event loop only.
+    """
+
+    def __init__(self, executor: Executor, *, seconds: float) -> None:
+        self._executor, self._seconds = executor, seconds
+        self._reads: dict[Hashable, _Read[T]] = {}
+
+    async def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        found = self._reads.get(key)
+        if found is None or (found.ended_at is not None and loop.time() - found.ended_at >= self._seconds):
+            found = self._begin(loop, read)
+            self._reads.pop(key, None)
+            self._reads[key] = found  # as the newest
+            for oldest in list(self._reads)[:-_MOST_KEPT]:
+                del self._reads[oldest]
+        return await found.answer
+
+    def _begin(self, loop: asyncio.AbstractEventLoop, read: Callable[[], T]) -> _Read[T]:
+        begun = _Read(answer=loop.run_in_executor(self._executor, read))
+
+        def note_end(_: asyncio.Future[T]) -> None:
+            begun.ended_at = loop.time()
+
+        begun.answer.add_done_callback(note_end)
+        return begun

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import resources
 
 from celery import Celery
 from flower.app import Flower
@@ -24,13 +25,13 @@ from flower.command import (
 from flower.inspector import Inspector
 from flower.options import options
 from flower.urls import settings as flower_settings
+from tornado.template import DictLoader
 
-from fleet.broker import make_app
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.settings import Settings, read_secret
+from fleet.process.broker import make_app
+from fleet.process.settings import Settings, read_secret
 from producer.flower.pages import add_runs_pages
-from producer.flower.templates import template_loader
 
 _SAVE_MS = 10_000
 _MAX_TASKS = 100_000  # Flower forgets the oldest tasks beyond this number; allow for all shards of a large run
@@ -127,3 +128,23 @@ def flower_auth(settings: Settings) -> str | None:
     if settings.flower_auth_file is not None:
         return read_secret(settings.flower_auth_file)
     return settings.flower_auth
+
+
+# Flower's templates and ours: its navigation bar with an entry for the Runs page, and our pages in its layout.
+
+_FIRST_ENTRY = (
+    '<ul class="app-nav navbar-nav">'  # the list that our entry begins; without it the entry is in the note below
+)
+
+
+def template_loader() -> DictLoader:
+    """`NAME` is our template if there is one, otherwise Flower's. `flower/NAME` is always Flower's."""
+    theirs, ours = _templates("flower"), _templates("producer.flower")
+    navbar = theirs["navbar.html"].replace(_FIRST_ENTRY, _FIRST_ENTRY + ours["navbar_entry.html"], 1)
+    wrapped = {f"flower/{name}": text for name, text in theirs.items()} | {"flower/navbar.html": navbar}
+    return DictLoader({**theirs, **ours, **wrapped})
+
+
+def _templates(package: str) -> dict[str, str]:
+    folder = resources.files(package).joinpath("templates")
+    return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".html")}

@@ -8,25 +8,24 @@ from pathlib import Path
 
 from celery import Celery
 
-from fleet.broker import make_app
-from fleet.command_line import own_command
-from fleet.cores import usable_cores
-from fleet.demand import Load
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.rights import PRODUCER
-from fleet.processes import Child, running, terminate
-from fleet.queues import drop_messages
-from fleet.scorers import ScorerKind, check_requirements, scorer_kind
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from producer.enqueue import Enqueued, enqueue
+from fleet.ledger.connect import PRODUCER
+from fleet.presence.demand import Load
+from fleet.process.broker import make_app
+from fleet.process.children import Child, running, terminate, usable_cores
+from fleet.process.command_line import own_command
+from fleet.process.queues import drop_messages
+from fleet.process.settings import Settings
+from fleet.run.scorers import ScorerKind, check_requirements, scorer_kind
+from fleet.run.spec import RunSpec
 from producer.finalizer.loop import ONLY_RUN
-from producer.local.machine_redis import machine_redis
+from producer.local.redis import machine_redis
 from producer.output_look import looked_at
-from producer.plan import Plan
-from producer.progress import watch
+from producer.planning.enqueue import Enqueued, enqueue
+from producer.planning.plan import Plan
 from producer.status import RunStatus
+from producer.status.watch import watch
 
 OnLook = Callable[[Ledger, str], None]  # with the id of the run
 _WORKERS = "workers"  # name of their log

@@ -1,12 +1,24 @@
 """How the scores of one scoring are spread: rows by score, in steps of a fixed width, and by label."""
 
+import importlib.util
 import math
+import os
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from fleet.errors import UsageError
+from fleet.process.wording import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 _MOST_THRESHOLDS = 12
@@ -101,3 +113,145 @@ def _widths(finest: float) -> Iterable[float]:
         for number in base:
             yield round(number * finest * 10**power, 9)
         power += 1
+
+
+# The distributions of a run's scores as text and as JSON, with what the run's own filter keeps.
+
+_BAR = 40  # characters
+_MOST_LABELS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreReport:
+    """`shards_done` of `shards` are in it. `where` is the run's filter, which has kept `rows_kept`."""
+
+    name: str  # the run's id, or where it is published
+    shards: int
+    shards_done: int
+    rows: int
+    errors: dict[str, int]  # reason → rows
+    where: str | None
+    rows_kept: int
+    distributions: tuple[Distribution, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self) | {"distributions": [_as_json(one) for one in self.distributions]}
+
+    def lines(self) -> list[str]:
+        return [
+            f"scores   {self.name}",
+            f"shards   {self.shards_done:,} of {self.shards:,}",
+            f"rows     {self.rows:,} in{_errored(self.errors)}",
+            f"kept     {self.rows_kept:,} ({_share(self.rows_kept, self.rows)}) by {self.where or '--keep-all'}",
+            *(line for one in self.distributions for line in ["", *_lines_of(one)]),
+        ]
+
+
+def _as_json(one: Distribution) -> dict[str, object]:
+    return asdict(one) | {
+        "quantiles": {str(share): one.quantile(share) for share in QUANTILES} if one.rows else {},
+        "keep_rates": [
+            {"threshold": threshold, "rows": one.at_least(threshold), "share": one.at_least(threshold) / one.rows}
+            for threshold in one.thresholds()
+        ],
+    }
+
+
+def _errored(errors: dict[str, int]) -> str:
+    told = ", ".join(f"{rows:,} {reason}" for reason, rows in errors.items())
+    return f", {told} (errored)" if told else ""
+
+
+def _share(rows: int, of: int) -> str:
+    return f"{rows / of:.2%}" if of else "0 %"
+
+
+def _lines_of(one: Distribution) -> Iterator[str]:
+    yield f"{one.column}: {counted(one.rows, 'row')} with a score"
+    if not one.rows:
+        return
+    yield "  " + ", ".join(f"{_named(share)} {one.quantile(share):g}" for share in QUANTILES)
+    yield ""
+    yield from _bars(one)
+    yield ""
+    yield "  threshold         rows at or above"
+    for threshold in one.thresholds():
+        rows = one.at_least(threshold)
+        yield f"  >= {threshold:<6g}  {rows:>15,}  {_share(rows, one.rows):>8}{_rounded(one, threshold)}"
+    yield from _labels(one)
+
+
+def _named(share: float) -> str:
+    return {0.0: "lowest", 0.5: "median", 1.0: "highest"}.get(share, f"{share:.0%}")
+
+
+def _bars(one: Distribution) -> Iterator[str]:
+    bins = one.histogram(one.bin_width())
+    most = max(bins.values())
+    for edge, rows in bins.items():
+        yield f"  {edge:>8g}  {'█' * round(_BAR * rows / most):<{_BAR}}  {rows:,}"
+
+
+def _rounded(one: Distribution, threshold: float) -> str:
+    """A filter on the score and one on FineWeb-Edu's rounded score keep different rows: 2.6 is rounded to 3."""
+    if not one.int_scores or threshold != int(threshold):
+        return ""
+    rows = sum(rows for score, rows in one.int_scores.items() if score >= threshold)
+    return f"    int_{one.column} >= {threshold:g} keeps {rows:,}: it is the score rounded, half to even"
+
+
+def _labels(one: Distribution) -> Iterator[str]:
+    if not one.labels:
+        return
+    yield ""
+    width = max(map(len, one.labels))
+    for label, rows in list(one.labels.items())[:_MOST_LABELS]:
+        yield f"  {label:<{width}}  {rows:>15,}  {_share(rows, one.rows):>8}"
+    if len(one.labels) > _MOST_LABELS:
+        yield f"  and {len(one.labels) - _MOST_LABELS:,} more labels; --json has all"
+
+
+# Draw the histogram and the keep rate by threshold as a PNG. Only this module of the producer knows matplotlib.
+
+
+def check_chart(file: Path) -> None:
+    """Check before anything is read that the chart can be drawn and written. Raises UsageError."""
+    if not importlib.util.find_spec("matplotlib"):
+        raise UsageError("Drawing the chart needs matplotlib. Install it with: pip install 'shardsift[tune]'.")
+    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --png.")
+
+
+def draw_chart(file: Path, distributions: Sequence[Distribution], *, title: str) -> None:
+    """Write the chart as a PNG."""
+    chart(distributions, title=title).savefig(file, format="png", dpi=150)
+
+
+def chart(distributions: Sequence[Distribution], *, title: str) -> "Figure":
+    """A column for each distribution that has a row: rows by score above, the keep rate below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = [one for one in distributions if one.rows]
+    figure = Figure(figsize=(6.4 * max(1, len(drawn)), 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    if drawn:
+        panels = figure.subplots(2, len(drawn), squeeze=False, sharex="col")
+        for one, (rows, rate) in zip(drawn, panels.T, strict=True):
+            width = one.bin_width()
+            bins = one.histogram(width)
+            rows.bar(list(bins), list(bins.values()), width=width, align="edge", edgecolor="white")
+            _draw_keep_rate(rate, one, first=min(bins), last=round(max(bins) + width, 6))
+        panels[0][0].set_ylabel("rows")
+        panels[1][0].set_ylabel("rows at or above, %")
+    return figure
+
+
+def _draw_keep_rate(axes: "Axes", one: Distribution, *, first: float, last: float) -> None:
+    """Steps, not a line from point to point: within a step of the distribution the rate is not known."""
+    rates = {first: 1.0} | one.keep_rates() | {last: 0.0}
+    axes.step(list(rates), [100 * rate for rate in rates.values()], where="post", color="tab:orange")
+    axes.set_xlabel(one.column)
+    axes.set_ylim(0, 105)
+    axes.grid(visible=True)

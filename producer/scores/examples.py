@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
+from fleet.inputs.formats import has_footer
+from fleet.inputs.opening import open_input
 from fleet.ledger import Ledger
-from fleet.ledger.shard_states import read_shard_details
-from fleet.receipt import Receipt
-from fleet.scoring import Scoring
-from fleet.spec import RunSpec
+from fleet.ledger.results import read_shard_details
+from fleet.run.receipt import Receipt
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes, identity_now
-from fleet.storage.inputs.formats import has_footer
-from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_output
-from producer.score_lines import threshold_of
-from producer.scores.row_values import shown_columns, text_of, url_of, values_of_input
+from producer.scores.near import shown_columns, text_of, url_of, values_of_input
+from producer.status.facts import threshold_of
 
 MOST_ROWS = 5000  # of the beginning of a shard: a bound on what is read, whatever its size
 _OF_EACH_KIND = 3

@@ -3,23 +3,23 @@
 import heapq
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
-from fleet.columns import ROW
 from fleet.errors import UsageError
-from fleet.receipt import Receipt
-from fleet.scoring import Scoring
-from fleet.shard import Shard
-from fleet.spec import RunSpec
-from fleet.storage.inputs.opening import open_input
-from fleet.storage.opening import open_parquet
-from fleet.storage.published import Published
-from producer.patience import patient
-from producer.scores.row_values import shown_columns, text_of, url_of, values_at, values_of_input
-from producer.scores.target import ScoredRun
+from fleet.inputs.input_file import IgnoredBadRows, InputFile
+from fleet.inputs.opening import open_input
+from fleet.run.columns import ROW
+from fleet.run.receipt import Receipt
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec, Shard
+from fleet.storage.errors import translated
+from fleet.storage.opening import Published, open_parquet
+from producer.opening import patient
+from producer.scores.read import ScoredRun
 from producer.verify.source import source_shards
 
 _BATCH_ROWS = 1 << 16
@@ -150,3 +150,42 @@ def _of_kept(
                 if row in rows:
                     found[row] = values_at(batch, place)
     return found
+
+
+# The text and the URL of single rows, for a person to read.
+
+_URL = "url"
+
+
+def shown_columns(spec: RunSpec, scoring: Scoring) -> list[str]:
+    """The columns of the input that a person needs to judge a score."""
+    there_are = dict(spec.columns)
+    return list(dict.fromkeys(name for name in (*scoring.text_columns, _URL) if name in there_are))
+
+
+def values_of_input(file: InputFile, rows: Collection[int], columns: list[str]) -> dict[int, dict[str, object]]:
+    """Row → its values. Reads the file from the beginning up to the last of these rows. Raises ShardError or TransientError."""
+    found: dict[int, dict[str, object]] = {}
+    first = 0
+    with translated("Reading the input"):
+        for batch in file.batches(columns, bad=IgnoredBadRows(), use_threads=False):
+            for row in rows:
+                if first <= row < first + len(batch):
+                    found[row] = values_at(batch, row - first)
+            first += len(batch)
+            if len(found) == len(rows):
+                break
+    return found
+
+
+def values_at(batch: pa.RecordBatch, place: int) -> dict[str, object]:
+    return dict(batch.slice(place, 1).to_pylist()[0])
+
+
+def text_of(values: Mapping[str, object], scoring: Scoring) -> str:
+    return "\n\n".join(str(values[name]) for name in scoring.text_columns if values.get(name))
+
+
+def url_of(values: Mapping[str, object]) -> str | None:
+    url = values.get(_URL)
+    return None if url is None else str(url)

@@ -7,16 +7,20 @@ from typing import Self
 
 import redis
 
-from fleet.demand import Load
-from fleet.finalizers import FinalizerState, list_finalizers
-from fleet.histogram import Histogram, added
 from fleet.ledger import Ledger, RunningShard
-from fleet.machines import MachineState, list_machines
-from fleet.model import SEQUENCE_CLASSIFIER
-from fleet.queues import why_blocked
-from fleet.receipt import Receipt
-from fleet.spec import RunSpec
-from fleet.workers import WorkerState, list_workers
+from fleet.presence.announcements import (
+    FinalizerState,
+    MachineState,
+    WorkerState,
+    list_finalizers,
+    list_machines,
+    list_workers,
+)
+from fleet.presence.demand import Load
+from fleet.process.queues import why_blocked
+from fleet.run.model import SEQUENCE_CLASSIFIER
+from fleet.run.receipt import Histogram, Receipt, added
+from fleet.run.spec import RunSpec
 from producer.status.state import RunStatus
 
 _MOST_RETRIES = 100

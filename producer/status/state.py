@@ -5,16 +5,14 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 
-from fleet.counted import counted
-from fleet.finalizers import FinalizerState
-from fleet.histogram import Histogram
 from fleet.ledger import Counts, Failure, Pace, Publication, RunningShard
 from fleet.ledger.records import Steering
-from fleet.machines import MachineState
+from fleet.presence.announcements import FinalizerState, MachineState, WorkerState
+from fleet.process.wording import counted
+from fleet.run.receipt import Histogram
 from fleet.storage.inspection import Finding
-from fleet.workers import WorkerState
-from producer.cost import Cost, cost_of
-from producer.remaining import Remaining, remaining
+from producer.status.cost import Cost, cost_of
+from producer.status.remaining import Remaining, remaining
 
 STALL_SECONDS = 180.0  # without a scored row, although workers are ready
 

@@ -1,10 +1,13 @@
 """Whether all is well with a run: one line that says so or names the command that helps, and how much it needs a person."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from fleet.counted import counted
-from fleet.durations import shown_duration
+from fleet.errors import NewerVersion
+from fleet.ledger import Ledger
+from fleet.process.durations import shown_duration
+from fleet.process.wording import counted
+from producer.status import Present, run_status
 from producer.status.advice import AFTER_FIXING, on_no_finalizer, what_it_waits_for, what_next
 from producer.status.facts import time_left
 from producer.status.state import RunStatus
@@ -54,3 +57,37 @@ def level(status: RunStatus) -> Level:
     is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent or status.stalled
     is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
     return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
+
+
+# Which runs need a person, and why, in a line each. `producer runs`, `producer status` and the Runs page show them.
+
+_LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
+_LOOKED_AT = 20  # other runs, the newest
+
+
+def why_a_person(status: RunStatus) -> str | None:
+    """What is wrong and the command that helps. None for a run that is on its way, or where somebody left it."""
+    return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
+
+
+def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
+    for status in statuses:
+        if why := why_a_person(status):
+            yield f"{status.run_id} is {why}"
+
+
+def other_runs(ledger: Ledger, run_id: str, *, is_of_this_machine: bool) -> list[str]:
+    """The lines of the newest runs beside this one, for a person who named none."""
+    others = [other for other in ledger.run_ids() if other != run_id][:_LOOKED_AT]
+    present = Present.read(ledger.redis) if others else None
+    return list(attention_lines(_readable(ledger, others, present, is_of_this_machine)))
+
+
+def _readable(
+    ledger: Ledger, run_ids: Iterable[str], present: Present | None, is_of_this_machine: bool
+) -> Iterator[RunStatus]:
+    for run_id in run_ids:
+        try:
+            yield run_status(ledger, run_id, present=present, is_of_this_machine=is_of_this_machine, most_failures=1)
+        except NewerVersion:
+            continue

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from fleet.counted import counted
+from fleet.process.wording import counted
 
 _LINES = 20
 _CHECKED = "sha256 of every file, manifest, schemas, counts, each row once, scores"

@@ -9,19 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import kept_schema
-from fleet.counted import counted
 from fleet.errors import UsageError
-from fleet.filter import Filter
-from fleet.receipt import Receipt
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.inputs.input_file import IgnoredBadRows, InputFile
+from fleet.process.wording import counted
+from fleet.run.columns import kept_schema
+from fleet.run.filter import Filter
+from fleet.run.receipt import Receipt
+from fleet.run.spec import RunSpec, Shard
+from fleet.run.text_digests import scored_digest
 from fleet.storage.identity import are_of_other_bytes
-from fleet.storage.inputs.bad_rows import IgnoredBadRows
-from fleet.storage.inputs.input_file import InputFile
-from fleet.storage.published import Published
-from fleet.text_digests import scored_digest
-from producer.sources.inputs import list_input
+from fleet.storage.opening import Published
+from producer.planning.inputs import list_input
 from producer.verify.report import Fault, SourceFault
 from producer.verify.rows import ScoredRows, same_values
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from fleet.attempt_report import AttemptReport
 from fleet.ledger import Ledger
-from fleet.workers import WorkerState, announce
+from fleet.presence.announcements import WorkerState, announce
+from fleet.run.receipt import AttemptReport
 from support.axe import axe_core, grave_faults
 from support.browser import LOGIN, needs_chromium
 from support.devtools import Scheme, Tab, open_browser

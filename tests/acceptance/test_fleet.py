@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fleet.queues import queue_length
-from fleet.workers import list_workers
+from fleet.presence.announcements import list_workers
+from fleet.process.queues import queue_length
 from support.claimed_shards import one_shard
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet

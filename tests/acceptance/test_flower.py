@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fleet.processes import Child
+from fleet.process.children import Child
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.ledger_states import claimed

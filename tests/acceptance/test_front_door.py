@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from fleet.ledger import Claim, Ledger, Publication
-from fleet.settings import Settings
+from fleet.process.settings import Settings
 from hubserver import HubServer
-from producer.local.machine_redis import machine_redis
+from producer.local.redis import machine_redis
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.processes import BIN, call_command, run_command

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.ledger import Claim
-from fleet.receipt import OutputFile, Receipt
+from fleet.run.receipt import OutputFile, Receipt
 from fleet.storage.opening import open_output
 from support.fleet import Fleet
 from support.outputs import manifest_lines, published_rows

@@ -15,9 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.machines import list_machines
-from fleet.queues import queue_length
-from fleet.workers import WorkerState, list_workers
+from fleet.presence.announcements import WorkerState, list_machines, list_workers
+from fleet.process.queues import queue_length
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.metadata_services import serving

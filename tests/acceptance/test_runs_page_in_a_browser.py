@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.attempt_report import AttemptReport
-from fleet.ledger.keys import Keys
-from producer.demo.shards import write_shards
+from fleet.ledger.base import Keys
+from fleet.run.receipt import AttemptReport
+from producer.local.demo_data import write_shards
 from support.browser import LOGIN, needs_chromium, page
 from support.devtools import open_browser
 from support.fleet import Fleet

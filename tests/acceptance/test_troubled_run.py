@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.processes import kill
-from producer.demo.shards import write_shards
+from fleet.process.children import kill
+from producer.local.demo_data import write_shards
 from support.browser import LOGIN, needs_chromium, page
 from support.disturbed_runs import frozen_by_order
 from support.fleet import Fleet

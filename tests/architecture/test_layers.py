@@ -36,7 +36,7 @@ def test_no_module_of_the_light_side_brings_torch_in() -> None:
 def test_a_look_at_a_run_loads_no_data_library() -> None:
     """They take a second to load, and `producer status` is asked often."""
     code = (
-        "import sys, producer.cli, producer.opening, producer.progress, producer.status; "
+        "import sys, producer.cli, producer.opening, producer.status.watch, producer.status; "
         "sys.exit(', '.join(sorted({'numpy', 'pyarrow', 'duckdb', 'huggingface_hub', 'celery'} & set(sys.modules))) or 0)"
     )
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.processes import Child, kill, start
-from fleet.workers import list_workers
-from producer.demo.shards import write_shards
+from fleet.presence.announcements import list_workers
+from fleet.process.children import Child, kill, start
+from producer.local.demo_data import write_shards
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import manifest_lines, published_rows

@@ -7,7 +7,7 @@ import pytest
 
 from chaos.files import FileVictim
 from chaos.kinds import Kind, Planned
-from producer.demo.shards import write_shards
+from producer.local.demo_data import write_shards
 
 SHARDS, BEFORE, DURING, AFTER = 4, 0.0, 1.0, 10.0
 

@@ -10,7 +10,7 @@ from chaos.pauses import Pauses
 from chaos.promises import Promise
 from chaos.schedule import Schedule
 from chaos.service import Service
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 from support.fleet import Fleet
 from support.processes import BIN
 from support.records import a_shard, a_spec

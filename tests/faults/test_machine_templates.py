@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.processes import Child, running
-from fleet.workers import list_workers
+from fleet.presence.announcements import list_workers
+from fleet.process.children import Child, running
 from support.compose import BIN
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults

@@ -12,12 +12,12 @@ import pytest
 from celery import Celery
 from celery.worker.control import Panel
 
-from fleet.broker import make_app
-from fleet.message import SCORE_SHARD
-from fleet.processes import Child
-from fleet.queues import queue_length, queue_lists
-from fleet.settings import Settings
-from producer.demo.shards import write_shards
+from fleet.process.broker import make_app
+from fleet.process.children import Child
+from fleet.process.dispatch import SCORE_SHARD
+from fleet.process.queues import queue_length, queue_lists
+from fleet.process.settings import Settings
+from producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.waiting import wait_until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 from producer.status import run_status
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.fleet import Fleet

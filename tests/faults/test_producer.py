@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from fleet.storage.output import MANIFEST_PATH
-from producer.demo.shards import write_shards
+from producer.local.demo_data import write_shards
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines
@@ -22,7 +22,7 @@ RESERVE = "fleet.storage.folder:FolderOutput.reserve"
 ADD = "fleet.ledger.ledger:Ledger._run_script"  # the first of an enqueue takes receipts, and the second adds shards
 RESTORE = "fleet.ledger.ledger:Ledger.restore"
 TAKE = "fleet.ledger.ledger:Ledger.take_due"
-SEND = "fleet.dispatch:_send"
+SEND = "fleet.process.dispatch:_send"
 
 
 def options(runs: DisturbedRuns) -> list[str | Path]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.machines import list_machines
+from fleet.presence.announcements import list_machines
 from support.disturbed_runs import DisturbedRuns
 from support.redis_servers import RedisServer, moved
 from support.waiting import wait_until

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 
-from producer.demo.shards import write_shards
+from producer.local.demo_data import write_shards
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.workers import WorkerState, list_workers
+from fleet.presence.announcements import WorkerState, list_workers
 from support.disturbed_runs import DisturbedRuns, child_of
 from support.fleet import Fleet
 from support.injected_faults import InjectedFaults
@@ -23,7 +23,7 @@ CONNECTED = ("celery.worker.consumer.connection:Connection.start", "after")
 CHILD_SPAWNED = ("billiard.popen_spawn_posix:Popen._launch", "after")
 CHILD_LOADS = ("worker.service.child:load_scorers", "before")
 STEPS = [
-    ("fleet.scorers:resolve_model", "before"),
+    ("fleet.run.scorers:resolve_model", "before"),
     ("worker.service.parent:Parent.__init__", "after"),
     CHILD_SPAWNED,
     CONNECTED,
@@ -246,7 +246,7 @@ def test_a_worker_whose_processes_die_while_they_load_gives_up(runs: DisturbedRu
 
 
 def test_any_error_at_the_start_ends_the_worker_with_one_line(runs: DisturbedRuns, faults: InjectedFaults) -> None:
-    faults.at("fleet.sequence_classifier:revision_of_folder", "before", "permission error")
+    faults.at("fleet.run.sequence_classifier:revision_of_folder", "before", "permission error")
 
     with runs.worker() as worker:
         worker.wait(timeout=30)

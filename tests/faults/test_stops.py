@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fleet.processes import Child
-from fleet.settings import Settings
+from fleet.process.children import Child
+from fleet.process.settings import Settings
 from support.disturbed_runs import ALL_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until

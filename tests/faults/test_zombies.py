@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.processes import Child
+from fleet.process.children import Child
 from support.disturbed_runs import ALL_ROWS, SHARD_ROWS, DisturbedRuns, child_of
 from support.injected_faults import InjectedFaults
 from support.waiting import wait_until

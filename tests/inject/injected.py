@@ -44,7 +44,7 @@ def _set_clock(offset_seconds: float) -> None:
 
 def _cut_windows(rows: int) -> None:
     """Set the window size of runs that this process enqueues. Users cannot set it, so there is no option for it."""
-    from fleet.spec import RunSpec
+    from fleet.run.spec import RunSpec
 
     RunSpec.__init__.__kwdefaults__["window_rows"] = rows
 

@@ -15,7 +15,7 @@ from injected import ACTIONS
 
 from worker.scoring import DeviceUse, Place, ScorerInfo
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
-from worker.scoring.tokenizing.texts import Texts, plain_texts
+from worker.scoring.tokenizing.tokenize import Texts, plain_texts
 from worker.scoring.tokenizing.tokens import Tokens
 
 POISON = "POISON:"  # a text with this prefix runs an action of `injected`

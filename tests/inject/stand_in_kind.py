@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fleet.model import Model
-from fleet.scorers import ScorerKind
-from fleet.sequence_classifier import resolve_classifier
+from fleet.run.model import Model
+from fleet.run.scorers import ScorerKind
+from fleet.run.sequence_classifier import resolve_classifier
 
 
 def load_stand_in(_model: Model, settings: Any) -> Any:
@@ -14,7 +14,7 @@ def load_stand_in(_model: Model, settings: Any) -> Any:
     from injected import stand_in_orders
     from stand_in import StandInScorer
 
-    from worker.scoring.errors import ModelError
+    from worker.scoring.scorer import ModelError
 
     options, on_load = stand_in_orders()
     time.sleep(options["load_seconds"])

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 from celery import Celery
 
-from fleet.broker import make_app
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from producer.local.redis_server import embedded_redis
+from fleet.process.broker import make_app
+from fleet.process.settings import Settings
+from producer.local.redis import embedded_redis
 
 
 @pytest.fixture(scope="module")

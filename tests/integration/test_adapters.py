@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from fleet.sequence_classifier import resolve_classifier
+from fleet.run.sequence_classifier import resolve_classifier
 from support.repositories import REPOSITORIES, Repository
 from worker.scoring import ModelError, Reading, SequenceClassifier, load_scorer
 

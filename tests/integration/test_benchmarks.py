@@ -15,7 +15,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-import fleet.spec
+import fleet.run.spec
 from benchmarks.ledger.machine import machine_slug
 from benchmarks.results_file import provenance_of
 from benchmarks.results_file import write_results as write_case
@@ -30,8 +30,8 @@ from benchmarks.scorer.ours import WINDOW_ROWS, OurSettings
 from benchmarks.scorer.plans import CPU, GPU, Plan, chosen_cases
 from benchmarks.scorer.report import Report, write_results
 from benchmarks.scorer.texts import Lengths, draw_lengths, make_texts
-from fleet.flops import Shape
-from worker.training.demo_encoder import verified_demo_encoder
+from fleet.run.flops import Shape
+from worker.training.base_model import verified_demo_encoder
 
 ROWS = 6
 
@@ -324,7 +324,7 @@ def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_p
 
 
 def test_windows_are_as_large_as_a_workers() -> None:
-    assert WINDOW_ROWS == fleet.spec.WINDOW_ROWS
+    assert WINDOW_ROWS == fleet.run.spec.WINDOW_ROWS
 
 
 @pytest.mark.parametrize("plan", [CPU, GPU], ids=["cpu", "gpu"])

@@ -16,8 +16,8 @@ from transformers import pipeline
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from producer.options import RunOptions
-from producer.plan import Choice, check_choice, plan_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import Choice, check_choice, plan_run
 from producer.verify.rows import scored_rows
 from support.models import tiny_classifier
 from support.outputs import published_rows

@@ -13,10 +13,9 @@ from transformers.activations import GELUActivation
 
 from support.families import family_classifier
 from support.models import with_lively_scores
-from worker.scoring.backends.cpu_attention import ATTENTION, attend, attend_by_products, products_are_faster
-from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
-from worker.scoring.backends.last_layer import reduce_last_layer
-from worker.scoring.backends.onednn import FAMILIES, fuse_linear_layers
+from worker.scoring.backends.cpu import ATTENTION, attend, attend_by_products, fuse_linear_layers, products_are_faster
+from worker.scoring.backends.cpu import ONEDNN_FAMILIES as FAMILIES
+from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.padded import Padded
 from worker.scoring.load import load_scorer
 from worker.scoring.precision import TOLERANCES, convert

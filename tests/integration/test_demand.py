@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import redis
 
-from fleet.demand import open_demands
 from fleet.ledger import Claim, Ledger
 from fleet.ledger.records import Steering
-from fleet.workers import WorkerState, announce
-from producer.demand.server import DemandServer
-from producer.demand.wanted import demand_json, queue_demands
+from fleet.presence.announcements import WorkerState, announce
+from fleet.presence.demand import open_demands
+from producer.demand import DemandServer, demand_json, queue_demands
 from support.injected_faults import PYTHONPATH
 from support.ports import unused_port
 from support.processes import call_command, started

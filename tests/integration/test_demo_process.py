@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from producer.demo.shards import write_shards
+from producer.local.demo_data import write_shards
 
 
 @pytest.mark.slow
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     (here,) = write_shards(tmp_path / "here", shards=1, rows=20, seed=1)
     script = (
-        "import sys, pathlib; from producer.demo.shards import write_shards;"
+        "import sys, pathlib; from producer.local.demo_data import write_shards;"
         "write_shards(pathlib.Path(sys.argv[1]), shards=1, rows=20, seed=1);"
         "assert not {'torch', 'transformers', 'sklearn', 'sentence_transformers'} & set(sys.modules)"
     )

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from fleet.flops import shape_of
+from fleet.run.flops import shape_of
 from support.odd_texts import real_texts
 from worker.scoring import DeviceUse, Place, Reading, ScorerInfo, SequenceClassifier, load_scorer
 from worker.scoring.device import device_use
 from worker.scoring.peak import brief_matmul_peak
-from worker.service.device_meter import DeviceMeter
+from worker.service.lease import DeviceMeter
 
 NOWHERE = Place(shard="", source_identity="", first_row=0)
 

@@ -14,16 +14,15 @@ import kombu
 import pytest
 from celery import Celery, signals
 
-from fleet.broker import make_app
-from fleet.dispatch import queue_lost_shards, send_due_shards
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
 from fleet.ledger.records import Steering
-from fleet.message import SCORE_SHARD
-from fleet.queues import queue_length, queue_lists
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from producer.steering import SteeringOptions, steer
+from fleet.process.broker import make_app
+from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
+from fleet.process.queues import queue_length, queue_lists
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
+from producer.planning.steering import SteeringOptions, steer
 from support.ledger_states import claimed, end_lease
 from support.records import a_receipt, a_shard, a_spec
 
@@ -335,7 +334,7 @@ class TestLogs:
 
     @pytest.fixture(autouse=True)
     def _at_info(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level("INFO", "fleet.dispatch")
+        caplog.set_level("INFO", "fleet.process.dispatch")
 
     def test_a_lost_lease_names_its_shard_and_worker(
         self, app: Celery, ledger: Ledger, spec: RunSpec, caplog: pytest.LogCaptureFixture

@@ -8,8 +8,8 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from producer.local.redis_server import embedded_redis, find_redis_server
+from fleet.process.settings import Settings
+from producer.local.redis import embedded_redis, find_redis_server
 from support.server_of_version import server_of_version
 
 

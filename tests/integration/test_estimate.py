@@ -14,12 +14,12 @@ import pytest
 from fleet.ledger import Ledger
 from fleet.storage.opening import open_output
 from hubserver import HubServer
-from producer.demo.shards import write_shards
-from producer.estimate.earlier import speeds_of_an_earlier_run
-from producer.estimate.estimate import Estimate, estimate_run
-from producer.options import RunOptions
-from producer.plan import Plan, plan_run
-from producer.plan_report import plan_report
+from producer.local.demo_data import write_shards
+from producer.planning.estimate.estimate import Estimate, estimate_run
+from producer.planning.estimate.speed import speeds_of_an_earlier_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_run
+from producer.planning.plan_report import plan_report
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command

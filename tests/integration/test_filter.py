@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import UsageError
-from fleet.filter import Filter
-from fleet.sql import Sql
+from fleet.run.filter import Filter, Sql
 
 QUICK = settings(max_examples=30, deadline=None)  # each example opens a database
 SCHEMA = pa.schema(

@@ -23,7 +23,7 @@ from support.labelled import write_topics
 from support.models import tiny_classifier, without_dropout
 from support.waiting import wait_until
 from worker.training.checkpoints import last_checkpoint
-from worker.training.loading import loading_arguments
+from worker.training.full import loading_arguments
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
 from worker.training.spec import FullTraining, TrainSpec

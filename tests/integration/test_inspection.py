@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.receipt import Receipt
+from fleet.run.receipt import Receipt
 from fleet.storage.folder import FolderOutput
 from fleet.storage.inspection import Finding, Problem, lines_of
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH

@@ -12,9 +12,9 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.spec import RunSpec
-from producer.options import RunOptions
-from producer.plan import plan_run
+from fleet.run.spec import RunSpec
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
@@ -22,10 +22,10 @@ from support.outputs import published_rows
 from support.processes import call_command, run_command
 from support.small_run import publish
 from worker.scoring import SequenceClassifier, load_scorer
-from worker.training.labelled import read_labelled
 from worker.training.labels import label_source
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport
+from worker.training.rows import read_labelled
 from worker.training.spec import TrainSpec
 from worker.training.train import train
 

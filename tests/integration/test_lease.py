@@ -12,12 +12,11 @@ import redis
 
 from fleet.errors import LeaseLost, Stopped
 from fleet.ledger import Claim, Ledger, Refusal
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
-from worker.service.device_meter import DeviceMeter
-from worker.service.lease import Lease
+from worker.service.lease import DeviceMeter, Lease
 from worker.service.watchdog import Watchdog
 
 LEASE_SECONDS = 1.0

@@ -8,8 +8,7 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec, Shard
 from support.ledger_states import claimed
 from support.records import a_receipt, a_shard, a_spec, an_output_file
 

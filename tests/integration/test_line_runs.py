@@ -14,11 +14,11 @@ import redis
 
 from fleet.errors import ShardError, Stopped, UsageError
 from fleet.ledger import Ledger
-from producer.demo.shards import write_shards
-from producer.options import RunOptions
-from producer.plan import Choice, plan_run
-from producer.plan_report import plan_report
-from producer.refilter import RefilterOptions, plan_refilter
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
+from producer.planning.plan import Choice, plan_run
+from producer.planning.plan_report import plan_report
+from producer.planning.refilter import RefilterOptions, plan_refilter
 from producer.verify.verify import verify
 from support.claimed_shards import Office
 from support.line_files import write_as_lines, write_file, write_json_lines

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.storage.inputs.opening import open_input
-from producer.demo.shards import write_shard_of_size
+from fleet.inputs.opening import open_input
+from producer.local.demo_data import write_shard_of_size
 from support.line_files import write_csv, write_json_lines
 
 LARGER = 10
@@ -30,16 +30,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from fleet.columns import describe_columns
+from fleet.run.columns import describe_columns
 from fleet.ledger import Claim
-from fleet.shard import Shard
+from fleet.run.spec import Shard
 from fleet.storage.identity import identity_now
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.opening import open_input
 from fleet.storage.opening import open_output
 from support.records import a_spec
 from worker.shard.checkpoint import Checkpoint
 from worker.scoring import ScorerInfo, Scores
-from worker.shard.progress import Uninterrupted
+from worker.shard.vitals import Uninterrupted
 from worker.shard.score_shard import score_shard
 
 source, output = sys.argv[1:]

@@ -18,9 +18,9 @@ from fleet.ledger import Ledger
 from fleet.storage.opening import open_output
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from hubserver import HubServer
-from producer.demo.shards import write_shards
-from producer.options import RunOptions
-from producer.plan import Plan, plan_run
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_run
 from support import hub_fleet
 from support.hub_fleet import Client
 from support.outputs import Published

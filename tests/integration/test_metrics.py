@@ -11,16 +11,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleet.attempt_report import AttemptReport
-from fleet.demand import Wanted
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Publication
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 from fleet.ledger.records import Steering
-from fleet.machines import MachineState, announce_machine
-from fleet.workers import WorkerState, announce
-from producer.metrics.collect import FleetCollector
-from producer.metrics.serve import serve_metrics
+from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
+from fleet.presence.demand import Wanted
+from fleet.run.receipt import AttemptReport
+from producer.status.metrics import FleetCollector, serve_metrics
 from support.fleet import Fleet
 from support.ports import unused_port
 from support.records import a_receipt, a_shard, a_spec

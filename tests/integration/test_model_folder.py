@@ -8,8 +8,8 @@ import pytest
 from safetensors import safe_open
 
 from fleet.errors import ShardsiftError, UsageError
-from fleet.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.run.sequence_classifier import resolve_classifier, revision_of_folder, unchanged_folder
 from worker.loading import load_model
 from worker.scoring import ModelError
 

@@ -12,7 +12,6 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from fleet.errors import UsageError
-from fleet.storage.model_output import model_output
 from hubserver import HubServer
 from support import hub_fleet
 from support.hub_client import write
@@ -21,6 +20,7 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import ask_process
 from support.waiting import wait_until
+from worker.training.output import model_output
 
 hub_fleets, running_fleet, running_hub = hub_fleet.hub_fleets, hub_fleet.running_fleet, hub_fleet.running_hub
 hub, worker = hub_fleet.hub, hub_fleet.worker
@@ -180,7 +180,7 @@ def command(tmp_path: Path) -> list[str]:
 
 RESOLVE = """
 import json, sys
-from fleet.scorers import resolve_model
+from fleet.run.scorers import resolve_model
 print(json.dumps([resolve_model("sequence-classifier", name, None).labels for name in json.loads(sys.argv[1])]))
 """
 

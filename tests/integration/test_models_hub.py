@@ -17,8 +17,8 @@ TOPICS = "WebOrganizer/TopicClassifier"  # has a recipe
 PLAN = """
 import json, sys
 from fleet.errors import UsageError
-from producer.options import RunOptions
-from producer.plan import plan_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 answers = []
 for options in json.loads(sys.argv[1]):
     try:
@@ -32,7 +32,7 @@ print(json.dumps(answers))
 RESOLVE = """
 import json, sys
 from fleet.errors import UsageError
-from fleet.scorers import resolve_model
+from fleet.run.scorers import resolve_model
 answers = []
 for name, revision in json.loads(sys.argv[1]):
     try:
@@ -44,7 +44,7 @@ print(json.dumps(answers))
 TIMED = """
 import json, sys, time
 from fleet.errors import UsageError
-from fleet.sequence_classifier import pinned_model
+from fleet.run.sequence_classifier import pinned_model
 began = time.monotonic()
 try:
     answer = pinned_model(*json.loads(sys.argv[1]), None)

@@ -39,10 +39,10 @@ from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
+from worker.scoring.parity_trial import sample_texts
 from worker.scoring.precision import convert
-from worker.scoring.sample import sample_texts
 from worker.scoring.shared_encoder import joint_backend, shared_parts
-from worker.scoring.tokenizing.texts import pairs
+from worker.scoring.tokenizing.tokenize import pairs
 from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification
 
-from fleet.histogram import empty_histogram
 from fleet.ledger import Claim
+from fleet.run.receipt import empty_histogram
 from support.models import EVEN_HEADS, chaotic_classifier, even_classifier, overflowing_classifier
 from support.records import a_shard, a_spec
 from worker.scoring import ModelError, ParityError, SequenceClassifier, load_scorer

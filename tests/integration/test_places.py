@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.cores import Cores
 from fleet.errors import UsageError
+from fleet.process.children import Cores
 from worker.supervisor.places import Place, find_places
 
 EIGHT = Cores(usable=8, physical=4)

@@ -17,7 +17,7 @@ from transformers import pipeline
 
 import shardsift
 from fleet.ledger import Ledger
-from producer.options import RunOptions
+from producer.planning.options import RunOptions
 from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head
 from support.nli import nli_classifier

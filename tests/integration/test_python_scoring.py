@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 import shardsift
 from fleet.ledger import Ledger
-from producer.options import RunOptions
+from producer.planning.options import RunOptions
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows

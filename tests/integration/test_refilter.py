@@ -15,14 +15,14 @@ import redis
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
-from fleet.spec import RunSpec
-from fleet.stored_scores import published_run
-from producer.demo.shards import write_shards
+from fleet.run.scorers import published_run
+from fleet.run.spec import RunSpec
 from producer.finalizer.publish import inspect_published, look_again
-from producer.local.redis_server import embedded_redis
-from producer.options import RunOptions
-from producer.plan import Choice, Plan, plan_run
-from producer.refilter import RefilterOptions, plan_refilter
+from producer.local.demo_data import write_shards
+from producer.local.redis import embedded_redis
+from producer.planning.options import RunOptions
+from producer.planning.plan import Choice, Plan, plan_run
+from producer.planning.refilter import RefilterOptions, plan_refilter
 from producer.verify.verify import verify
 from support.models import tiny_classifier
 from support.outputs import data_digests, published_rows

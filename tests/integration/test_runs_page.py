@@ -11,12 +11,10 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.shard_states import ShardStates
-from producer.flower.run_look import RunLook
-from producer.flower.runs_list import runs_list
-from producer.flower.shared_reads import SharedReads
-from producer.flower.strip import MOST_CELLS, strip
-from producer.flower.templates import template_loader
+from fleet.ledger.results import ShardStates
+from producer.flower.pages import SharedReads, runs_list
+from producer.flower.run_page import MOST_CELLS, RunLook, strip
+from producer.flower.start import template_loader
 from producer.status import run_status
 from support.fleet import Fleet
 from support.ledger_states import claimed

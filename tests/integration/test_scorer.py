@@ -14,7 +14,7 @@ from support.families import family_classifier
 from support.odd_texts import real_texts
 from support.reference import reference_scores
 from worker.scoring import ModelError, SequenceClassifier, load_scorer
-from worker.scoring.sample import sample_texts
+from worker.scoring.parity_trial import sample_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

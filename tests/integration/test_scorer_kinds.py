@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import UsageError
-from fleet.model import Model
-from fleet.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
-from fleet.sequence_classifier import threshold_of
-from producer.options import RunOptions
-from producer.preflight import check_hub_has_model
+from fleet.run.model import Model
+from fleet.run.scorers import ScorerKind, check_requirements, load_scorer, resolve_model
+from fleet.run.sequence_classifier import threshold_of
+from producer.planning.destination import check_hub_has_model
+from producer.planning.options import RunOptions
 
 PACKAGE = """
 from fleet.errors import UsageError
-from fleet.model import Model
-from fleet.scorers import ScorerKind
+from fleet.run.model import Model
+from fleet.run.scorers import ScorerKind
 
 def resolve(name, revision):
     if name != "words":

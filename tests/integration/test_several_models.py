@@ -17,18 +17,18 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.sequence_classifier import resolve_classifier
-from fleet.settings import Settings
-from fleet.stored_scores import published_run
-from producer.options import RunOptions
-from producer.plan import Choice, plan_run
-from producer.refilter import RefilterOptions, plan_refilter
+from fleet.process.settings import Settings
+from fleet.run.scorers import published_run
+from fleet.run.sequence_classifier import resolve_classifier
+from producer.planning.options import RunOptions
+from producer.planning.plan import Choice, plan_run
+from producer.planning.refilter import RefilterOptions, plan_refilter
 from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
 from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores, SequenceClassifier, load_scorer
-from worker.scoring.sample import sample_texts
+from worker.scoring.parity_trial import sample_texts
 from worker.service.child import load_scorers
 from worker.service.ipc import hand_down
 from worker.shard.scoring_groups import scoring_groups

@@ -25,7 +25,7 @@ from support.large_models import divisible_llama, ranks_of
 from support.leftovers import processes_with
 from support.waiting import wait_until
 from worker.scoring import DeviceFault, ModelError, SequenceClassifier, load_scorer
-from worker.scoring.sample import sample_texts
+from worker.scoring.parity_trial import sample_texts
 from worker.scoring.sharded.sharding import Sharded, Sharding, why_not_tensor
 
 RANKS = 2

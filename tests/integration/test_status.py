@@ -7,28 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from fleet.attempt_report import AttemptReport
-from fleet.demand import Wanted
-from fleet.finalizers import FinalizerState, announce_finalizer, withdraw_finalizer
-from fleet.histogram import Histogram
 from fleet.ledger import Claim, Counts, Ledger, Publication
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 from fleet.ledger.records import Steering
-from fleet.machines import MachineState, announce_machine
-from fleet.spec import RunSpec
+from fleet.presence.announcements import (
+    FinalizerState,
+    MachineState,
+    WorkerState,
+    announce,
+    announce_finalizer,
+    announce_machine,
+    withdraw_finalizer,
+)
+from fleet.presence.demand import Wanted
+from fleet.run.receipt import AttemptReport, Histogram
+from fleet.run.spec import RunSpec
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH
-from fleet.workers import WorkerState, announce
 from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
-from producer.progress import progress_line
+from producer.planning.steering import SteeringOptions, resume_run
 from producer.status import ExitCode, RunStatus, run_status
 from producer.status.advice import what_next
 from producer.status.facts import status_lines
-from producer.status.runs_table import status_table
-from producer.status.screen import status_screen
+from producer.status.screen import status_screen, status_table
 from producer.status.verdict import level, verdict
-from producer.steering import SteeringOptions, resume_run
+from producer.status.watch import progress_line
 from support.records import a_receipt, a_scoring_receipt, a_shard, a_spec, stage_shard
 
 A, B = a_shard("crawl/a"), a_shard("crawl/b")

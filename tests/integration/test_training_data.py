@@ -12,9 +12,9 @@ import pytest
 from fleet.errors import UsageError
 from support.labelled import write_topics
 from support.models import tiny_classifier
-from worker.training.labelled import Labelled, read_labelled
 from worker.training.labels import label_source
 from worker.training.place import TrainPlace
+from worker.training.rows import Labelled, read_labelled
 from worker.training.spec import TrainSpec
 from worker.training.train import train
 

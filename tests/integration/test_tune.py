@@ -19,16 +19,15 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from fleet.model import Model
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.run.model import Model
 from support.nli import nli_classifier
 from support.passages import passages_of
 from support.processes import call_command, run_command
 from worker.cli import main
 from worker.loading import load_model
 from worker.tuning.apply import with_tuned_budget
-from worker.tuning.options import TuneOptions
-from worker.tuning.plan import with_recipe
+from worker.tuning.options import TuneOptions, with_recipe
 
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
 SHORT = ("--dtype", "float32", "--rows", "12", "--repeats", "1")

@@ -28,18 +28,16 @@ from transformers import (
 )
 
 from fleet.errors import UsageError
-from fleet.flops import Shape
-from fleet.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
+from fleet.process.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
+from fleet.run.flops import Shape
 from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
-from worker.tuning.budgets import budget_candidates
+from worker.tuning.candidates import budget_candidates
 from worker.tuning.chart import draw_chart
-from worker.tuning.memory import gauge_of
-from worker.tuning.options import TuneOptions, parse_budgets
-from worker.tuning.plan import check_chart
+from worker.tuning.options import TuneOptions, check_chart, parse_budgets
 from worker.tuning.texts import trial_texts
-from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, Work, best_of, sweep
+from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, Work, best_of, gauge_of, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fleet.finalizers import FinalizerState, announce_finalizer
 from fleet.ledger import Publication
-from producer.progress import shown_on
+from fleet.presence.announcements import FinalizerState, announce_finalizer
 from producer.status import run_status
+from producer.status.watch import shown_on
 from support.fleet import Fleet
 from support.ledger_states import claimed
 from support.processes import BIN, started

@@ -2,9 +2,8 @@
 
 import redis
 
-from fleet.announcements import ALIVE_SECONDS
-from fleet.model import Model
-from fleet.workers import WorkerState, announce, list_workers
+from fleet.presence.announcements import ALIVE_SECONDS, WorkerState, announce, list_workers
+from fleet.run.model import Model
 from support.fleet import Fleet
 from support.waiting import wait_until
 from worker.service.announcer import Announcer

@@ -15,10 +15,8 @@ from support.parity import assert_close
 from worker.scoring import Hypotheses, ModelError, SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
 from worker.scoring.batches import plan_batches
-from worker.scoring.combined import CombinedClassifier
-from worker.scoring.tokenizing.texts import plain_texts
-from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.zero_shot import zero_shot_classifier
+from worker.scoring.combined import CombinedClassifier, zero_shot_classifier
+from worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ["BART", "BERT", "DeBERTa-v3"]

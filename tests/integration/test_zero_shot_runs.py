@@ -13,10 +13,10 @@ from transformers import pipeline
 import shardsift
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
-from fleet.stored_scores import published_run
-from producer.options import RunOptions
-from producer.plan import Choice, plan_run
-from producer.refilter import RefilterOptions, plan_refilter
+from fleet.run.scorers import published_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import Choice, plan_run
+from producer.planning.refilter import RefilterOptions, plan_refilter
 from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
 from support.same_footer import rewrite_shuffled, write_uncompressed

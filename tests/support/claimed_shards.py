@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.ledger import Claim, Ledger
-from fleet.receipt import Receipt
+from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
-from producer.options import RunOptions
-from producer.plan import plan_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 from worker.scoring import SequenceClassifier
 from worker.service.checkpoint_store import open_checkpoint
-from worker.service.device_meter import DeviceMeter
-from worker.service.lease import Lease
+from worker.service.lease import DeviceMeter, Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
 

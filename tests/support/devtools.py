@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from websocket import WebSocket, create_connection
 
-from fleet.processes import running
+from fleet.process.children import running
 from support.browser import CHROMIUM, FLAGS
 from support.waiting import wait_until
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 
-from fleet.broker import make_app
-from fleet.processes import Child, running
-from fleet.settings import Settings
-from fleet.storage.inputs.formats import without_ending
-from producer.enqueue import enqueue
-from producer.options import RunOptions
-from producer.plan import Plan, plan_run
+from fleet.inputs.formats import without_ending
+from fleet.process.broker import make_app
+from fleet.process.children import Child, running
+from fleet.process.settings import Settings
+from producer.planning.enqueue import enqueue
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_run
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.outputs import data_digests, manifest_lines

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from celery import Celery
 
 from fleet.ledger import Ledger
-from producer.enqueue import Enqueued, enqueue
-from producer.options import RunOptions
-from producer.plan import plan_run
+from producer.planning.enqueue import Enqueued, enqueue
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
 
 
 def write(path: Path, **columns: Any) -> None:

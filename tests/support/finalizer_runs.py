@@ -6,11 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import kept_schema, scores_schema
 from fleet.ledger import Claim, Ledger
-from fleet.receipt import OutputFile
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.columns import kept_schema, scores_schema
+from fleet.run.receipt import OutputFile
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
 from support.ledger_states import claimed

@@ -8,9 +8,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from fleet.ledger import Ledger
-from fleet.processes import Child
-from fleet.settings import Settings
-from producer.local.redis_server import embedded_redis
+from fleet.process.children import Child
+from fleet.process.settings import Settings
+from producer.local.redis import embedded_redis
 from support.injected_faults import PYTHONPATH
 from support.processes import call_command, run_command, started
 

@@ -4,7 +4,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fleet.processes import Child
+from fleet.process.children import Child
 from support.browser import LOGIN
 from support.fleet import Fleet
 from support.processes import started

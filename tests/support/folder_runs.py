@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.receipt import Receipt
-from fleet.shard import Shard
+from fleet.run.receipt import Receipt
+from fleet.run.spec import Shard
 from fleet.storage.folder import FolderOutput
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from support.records import a_manifest, a_shard, a_spec, stage_shard

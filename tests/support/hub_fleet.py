@@ -21,13 +21,11 @@ from typing import Any, TypeVar
 import pytest
 
 from fleet.ledger import Ledger, Publication
-from fleet.receipt import OutputFile, Receipt
-from fleet.settings import Settings
-from fleet.shard import Shard
-from fleet.spec import RunSpec
-from fleet.storage.accepted import AcceptedFiles
+from fleet.process.settings import Settings
+from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
-from fleet.storage.output import MANIFEST_PATH
+from fleet.storage.output import MANIFEST_PATH, AcceptedFiles
 from hubserver import HubServer
 from producer.finalizer.publish import NotReady, finalize_run
 from support.records import a_manifest, a_receipt, a_spec

@@ -7,18 +7,17 @@ from pathlib import Path
 
 from huggingface_hub import HfApi
 
-from fleet.broker import make_app
 from fleet.ledger import Claim, Ledger, Publication
-from fleet.receipt import Receipt
-from fleet.settings import Settings
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.process.broker import make_app
+from fleet.process.settings import Settings
+from fleet.run.receipt import Receipt
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.hub import HubOutput
 from hubserver import HubServer
-from producer.enqueue import Enqueued, enqueue
+from producer.finalizer.loop import Publisher, publish_or_save
 from producer.finalizer.publish import NotReady
-from producer.finalizer.ready import Publisher, publish_or_save
-from producer.plan import Plan
+from producer.planning.enqueue import Enqueued, enqueue
+from producer.planning.plan import Plan
 from support.hub_fleet import (
     Client,
     finalize,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from producer.sources.inputs import list_input
+from producer.planning.inputs import list_input
 
 
 def shard(path: Path, rows: int) -> Path:

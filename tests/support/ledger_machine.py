@@ -24,11 +24,11 @@ from pydantic import TypeAdapter
 
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Ledger, Publication
-from fleet.ledger.keys import REFUSED, Keys
+from fleet.ledger.base import REFUSED, Keys
 from fleet.ledger.records import Steering
-from fleet.receipt import Receipt
-from fleet.shard import Shard
-from producer.local.redis_server import embedded_redis
+from fleet.run.receipt import Receipt
+from fleet.run.spec import Shard
+from producer.local.redis import embedded_redis
 from support.ledger_model import (
     CHECKPOINT_BYTES,
     LEASE,

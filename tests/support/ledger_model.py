@@ -11,9 +11,8 @@ from typing import Any
 from fleet.errors import LeaseLost, RunUnknown, UsageError
 from fleet.ledger import Claim, Publication, Refusal
 from fleet.ledger.records import Due, LostLease, Steering
-from fleet.receipt import Receipt
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.receipt import Receipt
+from fleet.run.spec import RunSpec, Shard
 
 LEASE, OUTAGE, BACKOFF, MAX_BACKOFF = 60_000, 45_000, 5_000, 600_000  # ms
 MAX_CRASHES, MAX_ERRORS, MAX_DAMAGED = 3, 3, 3

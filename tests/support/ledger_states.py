@@ -3,8 +3,8 @@
 import redis
 
 from fleet.ledger import Claim, Ledger
-from fleet.ledger.keys import Keys
-from fleet.shard import Shard
+from fleet.ledger.base import Keys
+from fleet.run.spec import Shard
 from support.records import a_shard
 
 A, B, C = a_shard("a"), a_shard("b"), a_shard("c/d")

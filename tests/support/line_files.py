@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import describe_columns
-from fleet.storage.inputs.bad_rows import BadRows
-from fleet.storage.inputs.columns import Columns
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.columns import Columns
+from fleet.inputs.input_file import BadRows
+from fleet.inputs.opening import open_input
+from fleet.run.columns import describe_columns
 
 
 def write_file(path: Path, content: bytes) -> Path:

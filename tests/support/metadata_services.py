@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from support.waiting import wait_until
-from worker.service.spot.notice import Notice
-from worker.service.spot.watch import SpotWatch, watch_for_notice
+from worker.service.spot import Notice, SpotWatch, watch_for_notice
 
 POLL_SECONDS = 0.02
 

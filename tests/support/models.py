@@ -12,8 +12,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from fleet.sequence_classifier import THRESHOLD
-from worker.training.demo_encoder import verified_demo_encoder
+from fleet.run.sequence_classifier import THRESHOLD
+from worker.training.base_model import verified_demo_encoder
 
 
 def tiny_classifier(folder: Path, *, labels: int = 1, seed: int = 0) -> Path:

@@ -15,7 +15,7 @@ import pytest
 
 import producer.cli
 import worker.cli
-from fleet.processes import Child, running
+from fleet.process.children import Child, running
 
 BIN = Path(sys.executable).parent
 _MAIN: dict[str, Callable[[], None]] = {"producer": producer.cli.main, "worker": worker.cli.main}

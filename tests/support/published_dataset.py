@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.receipt import OutputFile, Receipt
+from fleet.run.receipt import OutputFile, Receipt
 from fleet.storage.manifest import Manifest, read_manifest
 from fleet.storage.output import MANIFEST_PATH
 from producer.verify.report import Verification

@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet.histogram import Histogram
-from fleet.model import Model
-from fleet.receipt import OutputFile, Parity, Provenance, Receipt, ScoringReceipt
-from fleet.scoring import Scoring
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.model import Model
+from fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.manifest import Manifest
 from fleet.storage.output import Output
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.processes import running
+from fleet.process.children import running
 from support.ports import unused_port
 from support.waiting import wait_until
 

@@ -7,19 +7,18 @@ from pathlib import Path
 
 from stand_in import StandInScorer
 
-from fleet.broker import make_app
 from fleet.ledger import Claim, Ledger, Publication
-from fleet.settings import Settings
+from fleet.process.broker import make_app
+from fleet.process.settings import Settings
 from fleet.storage.opening import open_output
-from producer.enqueue import enqueue
 from producer.finalizer.publish import finalize_run
 from producer.output_look import looked_at
-from producer.plan import Plan
+from producer.planning.enqueue import enqueue
+from producer.planning.plan import Plan
 from producer.status import run_status
 from producer.status.advice import what_next
 from worker.service.checkpoint_store import open_checkpoint
-from worker.service.device_meter import DeviceMeter
-from worker.service.lease import Lease
+from worker.service.lease import DeviceMeter, Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
 

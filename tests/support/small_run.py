@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from fleet.ledger import Claim, Ledger
-from fleet.receipt import Receipt
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.receipt import Receipt
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.opening import open_output
 from producer.finalizer.publish import finalize_run
-from producer.options import RunOptions
-from producer.plan import Plan, plan_run
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_run
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
-from worker.service.device_meter import DeviceMeter
-from worker.service.lease import Lease
+from worker.service.lease import DeviceMeter, Lease
 from worker.service.watchdog import Watchdog
 from worker.shard.score_shard import score_shard
 

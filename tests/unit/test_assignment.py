@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from fleet.demand import Demand, Load, Wanted
-from fleet.model import Model
-from fleet.workers import WorkerState
-from worker.supervisor.assignment import free_workers, next_load
+from fleet.presence.announcements import WorkerState
+from fleet.presence.demand import Demand, Load, Wanted
+from fleet.run.model import Model
+from worker.supervisor.supervisor import free_workers, next_load
 
 
 def a_model(name: str, revision: str = "1" * 40, scorer: str = "sequence-classifier") -> Model:

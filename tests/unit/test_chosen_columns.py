@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.errors import UsageError
-from fleet.given_columns import chosen_columns
+from fleet.run.text import chosen_columns
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.errors import UsageError
-from fleet.sequence_classifier import resolve_classifier
+from fleet.run.sequence_classifier import resolve_classifier
 from fleet.storage.errors import did_you_mean
 from producer.cli import cli
-from producer.sources.inputs import list_input
+from producer.planning.inputs import list_input
 
 
 def said(*arguments: str) -> str:

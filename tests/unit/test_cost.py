@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fleet.ledger import Counts
-from producer.cost import GIVEN, LISTED, UNKNOWN, cost_of
-from producer.gpus import PRICED_BY, PRICED_ON
-from producer.remaining import Remaining
+from producer.status.cost import GIVEN, LISTED, PRICED_BY, PRICED_ON, UNKNOWN, cost_of
+from producer.status.remaining import Remaining
 
 HOUR = 3600.0
 COUNTS = Counts(

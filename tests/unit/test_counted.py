@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.counted import counted, first_of
 from fleet.errors import OutputDamaged
+from fleet.process.wording import counted, first_of
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
-from fleet.storage.inputs.bad_rows import BadRows
-from fleet.storage.inputs.columns import SEEN
-from fleet.storage.inputs.csv_file import CsvFile
-from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
+from fleet.inputs.columns import SEEN
+from fleet.inputs.csv_file import CsvFile
+from fleet.inputs.input_file import BadRows
+from fleet.inputs.line_blocks import BLOCK_BYTES, LineFile
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file
 
 TEXT = (("text", "string"),)

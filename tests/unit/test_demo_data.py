@@ -7,8 +7,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from producer.demo.shards import true_kind, write_labelled, write_shard_of_size, write_shards
-from producer.demo.texts import Document, Kind, Part, documents, part_of, source_paragraphs
+from producer.local.demo_data import (
+    Document,
+    Kind,
+    Part,
+    documents,
+    part_of,
+    source_paragraphs,
+    true_kind,
+    write_labelled,
+    write_shard_of_size,
+    write_shards,
+)
 
 
 def take(count: int, *, seed: int = 0, part: Part = Part.SHARDS) -> list[Document]:

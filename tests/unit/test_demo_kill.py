@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from producer.demo.kill import Comparison, published_digests
+from producer.local.demo import Comparison, published_digests
 
 
 def output(folder: Path, content: bytes) -> Path:

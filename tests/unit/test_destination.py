@@ -3,7 +3,7 @@
 import pytest
 from huggingface_hub.utils._validators import validate_repo_id
 
-from producer.destination import default_repo_id
+from producer.planning.destination import default_repo_id
 
 FINEWEB, CRAWL, EDU = "HuggingFaceFW/fineweb", "CC-MAIN-2024-10", "HuggingFaceFW/fineweb-edu-classifier"
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from fleet.doctor.checks import Check, Result, Verdict, diagnose, has_unfinished, ok, warning, wrong
-from fleet.doctor.report import line_of
+from fleet.doctor.checks import Check, Result, Verdict, diagnose, has_unfinished, line_of, ok, warning, wrong
 from fleet.errors import UsageError
 from support.diagnoses import diagnosed
 from support.waiting import wait_until

@@ -10,21 +10,25 @@ import pyarrow as pa
 import pytest
 
 from fleet.errors import ShardsiftError
-from fleet.flops import Shape
-from fleet.model import Model
-from fleet.shard import Shard
-from fleet.tuned import Figures, Key, Tuned, store_tuned
-from fleet.zero_shot import ZeroShot
-from producer.estimate.estimate import DeviceEstimate, Estimate, priced
-from producer.estimate.model_files import read_model_files
-from producer.estimate.ranges import Range
-from producer.estimate.report import estimate_lines
-from producer.estimate.sample import SampledShard
-from producer.estimate.speed import DeviceTime, device_times
-from producer.estimate.texts import scored_texts
-from producer.estimate.tokens import CharacterCounter, lengths_of
-from producer.estimate.work import Quantity, ScoringWork, sampled_rows
-from producer.gpus import GPUS, PRICED_ON, gpu_called
+from fleet.process.tuned import Figures, Key, Tuned, store_tuned
+from fleet.run.flops import Shape
+from fleet.run.model import Model
+from fleet.run.scoring import ZeroShot
+from fleet.run.spec import Shard
+from producer.planning.estimate.estimate import DeviceEstimate, Estimate, priced
+from producer.planning.estimate.model_files import read_model_files
+from producer.planning.estimate.report import estimate_lines
+from producer.planning.estimate.speed import DeviceTime, Range, device_times
+from producer.planning.estimate.work import (
+    CharacterCounter,
+    Quantity,
+    SampledShard,
+    ScoringWork,
+    lengths_of,
+    sampled_rows,
+    scored_texts,
+)
+from producer.status.cost import GPUS, PRICED_ON, gpu_called
 from support.records import a_shard, a_spec
 
 BERT_BASE = Shape(layers=12, hidden=768, attention=768, key_value=768, feed_forward=3072, gated=False)

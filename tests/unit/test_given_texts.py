@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from worker.given_texts import windows
+from worker.api.texts import windows
 
 TEXTS = ["one", None, "three"]
 

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import ShardError, UsageError
-from fleet.storage.inputs.bad_rows import BadRows, IgnoredBadRows
-from fleet.storage.inputs.columns import SEEN
-from fleet.storage.inputs.json_lines import JsonLines
-from fleet.storage.inputs.line_blocks import BLOCK_BYTES, LineFile
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.columns import SEEN
+from fleet.inputs.input_file import BadRows, IgnoredBadRows
+from fleet.inputs.json_lines import JsonLines
+from fleet.inputs.line_blocks import BLOCK_BYTES, LineFile
+from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad, rows_of, write_file, write_json_lines
 
 TEXT = (("text", "string"),)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fleet.errors import UsageError
-from fleet.given_labels import split_at_commas
-from fleet.model import Model
-from fleet.zero_shot import ZeroShot
-from producer.labels import zero_shot
-from producer.options import RunOptions
+from fleet.run.model import Model
+from fleet.run.options import split_at_commas
+from fleet.run.scoring import ZeroShot
+from producer.planning.models import zero_shot
+from producer.planning.options import RunOptions
 
 NLI = Model(name="org/nli", revision="1", labels=("contradiction", "neutral", "Entailment"))
 CLASSIFIER = Model(name="org/topics", revision="1", labels=("sport", "politics"))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.demand import Wanted
-from fleet.machines import MachineState, machines_line
+from fleet.presence.announcements import MachineState, machines_line
+from fleet.presence.demand import Wanted
 
 
 def machine(name: str, *, free: int) -> MachineState:

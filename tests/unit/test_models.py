@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import UsageError
-from fleet.model import with_revision
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.run.model import with_revision
 from producer.keywords import run_options
-from producer.models import options_by_model
-from producer.options import RunOptions
+from producer.planning.models import options_by_model
+from producer.planning.options import RunOptions
 
 EDU, TOX = "edu=HuggingFaceFW/fineweb-edu-classifier", "tox=unitary/toxic-bert@abc123"
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import ShardError
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.opening import open_input
 from support.line_files import columns_of, read, read_with_bad
 
 TEXT, VIEW = pa.string(), pa.string_view()

@@ -9,13 +9,13 @@ import typer
 
 import shardsift
 from fleet.errors import UsageError
-from fleet.keywords import keywords_told, with_keywords
+from fleet.process.command_line import keywords_told, with_keywords
 from producer.cli import cli
 from producer.keywords import RunKeywords, keyword, run_options
-from producer.options import RunOptions
-from worker.api import LoadOptions
+from producer.planning.options import RunOptions
+from worker.api.score import LoadOptions
+from worker.api.train import TrainKeywords, train_options
 from worker.cli import cli as worker_cli
-from worker.train_api import TrainKeywords, train_options
 from worker.training.options import TrainOptions
 
 OF_THE_COMMAND_LINE_ONLY = {

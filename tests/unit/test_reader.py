@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.columns import describe_columns
 from fleet.errors import ShardError
-from fleet.spec import RunSpec
-from fleet.storage.inputs.bad_rows import BadRowLimit
-from fleet.storage.inputs.json_lines import JsonLines
-from fleet.storage.inputs.line_blocks import LineFile
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.input_file import BadRowLimit
+from fleet.inputs.json_lines import JsonLines
+from fleet.inputs.line_blocks import LineFile
+from fleet.inputs.opening import open_input
+from fleet.run.columns import describe_columns
+from fleet.run.spec import RunSpec
 from support.line_files import write_file, write_json_lines
 from support.records import a_shard, a_spec
 from worker.shard.reader import Window, read_windows

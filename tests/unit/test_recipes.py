@@ -11,16 +11,16 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from fleet.choices import is_passages
 from fleet.errors import UsageError
-from fleet.model import Model
-from fleet.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_of
-from fleet.shard import Shard
-from fleet.text_template import columns_of
+from fleet.run.choices import is_passages
+from fleet.run.model import Model
+from fleet.run.recipes import RECIPES, Recipe, adds_int_score, as_arguments, recipe_of
+from fleet.run.spec import Shard
+from fleet.run.text import columns_of
 from producer.cli import cli
-from producer.options import RunOptions
-from producer.recipes import check_columns, recipe_lines, with_recipe
-from worker.given_scoring import scorings_of
+from producer.planning.models import check_columns, recipe_lines, with_recipe
+from producer.planning.options import RunOptions
+from worker.api.arguments import scorings_of
 
 EDU = "HuggingFaceFW/fineweb-edu-classifier"
 TOPICS = "WebOrganizer/TopicClassifier"

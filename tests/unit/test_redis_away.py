@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.redis_away import ABOUT_REDIS, TOLD_FILE, OnceAMinute
+from fleet.process.redis_away import ABOUT_REDIS, TOLD_FILE, OnceAMinute
 
 REFUSED, FULL = ConnectionError("Error 111 connecting to a:6379."), ValueError("OOM command not allowed")
 CELERYS = "celery.worker.consumer.consumer"

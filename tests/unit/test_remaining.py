@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.attempt_report import AttemptReport
 from fleet.ledger import Counts, Pace, RunningShard
-from producer.remaining import remaining
+from fleet.run.receipt import AttemptReport
+from producer.status.remaining import remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
 

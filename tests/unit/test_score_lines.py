@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.histogram import Histogram
-from producer.score_lines import kept_line, neighbours, spread_line
+from fleet.run.receipt import Histogram
+from producer.status.facts import kept_line, neighbours, spread_line
 
 LOGITS = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})
 SHARES = Histogram(bins_per_unit=20, rows_by_bin={0: 90, 18: 4, 19: 6})

@@ -10,7 +10,7 @@ from kombu.utils.url import parse_url
 from pydantic import ValidationError
 
 from fleet.errors import UsageError
-from fleet.settings import Process, Settings
+from fleet.process.settings import Process, Settings
 
 ROOT = Path(__file__).parents[2]
 ODD_PASSWORD = "p@ss/w:rd #1%?&é"

@@ -15,16 +15,15 @@ import pytest
 
 from fleet.errors import ShardError
 from fleet.ledger import Claim
-from fleet.model import Model
-from fleet.receipt import OutputFile
-from fleet.spec import RunSpec
-from fleet.text_digests import scored_digest
+from fleet.run.model import Model
+from fleet.run.receipt import OutputFile
+from fleet.run.spec import RunSpec
+from fleet.run.text_digests import scored_digest
 from support.records import a_receipt, a_shard, a_spec
 from worker.scoring import Scores
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.progress import Uninterrupted
+from worker.shard.checkpoint import Checkpoint, open_side_scores
 from worker.shard.reader import Window
-from worker.shard.side_scores import open_side_scores
+from worker.shard.vitals import Uninterrupted
 from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import ShardWriter, row_errors, with_scores
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleet.model import Model
-from fleet.scoring import Scoring
-from fleet.spec import RunSpec, is_run_id
-from fleet.zero_shot import ZeroShot
+from fleet.run.model import Model
+from fleet.run.scoring import Scoring, ZeroShot
+from fleet.run.spec import RunSpec, is_run_id
 from support.records import a_spec
 
 OTHER_MODEL = Model(name="org/other", revision="89ab", labels=("LABEL_0",))

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from fleet.model import Model
-from fleet.scoring import Scoring
-from fleet.spec import RunSpec
-from fleet.spec_difference import differences
-from fleet.zero_shot import ZeroShot
+from fleet.run.model import Model
+from fleet.run.scoring import Scoring, ZeroShot
+from fleet.run.spec import RunSpec
+from fleet.run.spec_difference import differences
 from support.records import a_spec
 
 SPEC = a_spec(input_uris=("/data/web",), input_revision="sha256-1", crawl=None)

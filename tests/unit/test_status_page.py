@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.demand import Wanted
-from producer.cost import Cost
-from producer.remaining import Remaining
+from fleet.presence.demand import Wanted
 from producer.status import RunStatus
+from producer.status.cost import Cost
+from producer.status.remaining import Remaining
 
 PAGE = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
 DESCRIBED = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## For programs") :]))

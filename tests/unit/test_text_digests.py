@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.text_digests import scored_digest, text_digest
+from fleet.run.text_digests import scored_digest, text_digest
 from support.records import a_spec
-from worker.scoring.tokenizing.texts import plain_texts
+from worker.scoring.tokenizing.tokenize import plain_texts
 
 TEXTS = ["one", None, "", "two", "ü" * 300]
 

@@ -5,14 +5,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fleet.choices import passages_and_pool
 from fleet.errors import UsageError
-from fleet.given_text import template_of, text_columns
-from fleet.scoring import check_scoring
-from fleet.shard import Shard
-from fleet.text_template import parts_of
-from fleet.zero_shot import ZeroShot
-from producer.options import RunOptions
+from fleet.run.choices import passages_and_pool
+from fleet.run.scoring import ZeroShot, check_scoring
+from fleet.run.spec import Shard
+from fleet.run.text import parts_of, template_of, text_columns
+from producer.planning.options import RunOptions
 from support.records import a_spec
 from worker.shard.texts import texts_of
 

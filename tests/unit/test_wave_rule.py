@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.receipt import Receipt
+from fleet.run.receipt import Receipt
 from producer.finalizer.waves import WaveRule
 from support.records import a_receipt, a_shard
 

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.columns import describe_columns
 from fleet.errors import UsageError
-from fleet.model import Model
-from fleet.spec import RunSpec
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.opening import open_input
+from fleet.run.columns import describe_columns
+from fleet.run.model import Model
+from fleet.run.spec import RunSpec
 from support.records import a_shard, a_spec
 from worker.scoring import Scores
 from worker.shard.reader import Window, read_windows

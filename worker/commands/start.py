@@ -1,20 +1,63 @@
 """Run the workers of a machine, or one worker."""
 
 import json
+import os
 from typing import Annotated
 
 import typer
 
-from fleet import choices
-from fleet.command_line import QUIET, Commands
-from worker.commands.arguments import (
-    Compile,
-    Device,
-    GpusPerWorker,
-    Threads,
-    WayToShard,
-    into_environment,
-)
+from fleet.process.command_line import QUIET, Commands
+from fleet.run import choices
+
+# Options that several subcommands share. They become environment variables, because a worker's processes read those.
+
+
+def _checked_device(device: str | None) -> str | None:
+    if device is not None and not choices.is_device(device):
+        raise typer.BadParameter(f"{device!r} is not one of {choices.DEVICES}.")
+    return device
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        callback=_checked_device,
+        help=f"Where to score: {choices.DEVICES}. Default: SHARDSIFT_DEVICE, else auto: a GPU if there is one.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="CPU threads for the model. Default: its share of the cores."),
+]
+Compile = Annotated[
+    bool | None,
+    typer.Option("--compile", help="Use torch.compile: starts more slowly, then scores more rows per second."),
+]
+GpusPerWorker = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Divide the model over N GPUs, for a model that is larger than one. Needs shardsift[sharded]. "
+        "Default: SHARDSIFT_GPUS_PER_WORKER, else 1.",
+    ),
+]
+WayToShard = Annotated[
+    choices.WayToShard | None,
+    typer.Option(
+        "--sharding",
+        help="How to divide it: by layers, for any model; by tensor, if transformers has a plan for the family; auto: tensor "
+        "if that works, otherwise layers.",
+    ),
+]
+
+
+def into_environment(**settings: object) -> None:
+    """Set the environment variable of each option that was given."""
+    given = {f"SHARDSIFT_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+    os.environ.update(given)
+
 
 commands = Commands()
 
@@ -93,7 +136,7 @@ def start(
         sharding=sharding,
         spot_notice=spot_notice,
     )
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from worker.supervisor.start import StartOptions
     from worker.supervisor.start import start as start_workers
 
@@ -125,3 +168,32 @@ def _run_celery(arguments: list[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     return 0
+
+
+# Check this machine.
+
+
+@commands.command(epilog="Example: worker doctor --model ./my-classifier")
+def doctor(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Model to try: a Hub name or folder. Give all models of a run with several. MODEL@REVISION names a revision. "
+            "Default: SHARDSIFT_MODEL, else what open runs need first.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """Check this machine for a worker: GPU, driver and torch, cores, disks, Redis, the Hub, and that the model loads.
+
+    Prints a line for each check: ok, warning or wrong, and how to mend it. Checks that depend on a failed one are left out.
+    Exits with 0 if nothing is wrong, 1 if something is, and 2 for wrong options.
+    """
+    into_environment(model=json.dumps(models) if models else None)
+    from fleet.doctor.checks import report
+    from fleet.process.settings import read_settings
+    from worker.doctor.checks import worker_checks
+
+    report(worker_checks(read_settings()), as_json=as_json)

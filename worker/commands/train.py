@@ -1,12 +1,16 @@
 """Train a classifier."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from fleet.command_line import Commands, print_json, print_table, say
-from worker.commands.arguments import Device
+from fleet.errors import UsageError
+from fleet.process.command_line import Commands, print_json, print_table, say
+from fleet.process.wording import is_place
+from worker.commands.start import Device
 from worker.training.options import TrainOptions, with_train_options
+from worker.training.spec import TrainSpec
 
 commands = Commands()
 _STOPPED = 130  # exit code, as of an interrupted `producer run`
@@ -36,12 +40,11 @@ def train(
     from worker.service.logs import quieten_model_libraries
 
     quieten_model_libraries()
-    from worker.training.installed import check_installed
+    from worker.training.place import check_installed
 
     check_installed()
     from fleet.errors import Stopped
-    from fleet.settings import read_settings
-    from worker.commands.label_run import with_run_found
+    from fleet.process.settings import read_settings
     from worker.training.card import next_step
     from worker.training.place import TrainPlace
     from worker.training.report import report_table
@@ -65,3 +68,36 @@ def train(
     else:
         print_table(report_table(report))
     say(next_step(report))
+
+
+# Find the output of a run that is named by its id, in the fleet's ledger.
+
+
+def with_run_found(spec: TrainSpec) -> TrainSpec:
+    """The spec with the output of the run whose labels it learns, if that is named by its id.
+
+    Raises UsageError if the ledger has no such run, or it is not published yet.
+    """
+    if spec.label_with is None or is_place(spec.label_with):
+        return spec
+    return replace(spec, label_with=_output_of(spec.label_with))
+
+
+def _output_of(target: str) -> str:
+    from fleet.ledger import Ledger
+    from fleet.process.settings import read_settings
+
+    settings = read_settings()
+    if settings.redis_url is None:
+        raise UsageError(
+            f"There is no folder {target!r} here, and run ids are known to the fleet's Redis: set REDIS_URL, or name the "
+            "output of the run."
+        )
+    ledger = Ledger.connect(settings)
+    try:
+        spec = ledger.spec(target)
+        if ledger.publication(target) is None:
+            raise UsageError(f"Run {target} is not published yet: producer status {target}")
+        return spec.output_uri
+    finally:
+        ledger.redis.close()

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet import choices
-from fleet.command_line import Commands, print_table, say
-from fleet.command_options import with_options_of
-from fleet.given_labels import split_at_commas
-from fleet.text_options import MODEL_PANEL
-from worker.commands.arguments import Device, into_environment
+from fleet.process.command_line import Commands, print_table, say, with_options_of
+from fleet.run import choices
+from fleet.run.options import MODEL_PANEL, split_at_commas
+from worker.commands.start import Device, into_environment
 from worker.tuning.options import TuneOptions
 
 if TYPE_CHECKING:
@@ -48,9 +46,9 @@ def tune(
 
     Prints a line for each setting. The best one is the smallest that is within 2 % of the fastest.
     """
-    from fleet.settings import read_settings
+    from fleet.process.settings import read_settings
     from worker.service.logs import quieten_model_libraries
-    from worker.tuning.plan import planned
+    from worker.tuning.options import planned
 
     into_environment(
         model=json.dumps(models) if models else None,

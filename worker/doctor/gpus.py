@@ -8,10 +8,10 @@ import subprocess
 from dataclasses import dataclass
 from functools import cached_property
 
-from fleet.cores import Cores, usable_cores
-from fleet.counted import counted
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
-from fleet.settings import Settings
+from fleet.process.children import Cores, usable_cores
+from fleet.process.settings import Settings
+from fleet.process.wording import counted
 from worker.supervisor.places import visible_gpus
 
 NVIDIA_SMI_SECONDS = 20.0  # it is slow if no persistence daemon keeps the driver loaded

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fleet.counted import counted
-from fleet.demand import Load, open_demands
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong, wrong_by
 from fleet.ledger import Ledger
-from fleet.model import Model
-from fleet.scorers import check_requirements, resolve_model, scorer_kind
-from fleet.settings import Settings
+from fleet.presence.demand import Load, open_demands
+from fleet.process.settings import Settings
+from fleet.process.wording import counted
+from fleet.run.model import Model
+from fleet.run.scorers import check_requirements, resolve_model, scorer_kind
 from worker.doctor.gpus import driver_cuda
 from worker.scoring import ModelError, Scorer
 from worker.service.ipc import hand_down

@@ -9,12 +9,15 @@ Torch is imported on the first use of `load_scorer` or `SequenceClassifier`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from worker.scoring.errors import DeviceFault, ModelError, NoRoom, ParityError
 from worker.scoring.rows import EncodedRows, GoOn, Scores
 from worker.scoring.scorer import (
+    DeviceFault,
     DeviceUse,
     Hypotheses,
     MeteredScorer,
+    ModelError,
+    NoRoom,
+    ParityError,
     Place,
     Reading,
     ReadingScorer,

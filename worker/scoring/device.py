@@ -11,8 +11,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from worker.scoring.errors import ModelError
-from worker.scoring.scorer import DeviceUse
+from worker.scoring.scorer import DeviceUse, ModelError
 
 _PACKED_SINCE = (8, 0)  # CUDA capability that the flash attention kernels need
 _NVIDIA_SMI_SECONDS = 20  # it is slow if no persistence daemon keeps the driver loaded

@@ -8,21 +8,18 @@ from typing import Any, Literal
 import torch
 
 from worker.scoring.backends import Backend
-from worker.scoring.backends.compiled import compile_in_place
-from worker.scoring.backends.cpu_attention import attend_by_products, products_are_faster
-from worker.scoring.backends.last_decoder_layer import reduce_last_decoder_layer
-from worker.scoring.backends.last_layer import reduce_last_layer
-from worker.scoring.backends.onednn import FAMILIES as FUSED_FAMILIES
-from worker.scoring.backends.onednn import fuse_linear_layers
+from worker.scoring.backends.cpu import ONEDNN_FAMILIES as FUSED_FAMILIES
+from worker.scoring.backends.cpu import attend_by_products, fuse_linear_layers, products_are_faster
+from worker.scoring.backends.last_layer import reduce_last_decoder_layer, reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
-from worker.scoring.backends.padded import padded
+from worker.scoring.backends.padded import compile_in_place, padded
 from worker.scoring.device import choose_device, default_batch_tokens, device_name, has_packed_attention
-from worker.scoring.errors import ModelError, NoRoom
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
+from worker.scoring.parity_trial import sample_texts
 from worker.scoring.precision import Candidate, convert, formats
-from worker.scoring.sample import sample_texts
 from worker.scoring.saved_model import SavedModel, saved_model
+from worker.scoring.scorer import ModelError, NoRoom
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded.load import load_sharded
 from worker.scoring.sharded.sharding import Sharding

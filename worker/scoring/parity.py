@@ -12,12 +12,11 @@ import torch
 
 from worker.scoring.backends import Backend
 from worker.scoring.device import release_memory
-from worker.scoring.errors import ModelError, NoRoom, ParityError
 from worker.scoring.forward import is_lack_of_memory
-from worker.scoring.parity_trial import Logits, ParityTrial
+from worker.scoring.parity_trial import Logits, ParityTrial, sample_texts
 from worker.scoring.precision import TOLERANCES, Candidate
-from worker.scoring.sample import sample_texts
 from worker.scoring.saved_model import SavedModel
+from worker.scoring.scorer import ModelError, NoRoom, ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 

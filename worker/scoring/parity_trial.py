@@ -1,6 +1,7 @@
 """How far the logits of a fast way of scoring are from those of the plain one. Needs no torch."""
 
 from dataclasses import dataclass
+from pydoc_data.topics import topics
 
 import numpy as np
 import numpy.typing as npt
@@ -57,3 +58,19 @@ def _ranks(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Equal scores share the mean of their ranks."""
     _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     return (np.cumsum(sizes) - (sizes - 1) / 2)[group]
+
+
+# Sample texts for testing a model without data: English prose from Python's own help, in lengths typical of web pages.
+
+_MEAN_CHARS, _SPREAD = 3_400, 1.0  # as in FineWeb: log-normal; the spread is the standard deviation of the logarithm
+_SHORTEST, _LONGEST = 40, 40_000
+
+
+def sample_texts(count: int, *, seed: int = 0) -> list[str]:
+    """Deterministic for the same arguments and Python version."""
+    prose = "\n".join(topics[name] for name in sorted(topics))
+    rng = np.random.default_rng(seed)
+    lengths = rng.lognormal(np.log(_MEAN_CHARS) - _SPREAD**2 / 2, _SPREAD, count)
+    lengths = np.clip(lengths, _SHORTEST, _LONGEST).astype(int)
+    starts = rng.integers(0, len(prose) - _LONGEST, count)
+    return [prose[start : start + length] for start, length in zip(starts, lengths, strict=True)]

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import torch
 
-from worker.scoring.backends.onednn import fuse_linear_layers
+from worker.scoring.backends.cpu import fuse_linear_layers
 from worker.scoring.scorer import ModelShape
 
 

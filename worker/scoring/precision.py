@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from worker.scoring.device import multiplies_bfloat16
-from worker.scoring.errors import ModelError
+from worker.scoring.scorer import ModelError
 
 _SAFE_IN_FLOAT16 = (
     "bert",

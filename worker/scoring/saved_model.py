@@ -7,7 +7,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from worker.scoring.adapters import adapter_of
 from worker.scoring.backends.packed import positions_before_the_first
-from worker.scoring.errors import ModelError
+from worker.scoring.scorer import ModelError
 
 _UNLIMITED = 1 << 30  # tokens
 

@@ -1,6 +1,6 @@
 """What a scorer is: texts in, scores out. Needs no torch.
 
-A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/scorers.py`.
+A package offers a scorer of its own by an entry point of the group `shardsift.scorers`; see `fleet/run/scorers.py`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -146,3 +146,22 @@ class SharingScorer(Protocol):
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> Scorer[Any] | None:
         """A scorer of the outputs of all, side by side, if that is cheaper than one after the other; otherwise None."""
+
+
+# Errors of loading and running a model.
+
+
+class ModelError(Exception):
+    """The model cannot be served. The message says why and what to do."""
+
+
+class NoRoom(ModelError):
+    """The model does not fit on the device, beside what is there already."""
+
+
+class ParityError(ModelError):
+    """The optimised model does not reproduce the scores of the plain one."""
+
+
+class DeviceFault(RuntimeError):
+    """The device or its driver failed. The process can no longer be trusted and must be replaced."""

@@ -8,20 +8,16 @@ import numpy as np
 import torch
 
 from worker.scoring.backends import Backend
+from worker.scoring.combined import passage_classifier, zero_shot_classifier
 from worker.scoring.device import device_name, device_use
-from worker.scoring.device_work import DeviceWork, measured_work
-from worker.scoring.errors import ModelError
-from worker.scoring.forward import Known, forward
+from worker.scoring.forward import DeviceWork, Known, forward, measured_work
 from worker.scoring.parity_trial import ParityTrial
-from worker.scoring.passages import passage_classifier
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
-from worker.scoring.scorer import DeviceUse, ModelShape, Place, Reading, Scorer, ScorerInfo
+from worker.scoring.scorer import DeviceUse, ModelError, ModelShape, Place, Reading, Scorer, ScorerInfo
 from worker.scoring.sharded.sharding import Sharded
 from worker.scoring.shared_encoder import joined
-from worker.scoring.tokenizing.texts import Texts, plain_texts
-from worker.scoring.tokenizing.tokenize import TextTokenizer
+from worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
 from worker.scoring.tokenizing.tokens import Sequences
-from worker.scoring.zero_shot import zero_shot_classifier
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers

@@ -14,11 +14,10 @@ import torch
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from worker.scoring.backends import Backend
-from worker.scoring.backends.compiled import is_compiled
-from worker.scoring.backends.onednn import plain_weights
+from worker.scoring.backends.cpu import plain_weights
 from worker.scoring.backends.packed import Packed
-from worker.scoring.backends.padded import Padded
-from worker.scoring.sample import sample_texts
+from worker.scoring.backends.padded import Padded, is_compiled
+from worker.scoring.parity_trial import sample_texts
 from worker.scoring.tokenizing.tokens import Tokens
 
 if TYPE_CHECKING:

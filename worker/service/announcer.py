@@ -9,9 +9,8 @@ from typing import Any
 
 import redis
 
-from fleet.announcements import ANNOUNCE_SECONDS
-from fleet.model import Model
-from fleet.workers import Activity, WorkerState, announce, withdraw
+from fleet.presence.announcements import ANNOUNCE_SECONDS, Activity, WorkerState, announce, withdraw
+from fleet.run.model import Model
 
 logger = logging.getLogger(__name__)
 

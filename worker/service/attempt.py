@@ -13,20 +13,19 @@ import redis
 from celery import Task
 from kombu.exceptions import OperationalError
 
-from fleet.broker import log_skipped_step
-from fleet.counted import counted
-from fleet.dispatch import send_due_shards
 from fleet.errors import LeaseLost, RunUnknown, ShardError, ShardsiftError, Stopped, TransientError
 from fleet.ledger import Claim
-from fleet.receipt import Receipt
+from fleet.process.broker import log_skipped_step
+from fleet.process.dispatch import send_due_shards
+from fleet.process.wording import counted
+from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
 from fleet.storage.output import Staging
 from worker.scoring import DeviceFault
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.child import Child
-from worker.service.device_meter import DeviceMeter
 from worker.service.ipc import EXIT_DEVICE_FAULT
-from worker.service.lease import Lease
+from worker.service.lease import DeviceMeter, Lease
 from worker.service.waiting import wait_for_redis
 from worker.shard.score_shard import score_shard
 

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 
 import redis
 
-from fleet.counted import counted
 from fleet.errors import LeaseLost, ShardsiftError
 from fleet.ledger import Claim, Ledger
-from fleet.redis_away import ABOUT_REDIS
+from fleet.process.redis_away import ABOUT_REDIS
+from fleet.process.wording import counted
 from fleet.storage.output import Staging
 from worker.service.waiting import wait_for_redis
-from worker.shard.checkpoint import Checkpoint
-from worker.shard.side_scores import open_side_scores
+from worker.shard.checkpoint import Checkpoint, open_side_scores
 
 logger = logging.getLogger(__name__)
 

@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
 from fleet.ledger import Claim, Ledger
-from fleet.model import Model
-from fleet.parent_death import end_with_parent
-from fleet.receipt import refusal_told
-from fleet.settings import Settings, read_settings
-from fleet.spec import RunSpec
+from fleet.process.children import end_with_parent
+from fleet.process.settings import Settings, read_settings
+from fleet.run.model import Model
+from fleet.run.receipt import refusal_told
+from fleet.run.spec import RunSpec
 from worker.models_together import loaded_beside
 from worker.scoring import Scorer
 from worker.service.avoided import AvoidedRuns
-from worker.service.device_meter import metered
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -34,6 +33,7 @@ from worker.service.ipc import (
     leave_failure,
     leave_loaded,
 )
+from worker.service.lease import metered
 from worker.service.logs import quieten_celery, quieten_model_libraries
 from worker.service.watchdog import Watchdog
 from worker.shard.scoring_groups import sharing_scorers

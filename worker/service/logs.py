@@ -6,7 +6,7 @@ import os
 from billiard.exceptions import WorkerLostError
 
 from fleet.errors import ShardsiftError
-from fleet.log_format import LINE
+from fleet.process.logs import LINE
 from worker.scoring.quiet import quieten_imports
 from worker.service.ipc import NAME
 

@@ -19,15 +19,14 @@ from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
-from fleet.broker import log_skipped_step
-from fleet.dispatch import send_due_shards
 from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
-from fleet.log_format import write_last_line
-from fleet.message import NOT_OURS, ScoreShard
-from fleet.model import Model, worker_queue
-from fleet.redis_away import ABOUT_REDIS, TOLD_FILE
-from fleet.settings import Settings
+from fleet.process.broker import log_skipped_step
+from fleet.process.dispatch import NOT_OURS, ScoreShard, send_due_shards
+from fleet.process.logs import write_last_line
+from fleet.process.redis_away import ABOUT_REDIS, TOLD_FILE
+from fleet.process.settings import Settings
+from fleet.run.model import Model, worker_queue
 from worker.service.announcer import Announcer
 from worker.service.ipc import (
     EXIT_NO_MODEL,
@@ -45,8 +44,7 @@ from worker.service.ipc import (
     tell_supervisor,
     tell_supervisor_ready,
 )
-from worker.service.spot.notice import Notice
-from worker.service.spot.watch import start_watching
+from worker.service.spot import Notice, start_watching
 from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed

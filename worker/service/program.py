@@ -16,12 +16,12 @@ from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import Panel
 from kombu.entity import Queue
 
-from fleet.command_line import USAGE
 from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.log_format import log_to_stderr, write_last_line
-from fleet.scorers import resolve_model
-from fleet.settings import read_settings
+from fleet.process.command_line import USAGE
+from fleet.process.logs import log_to_stderr, write_last_line
+from fleet.process.settings import read_settings
+from fleet.run.scorers import resolve_model
 from worker.service.ipc import EXIT_NO_MODEL, tell_supervisor
 from worker.service.logs import quieten_celery
 from worker.service.parent import Parent

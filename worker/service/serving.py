@@ -6,8 +6,8 @@ from multiprocessing import process
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fleet.model import Model
-from fleet.settings import Settings
+from fleet.process.settings import Settings
+from fleet.run.model import Model
 from worker.loading import load_model
 from worker.scoring import SequenceClassifier
 from worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER

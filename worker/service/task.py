@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from fleet.errors import NewerVersion, Stopped
 from fleet.ledger import Claim, Refusal, new_nonce
-from fleet.message import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
-from fleet.queues import message_priorities
+from fleet.process.dispatch import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
+from fleet.process.queues import message_priorities
 from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child

@@ -8,7 +8,7 @@ from typing import TypeVar
 import redis
 
 from fleet.errors import Stopped
-from fleet.redis_away import ABOUT_REDIS
+from fleet.process.redis_away import ABOUT_REDIS
 
 _PAUSE_SECONDS = 1.0
 _PASSING = (

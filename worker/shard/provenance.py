@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fleet.columns import scoring_fields
-from fleet.disclosure import disclosed_worker
 from fleet.errors import UsageError
-from fleet.filter import Filter
 from fleet.ledger.records import Claim
-from fleet.receipt import Parity, Provenance, ScoringReceipt
-from fleet.scoring import Scoring
-from fleet.spec import RunSpec
+from fleet.run.columns import scoring_fields
+from fleet.run.disclosure import disclosed_worker
+from fleet.run.filter import Filter
+from fleet.run.receipt import Parity, Provenance, ScoringReceipt
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec
 from worker.scoring import Scorer, Scores
 from worker.scoring.parity_trial import ParityTrial
 from worker.shard.vitals import Vitals

@@ -11,26 +11,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fleet.attempt_report import Phase
-from fleet.columns import kept_schema
-from fleet.disclosure import disclosed_source
 from fleet.errors import ShardError, UsageError
-from fleet.filter import Filter
+from fleet.inputs.input_file import InputFile
+from fleet.inputs.opening import open_input
 from fleet.ledger.records import Claim
-from fleet.receipt import OutputFile, Provenance, Receipt, ScoringReceipt
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.columns import kept_schema
+from fleet.run.disclosure import disclosed_source
+from fleet.run.filter import Filter
+from fleet.run.receipt import OutputFile, Phase, Provenance, Receipt, ScoringReceipt
+from fleet.run.spec import RunSpec, Shard
 from fleet.storage.identity import unchanged
-from fleet.storage.inputs.input_file import InputFile
-from fleet.storage.inputs.opening import open_input
 from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import in_background, prefetched
-from worker.shard.progress import Progress
 from worker.shard.provenance import provenance, scoring_receipts
 from worker.shard.reader import Window, read_windows
 from worker.shard.scratch import scratch_folder
+from worker.shard.vitals import Progress
 from worker.shard.window_scoring import WindowScoring
 from worker.shard.writer import RowCounts, ShardWriter, WrittenFile, row_errors, with_scores
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from fleet.errors import ShardError
-from fleet.scoring import Scoring
-from fleet.zero_shot import entailment_output
+from fleet.run.scoring import Scoring, entailment_output
 from worker.scoring import Hypotheses, ModelError, Reading, ReadingScorer, Scorer, Scores, SharingScorer
 from worker.shard.stored_scores import StoredScores
 

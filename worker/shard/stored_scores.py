@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleet.errors import ShardError
-from fleet.model import Model
-from fleet.receipt import OutputFile, Receipt
+from fleet.run.model import Model
+from fleet.run.receipt import OutputFile, Receipt
+from fleet.run.scorers import published_run
 from fleet.storage.errors import translated
-from fleet.storage.hub_files import filesystem_of
-from fleet.storage.published import Published
-from fleet.stored_scores import published_run
+from fleet.storage.hub_access import filesystem_of
+from fleet.storage.opening import Published
 from worker.scoring import GoOn, Place, ScorerInfo, Scores
-from worker.shard.side_scores import SideScores, copied_whole
+from worker.shard.checkpoint import SideScores, copied_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fleet.scoring import Scoring
-from fleet.shard import Shard
-from fleet.text_digests import scored_digest
+from fleet.run.scoring import Scoring
+from fleet.run.spec import Shard
+from fleet.run.text_digests import scored_digest
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.rows import token_count
 from worker.shard.checkpoint import Checkpoint
-from worker.shard.progress import Progress
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
-from worker.shard.texts import texts_of
-from worker.shard.unscored import unscorable_rows, with_reasons, without
+from worker.shard.texts import texts_of, unscorable_rows, with_reasons, without
+from worker.shard.vitals import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fleet.columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
-from fleet.histogram import Histogram, empty_histogram, with_values
-from fleet.scoring import Scoring
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.columns import ERROR, ROW, SHARD, kept_schema, row_fields, scores_schema, scoring_fields
+from fleet.run.receipt import Histogram, empty_histogram, with_values
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec, Shard
+from fleet.run.text_digests import as_metadata
 from fleet.storage.errors import translated
-from fleet.text_digests import as_metadata
 from worker.scoring import Scores
 from worker.scoring.activation import apply
 from worker.shard.reader import Window

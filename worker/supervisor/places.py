@@ -6,11 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
-from fleet.cores import Cores, usable_cores
 from fleet.errors import UsageError
-from worker.supervisor.groups import check_groups
+from fleet.process.children import Cores, usable_cores
+from fleet.process.wording import counted
 
 ALL = "all"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -150,3 +151,37 @@ def _threads_of_each(workers: int, cores: Cores, *, on_gpu: bool) -> dict[str, s
     model = share if on_gpu else max(1, cores.physical // workers)
     threads = {"SHARDSIFT_THREADS": model, "OMP_NUM_THREADS": model, "RAYON_NUM_THREADS": share}
     return {name: str(count) for name, count in threads.items() if not os.environ.get(name)}
+
+
+# What a worker needs to divide its model over several GPUs. Looked at before a worker starts, and by `worker doctor`.
+
+
+def check_accelerate(gpus_per_worker: int) -> None:
+    """Raises UsageError if accelerate is needed and not installed."""
+    if gpus_per_worker > 1 and find_spec("accelerate") is None:
+        raise UsageError(
+            f"--gpus-per-worker {gpus_per_worker} needs accelerate, which is not installed. "
+            "Install it with: pip install 'shardsift[sharded]'"
+        )
+
+
+def check_groups(gpus: int, gpus_per_worker: int, *, device: str) -> None:
+    """Raises UsageError if so many GPUs cannot be dealt out in groups. On a CPU, a group is of processes."""
+    if gpus_per_worker == 1 or device == "cpu":
+        return
+    if device not in ("auto", "cuda"):
+        raise UsageError(
+            f"--gpus-per-worker {gpus_per_worker} and --device {device} contradict each other. Leave one out."
+        )
+    if not gpus:
+        raise UsageError(
+            f"--gpus-per-worker {gpus_per_worker}: there is no GPU here. With --device cpu, the model is divided among "
+            "processes on the CPU, which is only good for trying it."
+        )
+    if rest := gpus % gpus_per_worker:
+        whole = gpus - rest
+        choose = f"Leave {rest} out with --gpus {whole}" if whole else "Use fewer per worker"
+        raise UsageError(
+            f"--gpus-per-worker {gpus_per_worker}: {counted(gpus, 'GPU')} cannot be dealt out in groups of {gpus_per_worker}. "
+            f"{choose}, or choose another number."
+        )

@@ -6,17 +6,16 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleet.demand import Wanted
-from fleet.durations import parse_duration
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.rights import WORKER
-from fleet.log_format import log_to_stderr
-from fleet.machines import list_machines
-from fleet.scorers import resolve_model
-from fleet.settings import Settings
-from worker.supervisor.groups import check_accelerate
-from worker.supervisor.places import ALL, Place, find_places
+from fleet.ledger.connect import WORKER
+from fleet.presence.announcements import list_machines
+from fleet.presence.demand import Wanted
+from fleet.process.durations import parse_duration
+from fleet.process.logs import log_to_stderr
+from fleet.process.settings import Settings
+from fleet.run.scorers import resolve_model
+from worker.supervisor.places import ALL, Place, check_accelerate, find_places
 from worker.supervisor.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)

@@ -5,20 +5,19 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 
 import redis
 
-from fleet.counted import counted
-from fleet.demand import Demand, Load, Wanted, open_demands
-from fleet.durations import shown_duration
 from fleet.ledger import Ledger
-from fleet.machines import MachineState, announce_machine, withdraw_machine
-from fleet.processes import vanishing_folder
-from fleet.redact import redacted
-from fleet.workers import WorkerState, list_workers
-from worker.supervisor.assignment import free_workers, next_load
+from fleet.presence.announcements import MachineState, WorkerState, announce_machine, list_workers, withdraw_machine
+from fleet.presence.demand import Demand, Load, Wanted, open_demands
+from fleet.process.children import vanishing_folder
+from fleet.process.durations import shown_duration
+from fleet.process.redact import redacted
+from fleet.process.wording import counted
 from worker.supervisor.places import Place
 from worker.supervisor.seat import Seat
 
@@ -230,3 +229,25 @@ def _may_move(seat: Seat, state: WorkerState | None) -> bool:
     if state is None:
         return not seat.has_loaded
     return state.activity in ("loading", "ready")
+
+
+# Decide what each worker of a machine serves. Pure functions of what the fleet needs and what it has.
+
+
+def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
+    """The workers of each queue that have no shard: they load their model, or wait."""
+    return Counter(worker.queue for worker in workers if worker.activity in ("loading", "ready"))
+
+
+def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], bool]) -> Load | None:
+    """What one more worker should serve, of the queues that lack workers. None: nothing.
+
+    That is the queue of the highest priority, of equal ones the one that lacks the most workers, then the oldest.
+    """
+    lacking = [
+        (demand.priority, demand.queued - free[demand.queue], demand.load)
+        for demand in demands
+        if demand.queued > free[demand.queue] and not avoids(demand.load)
+    ]
+    _, _, load = max(lacking, key=lambda one: one[:2], default=(0, 0, None))
+    return load

@@ -5,18 +5,150 @@ Everything before the last layer is frozen, so each text goes through the model 
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 
-from worker.training.base_model import BaseModel, load_base
-from worker.training.embeddings import embeddings_of, load_embedder
-from worker.training.head import Head, fit_head
-from worker.training.memory import peak_memory_bytes
-from worker.training.spec import TrainSpec
-from worker.training.splits import Split
+from fleet.errors import UsageError
+from fleet.process.wording import counted
+from fleet.run.spec import WINDOW_ROWS
+from worker.scoring import ModelError, SequenceClassifier
+from worker.scoring.load import scorer_of
+from worker.scoring.saved_model import SavedModel
+from worker.scoring.scorer import Reading
+from worker.training.base_model import BaseModel, BaseModelError, load_base
+from worker.training.place import peak_memory_bytes
+from worker.training.rows import Split, Target, Targets
+from worker.training.spec import ClassWeights, TrainSpec
 from worker.training.trained import Trained
+
+# What the last layer of a frozen model reads of each text. Computed once, by the scorer that serves classifiers.
+
+Embeddings = NDArray[np.float32]  # shape (rows, width)
+
+
+def load_embedder(load: Callable[[], BaseModel], *, dtype: str, device: str) -> SequenceClassifier:
+    """A scorer whose outputs are the inputs of the last layer. It is as fast as a run with the finished classifier."""
+    name = load().name
+
+    def without_head() -> SavedModel:
+        base = load()
+        base.check_can_be_frozen()
+        width = base.model.get_submodule(base.head).in_features
+        base.model.set_submodule(base.head, torch.nn.Identity())
+        return SavedModel(
+            model=base.model,
+            tokenizer=base.tokenizer,
+            revision=base.revision,
+            max_tokens=base.max_tokens,
+            outputs=width,
+        )
+
+    try:
+        return scorer_of(name, without_head, dtype, device=device)
+    except ModelError as error:
+        raise BaseModelError(str(error)) from error
+
+
+def embeddings_of(
+    texts: pa.LargeStringArray,
+    embedder: SequenceClassifier,
+    *,
+    max_tokens: int | None,
+    tell: Callable[[str], None],
+) -> Embeddings:
+    """Embed texts in windows, so that memory for tokens is bounded. Raises UsageError for a text that has no embedding."""
+    try:
+        scorer = embedder.reading(Reading(max_tokens=max_tokens)) if max_tokens else embedder
+    except ModelError as error:
+        raise UsageError(str(error)) from error
+    assert isinstance(scorer, SequenceClassifier)  # one that reads fewer tokens
+    windows = []
+    for start in range(0, len(texts), WINDOW_ROWS):
+        window = scorer.score(texts[start : start + WINDOW_ROWS])
+        for row, reason in window.errors.items():
+            raise UsageError(f"Labelled text {start + row} has no embedding: {reason}. Leave such rows out.")
+        windows.append(window.values)
+        tell(f"{counted(min(start + WINDOW_ROWS, len(texts)), 'text')} of {len(texts):,} embedded")
+    return np.concatenate(windows)
+
+
+# Fit the last layer of a classifier to embeddings with scikit-learn. Knows nothing of texts or models.
+
+Floats = npt.NDArray[np.float64]
+_RIDGE_STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # per row
+_LOGISTIC_STRENGTHS = 10.0 ** np.arange(-4.0, 1.5, 1.0)  # scikit-learn's C: the inverse of a strength
+_FOLDS = 5
+_MOST_ITERATIONS = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A linear layer: `weight` of shape (outputs, width), `bias` of shape (outputs,)."""
+
+    weight: Floats
+    bias: Floats
+
+    def logits(self, embeddings: npt.NDArray[np.float32]) -> Floats:
+        logits: Floats = embeddings @ self.weight.T + self.bias
+        return logits
+
+
+def fit_head(
+    embeddings: npt.NDArray[np.float32], targets: Targets, target: Target, class_weights: ClassWeights = "none"
+) -> Head:
+    """The head that predicts the targets best, by cross-validation over strengths of regularisation."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(embeddings.astype(np.float64))
+    features = scaler.transform(embeddings.astype(np.float64))
+    if target.is_regression:
+        coefficients, intercepts = _ridge(features, targets)
+    else:
+        coefficients, intercepts = _logistic(features, targets, class_weights)
+    weight = coefficients / scaler.scale_
+    return Head(weight=weight, bias=intercepts - weight @ scaler.mean_)
+
+
+def _ridge(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
+    """The strength is the one with the smallest leave-one-out error, which has a closed form."""
+    from sklearn.linear_model import RidgeCV
+
+    ridge = RidgeCV(alphas=_RIDGE_STRENGTHS * len(targets)).fit(features, targets)
+    return ridge.coef_[None, :], np.atleast_1d(ridge.intercept_)
+
+
+def _logistic(features: Floats, targets: Targets, class_weights: ClassWeights) -> tuple[Floats, Floats]:
+    """The strength is the one with the smallest log loss over folds."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+    model = LogisticRegression(
+        max_iter=_MOST_ITERATIONS, class_weight="balanced" if class_weights == "balanced" else None
+    )
+    folds = min(_FOLDS, int(np.bincount(targets.astype(np.int64)).min()))
+    if folds < 2:  # a class of one row cannot be in two folds
+        return _of_each_class(model.fit(features, targets))
+    search = GridSearchCV(
+        model,
+        {"C": _LOGISTIC_STRENGTHS},
+        scoring="neg_log_loss",
+        cv=StratifiedKFold(folds, shuffle=True, random_state=0),
+    )
+    return _of_each_class(search.fit(features, targets).best_estimator_)
+
+
+def _of_each_class(model: object) -> tuple[Floats, Floats]:
+    """scikit-learn has one output for two classes; a sequence classifier has two, whose difference it is."""
+    coefficients, intercepts = model.coef_, model.intercept_  # type: ignore[attr-defined]
+    if len(coefficients) > 1:
+        return coefficients, intercepts
+    halves = np.array([-0.5, 0.5])
+    return halves[:, None] * coefficients, halves * intercepts
 
 
 def train_frozen(spec: TrainSpec, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:

@@ -1,13 +1,19 @@
 """Train all weights of a model with transformers' Trainer, resumable from its last checkpoint."""
 
+import multiprocessing
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from transformers import (
     AutoModelForSequenceClassification,
     DataCollatorWithPadding,
@@ -26,18 +32,99 @@ from worker.scoring.device import choose_device, device_name, multiplies_bfloat1
 from worker.scoring.main_module import without_main_module
 from worker.scoring.quiet import quiet_transformers
 from worker.training.base_model import BaseModel, load_base
-from worker.training.checkpoints import STATE, Checkpoint, checkpoint_to_resume
-from worker.training.identity import described_in_full
-from worker.training.loading import loading_arguments
-from worker.training.loss import loss_of
-from worker.training.memory import peak_memory_bytes
-from worker.training.place import TrainPlace
-from worker.training.processes import process_count
-from worker.training.spec import FullTraining, TrainSpec
-from worker.training.splits import Split
-from worker.training.stop import StopAtNextStep
+from worker.training.checkpoints import STATE, Checkpoint, checkpoint_to_resume, described_in_full
+from worker.training.place import TrainPlace, peak_memory_bytes, process_count
+from worker.training.rows import Split, Target, Targets
+from worker.training.spec import ClassWeights, FullTraining, TrainSpec
 from worker.training.token_rows import TokenRows, tokenizer_of
 from worker.training.trained import Steps, Trained
+
+# How processes prepare batches beside a training: `--loader-processes`.
+
+_CONTEXT = "forkserver"
+_IMPORTED_ONCE = ["worker.training.loader_imports"]
+
+
+def loading_arguments(processes: int) -> dict[str, Any]:
+    """For transformers' TrainingArguments.
+
+    The training has threads, and a process forked from one with threads inherits the locks that they hold. So the processes are
+    forked from a server without threads, which has imported what they need.
+    """
+    if not processes:
+        return {"dataloader_num_workers": 0}
+    multiprocessing.get_context(_CONTEXT).set_forkserver_preload(_IMPORTED_ONCE)
+    return {
+        "dataloader_num_workers": processes,
+        "dataloader_multiprocessing_context": _CONTEXT,
+    }
+
+
+# The loss of a batch, so that it does not depend on how many batches a step is divided into.
+
+Loss = Callable[..., torch.Tensor]
+
+
+def loss_of(target: Target, targets: Targets, class_weights: ClassWeights) -> Loss:
+    """For the Trainer's `compute_loss_func`: the sum over the rows of a batch, divided by the rows of the whole step.
+
+    The models' own loss is a mean over a batch. Means of batches of different sizes do not add up to the mean of a step.
+    """
+    weights = None
+    if class_weights == "balanced":  # as scikit-learn weights them: each class has the same sum
+        counts = np.bincount(targets.astype(np.int64), minlength=target.outputs)
+        weights = torch.tensor(len(targets) / (target.outputs * np.maximum(counts, 1)), dtype=torch.float32)
+
+    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
+        logits = outputs.logits.float()
+        if target.is_regression:
+            total = torch.nn.functional.mse_loss(logits[:, 0], labels.float(), reduction="sum")
+        else:
+            balance = None if weights is None else weights.to(logits.device)
+            total = torch.nn.functional.cross_entropy(logits, labels, weight=balance, reduction="sum")
+        return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+    return loss
+
+
+# Stop training at the next step, with a checkpoint, when SIGTERM or Ctrl-C arrives.
+
+
+class StopAtNextStep(TrainerCallback):
+    """The first signal saves a checkpoint at the next step and ends training; the second ends the process at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Only the main thread can handle signals; in another one, this does nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if args.world_size > 1:
+            self.asked = self._asked_anywhere(args.device)
+        if self.asked:
+            control.should_save = control.should_training_stop = True
+
+    def _asked_anywhere(self, device: torch.device) -> bool:
+        """A signal may reach the processes at different steps, and they must leave the loop together."""
+        asked = torch.tensor(int(self.asked), device=device)
+        dist.all_reduce(asked, dist.ReduceOp.MAX)
+        return bool(asked.item())
+
 
 _LOGS_PER_CHECKPOINT = 5
 _KEPT_CHECKPOINTS = 2  # the newest and the best

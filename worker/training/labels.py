@@ -4,20 +4,20 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from fleet.columns import is_text
-from fleet.defaults import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
 from fleet.errors import ShardsiftError, UsageError
-from fleet.given_text import text_columns
-from fleet.scoring import Scoring
-from fleet.storage.listing import list_files
-from fleet.storage.published import Published
-from fleet.stored_scores import published_run
+from fleet.inputs.listing import list_files
+from fleet.run.choices import DEFAULT_LABEL_COLUMN, DEFAULT_TEXT_COLUMN
+from fleet.run.columns import is_text
+from fleet.run.scorers import published_run
+from fleet.run.scoring import Scoring
+from fleet.run.text import text_columns
+from fleet.storage.opening import Published
 from worker.training.spec import TrainSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledText:
-    """Which text of a row is learned, as `fleet/given_text.py` reads it."""
+    """Which text of a row is learned, as `fleet/run/text.py` reads it."""
 
     text_column: str = DEFAULT_TEXT_COLUMN  # or several, with commas between them, or a template
     text_pair_column: str | None = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from worker.training.targets import Target, Targets
+from worker.training.rows import Target, Targets
 
 Floats = npt.NDArray[np.float64]
 _MOST_LEVELS = 12  # of a regression's rounded labels, in a confusion matrix

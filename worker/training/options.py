@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fleet.command_options import with_options_of
 from fleet.errors import UsageError
+from fleet.process.command_line import with_options_of
 from worker.training.spec import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
 
 _DATA, _MEASURE, _FULL = "What to learn from", "What to measure", "With --full"

@@ -9,8 +9,7 @@ from torch.utils.data import Dataset
 from fleet.errors import UsageError
 from worker.scoring.tokenizing.tokenize import TextTokenizer
 from worker.training.base_model import BaseModel
-from worker.training.splits import Rows
-from worker.training.targets import Target
+from worker.training.rows import Rows, Target
 
 
 class TokenRows(Dataset[dict[str, Any]]):

@@ -11,23 +11,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.counted import counted
-from fleet.model import with_revision
-from fleet.sequence_classifier import THRESHOLD, pinned_model
-from fleet.storage.model_output import model_output
-from worker.training.card import model_card
-from worker.training.checkpoints import forget
-from worker.training.demo_encoder import DEMO_ENCODER, verified_demo_encoder
-from worker.training.identity import described, digest_of
+from fleet.process.wording import counted
+from fleet.run.model import with_revision
+from fleet.run.sequence_classifier import THRESHOLD, pinned_model
+from worker.training.base_model import DEMO_ENCODER, verified_demo_encoder
+from worker.training.card import model_card, remove_partial, save_model
+from worker.training.checkpoints import described, digest_of, forget
 from worker.training.labels import LabelSource, Teacher, label_source
 from worker.training.metrics import measure
-from worker.training.pictures import draw_pictures
-from worker.training.place import TrainPlace
-from worker.training.processes import is_first_process
-from worker.training.report import TrainReport
-from worker.training.saving import remove_partial, save_model
+from worker.training.output import model_output
+from worker.training.place import TrainPlace, is_first_process
+from worker.training.report import TrainReport, draw_pictures
+from worker.training.rows import Split, read_split
 from worker.training.spec import TrainSpec
-from worker.training.splits import Split, read_split
 
 if TYPE_CHECKING:
     from worker.training.trained import Trained

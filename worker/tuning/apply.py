@@ -4,9 +4,9 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.sequence_classifier import revision_of_folder
-from fleet.settings import Settings
-from fleet.tuned import Key, find_tuned
+from fleet.process.settings import Settings
+from fleet.process.tuned import Key, find_tuned
+from fleet.run.sequence_classifier import revision_of_folder
 from worker.scoring import SequenceClassifier
 
 logger = logging.getLogger(__name__)

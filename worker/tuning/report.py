@@ -2,9 +2,9 @@
 
 from rich.table import Table
 
-from fleet.counted import counted
-from fleet.spec import WINDOW_ROWS
-from fleet.tuned import Figures
+from fleet.process.tuned import Figures
+from fleet.process.wording import counted
+from fleet.run.spec import WINDOW_ROWS
 from worker.scoring.peak import multiplied_in
 from worker.tuning.trials import Trial
 from worker.tuning.tune import Tuning

@@ -6,18 +6,16 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from fleet.defaults import DEFAULT_TEXT_COLUMN
 from fleet.errors import ShardsiftError, UsageError
-from fleet.given_columns import check_takes_columns, chosen_columns
-from fleet.given_text import TextOptions, template_of, text_columns
+from fleet.inputs.input_file import IgnoredBadRows
+from fleet.inputs.listing import list_files
+from fleet.inputs.opening import open_input
+from fleet.run.choices import DEFAULT_TEXT_COLUMN
+from fleet.run.text import TextOptions, check_takes_columns, chosen_columns, template_of, text_columns
 from fleet.storage.errors import translated
-from fleet.storage.inputs.bad_rows import IgnoredBadRows
-from fleet.storage.inputs.opening import open_input
-from fleet.storage.listing import list_files
-from worker.scoring.sample import sample_texts
-from worker.scoring.tokenizing.texts import plain_texts
-from worker.shard.texts import row_texts
-from worker.shard.unscored import unscorable_rows
+from worker.scoring.parity_trial import sample_texts
+from worker.scoring.tokenizing.tokenize import plain_texts
+from worker.shard.texts import row_texts, unscorable_rows
 
 _STEP_ROWS = 256  # decoded at once
 TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them

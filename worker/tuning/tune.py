@@ -12,24 +12,22 @@ import numpy.typing as npt
 import torch
 
 from fleet.errors import UsageError
-from fleet.flops import Shape, shape_of
-from fleet.model import Model
-from fleet.scoring import Scoring
-from fleet.settings import Settings
-from fleet.spec import WINDOW_ROWS
-from fleet.tuned import Tuned, store_tuned
+from fleet.process.settings import Settings
+from fleet.process.tuned import Tuned, store_tuned
+from fleet.run.flops import Shape, shape_of
+from fleet.run.model import Model
+from fleet.run.scoring import Scoring
+from fleet.run.spec import WINDOW_ROWS
 from worker.loading import load_model
 from worker.scoring import ModelError, Place, Reading, SequenceClassifier
 from worker.scoring.peak import matmul_peak, multiplied_in
 from worker.shard.scoring_groups import reading_of
 from worker.tuning.apply import key_of
-from worker.tuning.budgets import EncodedWindow, budget_candidates, token_counts
+from worker.tuning.candidates import EncodedWindow, budget_candidates, reference_candidates, token_counts
 from worker.tuning.chart import draw_chart
-from worker.tuning.memory import gauge_of
-from worker.tuning.plan import Say, TunePlan
-from worker.tuning.reference import reference_candidates
+from worker.tuning.options import Say, TunePlan
 from worker.tuning.texts import TrialTexts, trial_texts
-from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, sweep
+from worker.tuning.trials import Candidate, Sweep, Trial, Work, best_of, gauge_of, sweep
 
 _ROWS = {"cpu": 64, "mps": 1_000, "cuda": 20_000}  # texts of a trial, so that a turn takes some seconds
 _REFERENCE_ROWS = 2_304  # limit: three batches of the largest size; the pipeline is slow and has many sizes

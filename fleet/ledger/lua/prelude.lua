@@ -67,11 +67,11 @@ local function max_workers()
 end
 
 -- The pace of the run: the rows scored in each of the last thirty slots of ten seconds, in a ring of fields, and the number
--- of slots in which a worker held a shard. fleet/ledger/pace.py reads both.
+-- of slots in which a worker held a shard. fleet/ledger/results.py reads both.
 local SLOT_MS, SLOTS = 10000, 30
 
 -- The history of the run: for each stretch of time its rows, and the shards that are done, failed and running at its end.
--- When there are too many stretches, each two become one of double the width. fleet/ledger/history.py reads it.
+-- When there are too many stretches, each two become one of double the width. fleet/ledger/results.py reads it.
 local FIRST_WIDTH_MS, MOST_STRETCHES = 10000, 300
 
 local function widen_history(width)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import redis
 
-from producer.local.redis_server import find_redis_server
+from producer.local.redis import find_redis_server
 from support.compose import (
     PASSWORD,
 )

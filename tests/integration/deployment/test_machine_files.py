@@ -303,7 +303,7 @@ def containers_of(one: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_keda_asks_the_service_for_the_number_that_the_command_prints() -> None:
-    from producer.demand.wanted import demand_json
+    from producer.demand import demand_json
 
     kustomization = yaml.safe_load((OPS / "kubernetes/kustomization.yaml").read_text())
     service = kubernetes_object("Service", "shardsift-demand")

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleet.ledger import Ledger
-from fleet.processes import running
-from producer.metrics.collect import FleetCollector
+from fleet.process.children import running
+from producer.status.metrics import FleetCollector
 from support.fleet import Fleet
 from support.injected_faults import STAND_IN, InjectedFaults
 from support.pages import ROOT

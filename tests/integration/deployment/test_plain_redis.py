@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.doctor.redis_server import redis_checks
-from fleet.ledger.rights import PRODUCER, WORKER, Role
-from fleet.processes import running
-from fleet.settings import Settings
-from producer.local.redis_server import find_redis_server
+from fleet.doctor.services import redis_checks
+from fleet.ledger.connect import PRODUCER, WORKER, Role
+from fleet.process.children import running
+from fleet.process.settings import Settings
+from producer.local.redis import find_redis_server
 from support.diagnoses import diagnosed, not_ok
 from support.machine_files import FINALIZER_UNIT, OPS, shell_blocks, unit_settings
 from support.ports import unused_port

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session, constants
 
-from fleet.settings import Settings
+from fleet.process.settings import Settings
 from hubserver import HubServer
 from support.enqueued_runs import write
 

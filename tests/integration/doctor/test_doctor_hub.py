@@ -7,10 +7,10 @@ import pytest
 from huggingface_hub import HfFileSystem, constants
 
 from fleet.doctor.checks import Diagnosis, Result
-from fleet.doctor.hub import hub_checks
-from fleet.settings import Settings
+from fleet.doctor.services import hub_checks
+from fleet.process.settings import Settings
 from hubserver import HubServer
-from producer.doctor.checks import producer_checks
+from producer.doctor import producer_checks
 from support.diagnoses import diagnosed, not_ok
 
 UseToken = Callable[[str], None]

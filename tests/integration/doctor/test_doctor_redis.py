@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from fleet.doctor.checks import Result, has_unfinished
-from fleet.doctor.redis_server import aof_verdict, network_verdict, redis_checks
+from fleet.doctor.services import aof_verdict, network_verdict, redis_checks
 from fleet.ledger import Ledger
-from fleet.settings import Settings
+from fleet.process.settings import Settings
 from support.diagnoses import diagnosed, not_ok
 from support.redis_servers import redis_server
 from support.server_of_version import server_of_version

@@ -8,17 +8,14 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from fleet.demand import Wanted
 from fleet.doctor.checks import Result
-from fleet.doctor.disks import disk_check, scratch_disk_check, state_disk_check
-from fleet.doctor.redis_server import redis_checks
+from fleet.doctor.services import disk_check, redis_checks, scratch_disk_check, state_disk_check
 from fleet.ledger import Ledger
-from fleet.ledger.keys import Keys
-from fleet.machines import MachineState, announce_machine
-from fleet.settings import Settings
-from fleet.workers import WorkerState, announce
-from producer.doctor.checks import producer_checks
-from producer.doctor.fleet_state import fleet_checks
+from fleet.ledger.base import Keys
+from fleet.presence.announcements import MachineState, WorkerState, announce, announce_machine
+from fleet.presence.demand import Wanted
+from fleet.process.settings import Settings
+from producer.doctor import fleet_checks, producer_checks
 from support.diagnoses import diagnosed, not_ok
 from support.fleet import Fleet
 from support.processes import call_command

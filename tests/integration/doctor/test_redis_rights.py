@@ -7,13 +7,12 @@ import pytest
 import redis
 
 from fleet.doctor.checks import Result
-from fleet.doctor.redis_server import redis_checks
+from fleet.doctor.services import redis_checks
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import connect
-from fleet.ledger.rights import PRODUCER, WORKER, check_rights, refused_commands
-from fleet.settings import Settings
-from producer.doctor.fleet_state import fleet_checks
+from fleet.ledger.connect import PRODUCER, WORKER, check_rights, connect, refused_commands
+from fleet.process.settings import Settings
+from producer.doctor import fleet_checks
 from support.diagnoses import diagnosed, not_ok
 from support.enqueued_runs import write
 from support.processes import call_command

@@ -8,22 +8,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from fleet.cores import Cores
 from fleet.doctor.checks import Diagnosis, Result
-from fleet.doctor.disks import model_cache_check
-from fleet.doctor.redis_server import redis_checks
+from fleet.doctor.services import model_cache_check, redis_checks
 from fleet.ledger import Ledger
-from fleet.scorers import resolve_model
-from fleet.settings import Settings
+from fleet.process.children import Cores
+from fleet.process.settings import Settings
+from fleet.run.scorers import resolve_model
 from support.diagnoses import diagnosed, not_ok
 from support.models import overflowing_classifier
 from support.nvidia_smi import install_nvidia_smi, install_script
 from support.processes import call_command
 from support.records import a_shard, a_spec
-from worker.doctor.checks import worker_checks
+from worker.doctor.checks import sharding_checks, worker_checks
 from worker.doctor.gpus import driver_cuda, gpu_checks
 from worker.doctor.model import model_check, torch_check
-from worker.doctor.sharding import sharding_checks
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 HERE = Settings()

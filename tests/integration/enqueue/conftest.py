@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.options import RunOptions
+from producer.planning.options import RunOptions
 from support.enqueued_runs import write
 
 

@@ -9,15 +9,14 @@ from celery import Celery
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Claim, Ledger
-from fleet.receipt import Receipt
-from fleet.shard import Shard
+from fleet.run.receipt import Receipt
+from fleet.run.spec import Shard
 from fleet.storage.opening import open_output
-from producer.enqueue import enqueue
 from producer.finalizer.publish import NotReady, finalize_run
-from producer.options import RunOptions
-from producer.plan import Plan, plan_run
-from producer.retry import retry_run
-from producer.steering import SteeringOptions
+from producer.planning.enqueue import enqueue
+from producer.planning.options import RunOptions
+from producer.planning.plan import Plan, plan_run
+from producer.planning.steering import SteeringOptions, retry_run
 from support.enqueued_runs import do, write
 from support.ledger_states import claimed
 from support.records import stage_shard

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from fleet.disclosure import disclosed_spec
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.queues import queue_length
-from producer.options import RunOptions
-from producer.plan import plan_run
-from producer.plan_report import plan_report
+from fleet.process.queues import queue_length
+from fleet.run.disclosure import disclosed_spec
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
+from producer.planning.plan_report import plan_report
 from support.enqueued_runs import copied_model, do, write
 from support.ledger_states import claimed
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from fleet.broker import make_app
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from fleet.spec import RunSpec
+from fleet.process.broker import make_app
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
 from fleet.storage.opening import open_output
 from support.finalizer_runs import A, B, C
 from support.records import a_spec

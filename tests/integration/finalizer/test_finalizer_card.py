@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.histogram import Histogram
 from fleet.ledger import Ledger
-from fleet.model import Model
-from fleet.receipt import Parity, Receipt
-from fleet.shard import Shard
-from fleet.spec import RunSpec
-from fleet.zero_shot import ZeroShot
+from fleet.run.model import Model
+from fleet.run.receipt import Histogram, Parity, Receipt
+from fleet.run.scoring import ZeroShot
+from fleet.run.spec import RunSpec, Shard
 from producer.finalizer.card import dataset_card
 from producer.finalizer.publish import finalize_run
 from support.finalizer_runs import A, B, C, do

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from fleet.finalizers import FinalizerState, announce_finalizer
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from fleet.spec import RunSpec
+from fleet.presence.announcements import FinalizerState, announce_finalizer
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
 from fleet.storage.output import MANIFEST_PATH
-from producer.finalizer.ready import Publisher
-from producer.progress import progress_line
+from producer.finalizer.loop import Publisher
 from producer.status import ExitCode, run_status
 from producer.status.advice import what_next
+from producer.status.watch import progress_line
 from support.finalizer_runs import A, B, C, do, publish_as_other_run
 from support.waiting import wait_until
 

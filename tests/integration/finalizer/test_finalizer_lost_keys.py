@@ -9,14 +9,14 @@ from celery import Celery
 
 from fleet.errors import LeaseLost, UsageError
 from fleet.ledger import Claim, Ledger, Publication, Refusal
-from fleet.ledger.keys import RUNS, Keys
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from fleet.storage.published import published_at
-from producer.enqueue import enqueue
+from fleet.ledger.base import RUNS, Keys
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
+from fleet.storage.opening import published_at
 from producer.finalizer.publish import NotReady, finalize_run, look_again
 from producer.output_look import looked_at
-from producer.plan import Plan
+from producer.planning.enqueue import enqueue
+from producer.planning.plan import Plan
 from producer.status import ExitCode, run_status
 from producer.status.verdict import level, verdict
 from support.finalizer_runs import A, B, C, do, finish

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.disclosure import disclosed_spec
 from fleet.ledger import Ledger
-from fleet.spec import RunSpec
+from fleet.run.disclosure import disclosed_spec
+from fleet.run.spec import RunSpec
 from fleet.storage.manifest import files_digest, read_manifest
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 from producer.finalizer.publish import finalize_run

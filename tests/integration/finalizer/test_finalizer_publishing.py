@@ -9,13 +9,13 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication
-from fleet.settings import Settings
-from fleet.spec import RunSpec
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
 from fleet.storage.manifest import read_manifest
 from fleet.storage.opening import open_output
 from fleet.storage.output import MANIFEST_PATH
+from producer.finalizer.loop import Publisher
 from producer.finalizer.publish import NotReady, finalize_run
-from producer.finalizer.ready import Publisher
 from support.finalizer_runs import A, B, C, do, fail, publish_as_other_run
 from support.outputs import Published, visible
 

@@ -3,12 +3,11 @@
 import pytest
 
 from fleet.ledger import Ledger
-from fleet.ledger.keys import FINISHED
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from producer.finalizer.loop import Finalizer
+from fleet.ledger.base import FINISHED
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
+from producer.finalizer.loop import Finalizer, Publisher
 from producer.finalizer.publish import finalize_run
-from producer.finalizer.ready import Publisher
 from producer.finalizer.waves import WaveRule, WaveWatch
 from support.finalizer_runs import A, B, C, do, fail, finish
 from support.ledger_states import claimed

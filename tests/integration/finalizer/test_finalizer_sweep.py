@@ -7,15 +7,15 @@ from celery import Celery
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
-from fleet.ledger.keys import Keys
+from fleet.ledger.base import Keys
 from fleet.ledger.records import Steering
-from fleet.queues import queue_length, queue_lists
-from fleet.settings import Settings
-from fleet.spec import RunSpec
+from fleet.process.queues import queue_length, queue_lists
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
 from producer.finalizer.sweep import Sweeper
+from producer.planning.steering import AS_IT_WAS, SteeringOptions, resume_run
 from producer.status import run_status
 from producer.status.advice import what_next
-from producer.steering import AS_IT_WAS, SteeringOptions, resume_run
 from support.finalizer_runs import A
 from support.ledger_states import claimed
 from support.records import a_spec

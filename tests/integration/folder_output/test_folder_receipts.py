@@ -7,8 +7,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from fleet.histogram import Histogram
-from fleet.receipt import Receipt
+from fleet.run.receipt import Histogram, Receipt
 from fleet.storage.folder import FolderOutput
 from fleet.storage.manifest import receipts_listed
 from fleet.storage.output import output_files

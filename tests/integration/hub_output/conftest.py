@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fleet.ledger import Ledger
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec
 from hubserver import HubServer
 from support import hub_fleet
 from support.hub_fleet import Client

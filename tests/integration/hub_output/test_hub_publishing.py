@@ -9,8 +9,8 @@ import pytest
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Publication
+from fleet.run.scorers import published_run
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from fleet.stored_scores import published_run
 from producer.finalizer.publish import NotReady
 from support.hub_fleet import finalize, published
 from support.hub_runs import A, HubRun

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.errors import ShardError
-from fleet.storage.accepted import ACCEPTED_PATH, AcceptedFiles
+from fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
 from producer.status import run_status
 from support.hub_fleet import accept, accepted
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to

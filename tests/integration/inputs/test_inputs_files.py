@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.errors import UsageError
-from producer.plan import schema_of
-from producer.sources.inputs import count_rows, limited, list_input
+from producer.planning.inputs import count_rows, limited, list_input
+from producer.planning.plan import schema_of
 from support.input_shards import names, shard
 from support.line_files import write_file, write_json_lines
 

@@ -20,7 +20,7 @@ import json, sys
 from dataclasses import asdict
 from fleet.errors import ShardsiftError
 from fleet.storage.identity import identity_now
-from producer.sources.inputs import count_rows, crawl_input, list_input
+from producer.planning.inputs import count_rows, crawl_input, list_input
 answers = []
 for kind, *arguments in json.loads(sys.argv[1]):
     try:
@@ -35,7 +35,7 @@ READ = """
 import json, sys
 from fleet.errors import ShardsiftError
 from fleet.storage.errors import translated
-from fleet.storage.inputs.opening import open_input
+from fleet.inputs.opening import open_input
 answers = []
 for uri in json.loads(sys.argv[1]):
     try:

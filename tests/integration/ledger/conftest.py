@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec
 from support.ledger_states import (
     LEASE_SECONDS,
     SWEEP_SECONDS,

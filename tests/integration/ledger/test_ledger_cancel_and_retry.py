@@ -8,7 +8,7 @@ import redis
 
 from fleet.errors import LeaseLost
 from fleet.ledger import Claim, Ledger, Publication, Refusal
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec
 from support.ledger_states import (
     A,
     B,

@@ -10,8 +10,8 @@ from redis.retry import Retry
 
 from fleet.errors import LeaseLost
 from fleet.ledger import Claim, Ledger, Refusal
-from fleet.settings import Settings
-from fleet.spec import RunSpec
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, claimed, end_lease
 from support.records import a_receipt, a_shard
 

@@ -9,10 +9,10 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.rights import PRODUCER, WORKER, Role
-from fleet.processes import running
-from fleet.settings import Settings
-from producer.local.redis_server import find_redis_server
+from fleet.ledger.connect import PRODUCER, WORKER, Role
+from fleet.process.children import running
+from fleet.process.settings import Settings
+from producer.local.redis import find_redis_server
 from support.enqueued_runs import write
 from support.ledger_states import claimed
 from support.processes import call_command

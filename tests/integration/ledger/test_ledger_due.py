@@ -7,8 +7,8 @@ import redis
 
 from fleet.errors import LeaseLost
 from fleet.ledger import Ledger, Refusal
-from fleet.settings import Settings
-from fleet.spec import RunSpec
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
 from support.ledger_states import (
     LEASE_SECONDS,
     OUTAGE_SECONDS,

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.attempt_report import AttemptReport
-from fleet.histogram import Histogram
 from fleet.ledger import Claim, Ledger
-from producer.local.redis_server import embedded_redis
+from fleet.run.receipt import AttemptReport, Histogram
+from producer.local.redis import embedded_redis
 from support.ledger_machine import CLOCK, START, ClockedRedis
 from support.ledger_states import A, B
 from support.records import a_receipt, a_scoring_receipt, a_spec

@@ -9,10 +9,10 @@ import redis
 
 from fleet.errors import LeaseLost, RunUnknown
 from fleet.ledger import Ledger, Refusal
-from fleet.ledger.keys import Keys
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from producer.local.redis_server import embedded_redis
+from fleet.ledger.base import Keys
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec
+from producer.local.redis import embedded_redis
 from support.ledger_states import (
     A,
     B,

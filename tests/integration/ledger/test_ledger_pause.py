@@ -7,7 +7,7 @@ import redis
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger, Publication, Refusal
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, again, claimed, end_lease, fresh
 from support.records import a_receipt
 

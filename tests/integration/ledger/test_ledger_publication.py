@@ -7,8 +7,7 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger, Publication
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec, Shard
 from support.ledger_states import (
     A,
     B,

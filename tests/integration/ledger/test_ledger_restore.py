@@ -3,8 +3,8 @@
 import redis
 
 from fleet.ledger import Ledger, Refusal
-from fleet.ledger.keys import Keys
-from fleet.spec import RunSpec
+from fleet.ledger.base import Keys
+from fleet.run.spec import RunSpec
 from support.ledger_states import A, B, C, checkpoint_bytes, claimed, fresh
 from support.records import a_receipt, a_shard
 

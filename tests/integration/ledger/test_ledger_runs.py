@@ -7,8 +7,7 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger
-from fleet.shard import Shard
-from fleet.spec import RunSpec
+from fleet.run.spec import RunSpec, Shard
 from support.ledger_states import A, B, C, claimed, fresh
 from support.records import a_receipt, a_shard, a_spec
 from support.waiting import wait_until

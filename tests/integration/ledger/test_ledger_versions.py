@@ -6,8 +6,8 @@ import pytest
 
 from fleet.errors import NewerVersion
 from fleet.ledger import Claim, Ledger
-from fleet.ledger.keys import Keys
-from fleet.spec import RunSpec
+from fleet.ledger.base import Keys
+from fleet.run.spec import RunSpec
 from support.processes import call_command
 from support.records import a_shard, a_spec
 

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.errors import LeaseLost, ShardError, Stopped, TransientError
 from fleet.ledger import Ledger
-from producer.demo.shards import write_shards
+from producer.local.demo_data import write_shards
 from support.claimed_shards import Office, one_shard
 from support.waiting import wait_until
 from worker.service.lease import Lease

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.receipt import Receipt
+from fleet.run.receipt import Receipt
 from support.claimed_shards import Office, one_shard
 from support.waiting import wait_until
 from worker.scoring import SequenceClassifier

@@ -8,20 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.attempt_report import Phase
-from fleet.columns import describe_columns
+from fleet.inputs.opening import open_input
 from fleet.ledger import Claim
-from fleet.receipt import Receipt
-from fleet.shard import Shard
+from fleet.run.columns import describe_columns
+from fleet.run.receipt import Phase, Receipt
+from fleet.run.spec import Shard
 from fleet.storage.identity import identity_now
-from fleet.storage.inputs.opening import open_input
 from fleet.storage.opening import open_output
 from support.claimed_shards import one_shard
 from support.records import a_spec
 from worker.scoring import ScorerInfo, Scores
 from worker.shard.checkpoint import Checkpoint
-from worker.shard.progress import Uninterrupted
 from worker.shard.score_shard import score_shard
+from worker.shard.vitals import Uninterrupted
 
 WINDOWS = 8
 

@@ -14,18 +14,16 @@ import redis
 
 from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
-from fleet.settings import Settings
-from fleet.spec import RunSpec
-from fleet.stored_scores import published_run
-from producer.demo.shards import write_shards
-from producer.options import RunOptions
-from producer.plan import plan_run
-from producer.scores.chart import chart
-from producer.scores.distribution import Distribution
+from fleet.process.settings import Settings
+from fleet.run.scorers import published_run
+from fleet.run.spec import RunSpec
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
+from producer.planning.plan import plan_run
+from producer.scores.distribution import Distribution, chart
 from producer.scores.examples import examples
 from producer.scores.near import rows_near, rows_of_run_near
-from producer.scores.read import published_distributions
-from producer.scores.target import report_of, scored_run
+from producer.scores.read import published_distributions, report_of, scored_run
 from producer.verify.source import source_shards
 from support.models import tiny_classifier
 from support.processes import call_command

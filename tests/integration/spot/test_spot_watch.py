@@ -6,12 +6,11 @@ import threading
 
 import pytest
 
-from fleet.settings import Settings
+from fleet.process.settings import Settings
 from support.metadata_services import POLL_SECONDS, GcpService, Reply, Service, polled, serving, watching
 from support.processes import call_command
 from support.waiting import wait_until
-from worker.service.spot.notice import Notice
-from worker.service.spot.watch import start_watching, watch_for_notice
+from worker.service.spot import Notice, start_watching, watch_for_notice
 
 
 def test_a_callback_that_fails_is_logged_and_not_called_again(
@@ -100,7 +99,7 @@ class TestSettings:
 
 def test_the_light_process_of_a_worker_can_import_it() -> None:
     code = (
-        "import sys, worker.service.spot.watch; "
+        "import sys, worker.service.spot; "
         "sys.exit(', '.join(sorted({'torch', 'transformers', 'numpy', 'pyarrow'} & set(sys.modules))) or 0)"
     )
 

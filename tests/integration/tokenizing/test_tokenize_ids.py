@@ -15,8 +15,8 @@ from transformers import AutoTokenizer, CanineTokenizer
 from support import tokenizers as families
 from support.encoding import MAX_TOKENS, encode, full_encode
 from support.odd_texts import TEXTS, real_texts
+from worker.scoring.tokenizing.contents import twin_of
 from worker.scoring.tokenizing.tokenize import TextTokenizer
-from worker.scoring.tokenizing.twin import twin_of
 
 
 @settings(max_examples=30, deadline=None)

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from fleet.ledger import Ledger
-from producer.demo.shards import write_shards
-from producer.options import RunOptions
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
 from support.published_dataset import ROWS, SHARDS, Dataset
 from support.small_run import publish
 from worker.scoring import SequenceClassifier, load_scorer

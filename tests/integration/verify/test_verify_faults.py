@@ -13,8 +13,8 @@ import pytest
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
-from producer.demo.shards import write_shards
-from producer.options import RunOptions
+from producer.local.demo_data import write_shards
+from producer.planning.options import RunOptions
 from producer.verify.verify import verify
 from support.processes import call_command
 from support.published_dataset import ROWS, SHARDS, Dataset, a_file

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import AttentionInterface
 
-from worker.scoring.backends.compiled import is_compiled
+from worker.scoring.backends.padded import is_compiled
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
 

@@ -1,5 +1,6 @@
 """Pad every text of a batch to the longest. Works for any model."""
 
+import logging
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -8,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from worker.scoring.backends.compiled import is_compiled
 from worker.scoring.device import to_device
 from worker.scoring.tokenizing.tokens import Tokens
 
@@ -63,3 +63,33 @@ def padded(model: Any, tokenizer: Any, device: torch.device, *, run: Any = None)
         takes_token_types="token_type_ids" in tokenizer.model_input_names,
         has_cache="use_cache" in signature(model.forward).parameters,
     )
+
+
+# Compile a model in place with torch.compile. If that cannot work here, log a warning and leave the model as it is.
+
+logger = logging.getLogger(__name__)
+
+
+def compile_in_place(module: torch.nn.Module, device: torch.device) -> None:
+    """The model compiles on its first call, for all input sizes at once. That takes a minute or two."""
+    if not _compiles(device):
+        return
+    import torch._inductor.config as inductor
+
+    inductor.freezing = device.type == "cpu"  # packs the weights for the CPU's matrix units
+    module.compile(dynamic=True)
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _compiles(device: torch.device) -> bool:
+    """Compile a trivial function. Only a trial shows whether the C++ compiler, Triton and their dependencies work."""
+    try:
+        torch.compile(torch.sin)(torch.ones(8, device=device))
+    except Exception as error:  # each missing part raises its own exception type
+        reason = str(error).strip().splitlines()
+        logger.warning("Continuing without --compile: %s", reason[0] if reason else type(error).__name__)
+        return False
+    return True

@@ -1,16 +1,18 @@
 """Load a classifier over several devices, and compare its scores with those that the model gives in float32 by layers."""
 
+import tempfile
+
 import torch
 
+from worker.scoring.backends.padded import padded
 from worker.scoring.device import default_batch_tokens, release_memory
-from worker.scoring.errors import ModelError, ParityError
 from worker.scoring.parity import checked_scorer, first_faithful, float32_logits
-from worker.scoring.parity_trial import Logits
-from worker.scoring.precision import QUANTISED, Candidate, formats
-from worker.scoring.sample import sample_texts
+from worker.scoring.parity_trial import Logits, sample_texts
+from worker.scoring.precision import QUANTISED, Candidate, formats, keep_heads_in_float32
+from worker.scoring.saved_model import SavedModel, saved_model
+from worker.scoring.scorer import ModelError, ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded.layers import load_by_layers
-from worker.scoring.sharded.sharding import Sharding, check_accelerate, chosen_way, model_config
+from worker.scoring.sharded.sharding import Sharded, Sharding, check_accelerate, chosen_way, model_config
 from worker.scoring.sharded.tensor import load_by_tensor
 
 PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
@@ -76,3 +78,34 @@ def _reference(model: str, revision: str | None, texts: list[str], sharding: Sha
         del saved
         backend.close()
         release_memory()
+
+
+# Divide a model by layers: accelerate's `device_map="auto"`. What no device has room for goes to the CPU, then to the disk.
+
+
+def load_by_layers(
+    model: str, dtype: str, revision: str | None, sharding: Sharding, device: torch.device
+) -> tuple[SavedModel, Sharded]:
+    folder = tempfile.TemporaryDirectory(prefix="shardsift-offload-", dir=sharding.scratch_dir)
+    saved = saved_model(
+        model,
+        revision,
+        dtype=getattr(torch, dtype),
+        device_map="auto",
+        max_memory=dict(sharding.max_memory or _free_memory(sharding.devices, device)),
+        offload_folder=folder.name,
+    )
+    keep_heads_in_float32(saved.model)
+    batches = padded(saved.model, saved.tokenizer, device)
+    used = set(
+        getattr(saved.model, "hf_device_map", {"": device}).values()
+    )  # without a map, there was nothing to divide
+    return saved, Sharded(padded=batches, division=f"layers over {len(used)}", close=folder.cleanup)
+
+
+def _free_memory(devices: int, device: torch.device) -> dict[int | str, int]:
+    """Of the first GPUs, and of the CPU. Without this limit, accelerate would take every GPU that it sees."""
+    from accelerate.utils import get_max_memory
+
+    wanted = {"cpu", *(range(devices) if device.type == "cuda" else ())}
+    return {place: size for place, size in get_max_memory().items() if place in wanted}

@@ -12,7 +12,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from worker.scoring.adapters import adapter_of
 from worker.scoring.backends.padded import Padded
-from worker.scoring.errors import ModelError
+from worker.scoring.scorer import ModelError
 from worker.scoring.tokenizing.tokens import Tokens
 
 Way = Literal["layers", "tensor"]

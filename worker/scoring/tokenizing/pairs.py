@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls
+from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, calls, twin_of
 from worker.scoring.tokenizing.passages import WHOLE, check_stride, passages_of
 from worker.scoring.tokenizing.tokens import Counts, Ids, Sequences, Tokens, flat, joined, offsets_of, ranges
-from worker.scoring.tokenizing.twin import twin_of
 
 _PROBE = "Nine words"
 _SHOWN_CHARS = 60  # of a second text, in an error

@@ -1,0 +1,261 @@
+"""The checks of the fleet's Redis. They ask INFO, because managed services refuse CONFIG."""
+
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
+
+import redis
+from huggingface_hub import constants
+
+from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
+from fleet.errors import UsageError
+from fleet.ledger.base import PREFIX
+from fleet.ledger.connect import WORKER, Role, address_of, check_rights, connect, refuse_eviction, user_of
+from fleet.process.settings import Settings
+from fleet.storage.hub_access import FINE_GRAINED, HubToken, check_hub_answers, hub_token
+
+_FIREWALL = (
+    "Is the address in REDIS_URL right, and does a firewall let this machine through? "
+    "See ops/README.md, Redis across machines."
+)
+_NEARLY_FULL, _FULL = 0.75, 0.95  # of the memory limit
+_CLOCK_WARNING_SECONDS = 15.0  # Flower's times are of the machines' own clocks
+_CLOCK_WRONG_SECONDS = 900.0  # buckets refuse requests that are signed by a clock further off
+_WRITE = "redis.call('SET', KEYS[1], 1, 'PX', 10000) return redis.call('DEL', KEYS[1])"
+_MIB = 1 << 20
+
+
+def redis_checks(
+    settings: Settings, role: Role = WORKER, *, seconds: float = 15.0, clock: Callable[[], float] = time.time
+) -> list[Check]:
+    """The checks of the server that REDIS_URL names. All but the first are left out if it cannot be reached."""
+    server = _Server(settings, clock)
+
+    def check(name: str, look: Callable[[], Verdict], needs: tuple[str, ...] = ("redis",)) -> Check:
+        return Check(name=name, look=look, mend=_FIREWALL, seconds=seconds, needs=needs)
+
+    return [
+        check("redis", server.reached, needs=()),
+        check("redis rights", lambda: server.permits(role)),
+        check("redis network", lambda: network_verdict(settings.redis_url or "")),
+        check("redis eviction", lambda: eviction_verdict(server.info)),
+        check("redis aof", lambda: aof_verdict(server.info)),
+        check("redis memory", lambda: memory_verdict(server.info)),
+        check("redis clock", server.has_this_time),
+        check("redis write", server.takes_writes),
+    ]
+
+
+def network_verdict(redis_url: str) -> Verdict:
+    """Whether others may read what goes to Redis: it is encrypted, or on a private network or this machine."""
+    parts = urlsplit(redis_url)
+    if parts.scheme == "unix":
+        return ok("A unix socket of this machine.")
+    if parts.scheme == "rediss":
+        if parse_qs(parts.query).get("ssl_cert_reqs", ["required"])[0] in ("none", "optional"):
+            return warning("TLS, but the server's certificate is not checked.", "Leave ssl_cert_reqs out of REDIS_URL.")
+        return ok("TLS.")
+    host = parts.hostname or "localhost"
+    addresses = {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
+    if public := sorted(address for address in addresses if ip_address(address).is_global):
+        return wrong(
+            f"{host} has the public address {public[0]}, and the connection is not encrypted: others may read the password.",
+            "Use rediss://, or put Redis on a private network or VPN. See ops/README.md, Redis across machines.",
+        )
+    return ok(f"Not encrypted, on a private network: {', '.join(sorted(addresses))}.")
+
+
+class _Server:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._redis: redis.Redis
+        self.info: dict[str, Any] = {}
+
+    def reached(self) -> Verdict:
+        self._redis = connect(self._settings)
+        began = time.perf_counter()
+        self._redis.ping()
+        milliseconds = (time.perf_counter() - began) * 1000
+        with suppress(redis.ResponseError):  # this user, or a managed service, does not allow it
+            self.info = self._redis.info()
+        return ok(f"{self._name} at {address_of(self._settings.ledger_url or '')} answers in {milliseconds:.1f} ms.")
+
+    @property
+    def _name(self) -> str:
+        if "valkey_version" in self.info:
+            return f"Valkey {self.info['valkey_version']}"
+        return f"Redis {self.info.get('redis_version', 'of unknown version')}"
+
+    def permits(self, role: Role) -> Verdict:
+        """Ask for the rights of the user in REDIS_URL without running a command."""
+        check_rights(self._redis, role)
+        return ok(f"The user {user_of(self._redis)!r} may run all commands that {role.name} needs.")
+
+    def has_this_time(self) -> Verdict:
+        before = self._clock()
+        seconds, microseconds = self._redis.time()
+        here = (before + self._clock()) / 2
+        off = here - (int(seconds) + int(microseconds) / 1e6)
+        if abs(off) < _CLOCK_WARNING_SECONDS:
+            return ok(f"This machine's clock and that of Redis differ by {abs(off):.1f} s.")
+        says = f"This machine's clock is {abs(off):,.0f} s {'ahead of' if off > 0 else 'behind'} that of Redis."
+        mend = "Start a time service on both machines, such as chrony or systemd-timesyncd."
+        if abs(off) < _CLOCK_WRONG_SECONDS:
+            return warning(f"{says} Leases use the clock of Redis alone, but Flower's times are wrong.", mend)
+        return wrong(f"{says} Buckets refuse signatures that are so far off, and TLS may refuse certificates.", mend)
+
+    def takes_writes(self) -> Verdict:
+        """Run a script that writes a key and removes it: a replica, a full server or a user's rights may refuse it."""
+        try:
+            self._redis.eval(_WRITE, 1, f"{PREFIX}doctor:{uuid4().hex}")
+        except redis.ReadOnlyError:
+            return wrong("This Redis is a read-only replica.", "Name the primary in REDIS_URL.")
+        except redis.OutOfMemoryError:
+            return wrong(
+                "Redis is full and refuses writes.", "Raise maxmemory. Workers wait until it takes writes again."
+            )
+        except redis.ResponseError as error:
+            return wrong(
+                f"Redis refuses a script that writes a key: {error}.", "Give this user the rights, see ops/README.md."
+            )
+        return ok("A script wrote a key and removed it.")
+
+
+def eviction_verdict(info: Mapping[str, Any]) -> Verdict:
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        return _unknown("maxmemory_policy", "that maxmemory-policy is noeviction")
+    refuse_eviction(info)
+    return ok(f"maxmemory-policy is {policy}: no key of a run is deleted.")
+
+
+def aof_verdict(info: Mapping[str, Any]) -> Verdict:
+    enabled = info.get("aof_enabled")
+    if enabled is None:
+        return _unknown("aof_enabled", "that appendonly is yes")
+    if not enabled:
+        return warning(
+            "AOF is off: the runs are lost when Redis restarts.",
+            "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return wrong("AOF is on, but its last write failed.", "Free space on the disk of Redis, and read its log.")
+    return ok("AOF is on.")
+
+
+def memory_verdict(info: Mapping[str, Any]) -> Verdict:
+    """Without a limit, the memory of its machine counts."""
+    used, maximum = info.get("used_memory"), info.get("maxmemory")
+    limit = maximum or info.get("total_system_memory")
+    if used is None or not limit:
+        return _unknown("used_memory", "that Redis has memory left")
+    of_machine = "" if maximum else " of its machine, because maxmemory is not set"
+    says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used{of_machine}."
+    mend = (
+        "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB: a Redis that is full refuses writes, and all workers wait."
+    )
+    if used >= _FULL * limit:
+        return wrong(says, mend)
+    return warning(says, mend) if used >= _NEARLY_FULL * limit else ok(says)
+
+
+def _unknown(field: str, what: str) -> Verdict:
+    return warning(f"INFO of this Redis does not show {field} to this user.", f"Check yourself {what}.")
+
+
+# The checks of the Hub: it answers, and the token here may do what is needed.
+
+_NETWORK = "Check the network and HF_ENDPOINT; inputs, models and outputs may also be folders of this machine."
+_NEW_TOKEN = "Make a token with write access at https://huggingface.co/settings/tokens, and set HF_TOKEN."
+
+
+def hub_checks(*, is_needed: bool, output_repo: str | None = None) -> list[Check]:
+    """Without `is_needed`, a Hub that does not answer is only a warning. `output_repo` is a dataset to be written."""
+    return [
+        Check(name="hub", look=lambda: _answers(is_needed=is_needed), mend=_NETWORK),
+        Check(name="hub token", look=lambda: _token(output_repo), mend=_NEW_TOKEN, needs=("hub",)),
+    ]
+
+
+def _answers(*, is_needed: bool) -> Verdict:
+    if constants.HF_HUB_OFFLINE and not is_needed:
+        return warning(
+            "HF_HUB_OFFLINE is set: the Hub is not asked, and nothing can be published on it.",
+            "Unset it, if that is not intended.",
+        )
+    try:
+        check_hub_answers()
+    except UsageError as error:
+        return wrong(str(error), _NETWORK) if is_needed else warning(str(error), _NETWORK)
+    return ok("The Hub answers.")
+
+
+def _token(output_repo: str | None) -> Verdict:
+    token = hub_token()
+    if token is None:
+        says = "There is no Hugging Face token: only public datasets and models can be read, and none written."
+        return wrong(says, _NEW_TOKEN) if output_repo else warning(says, _NEW_TOKEN)
+    if output_repo and not token.may_write(output_repo):
+        return wrong(f"{_described(token)} It may not write to {output_repo}.", _NEW_TOKEN)
+    return ok(_described(token)) if token.writable else warning(_described(token), _NEW_TOKEN)
+
+
+def _described(token: HubToken) -> str:
+    role = "fine-grained" if token.role == FINE_GRAINED else token.role
+    rights = f"it may write to {', '.join(sorted(token.writable))}" if token.writable else "it may only read"
+    return f"The token is of {token.user}, role {role}: {rights}."
+
+
+# Whether a folder can be written to and has enough space.
+
+_GIB = 1 << 30
+
+
+def state_disk_check(settings: Settings) -> Check:
+    mend = "Free space, or set SHARDSIFT_STATE_DIR to a writable folder on a larger disk."
+    return disk_check("state disk", settings.state_dir, enough_bytes=2 * _GIB, least_bytes=_GIB // 4, mend=mend)
+
+
+def scratch_disk_check(settings: Settings) -> Check:
+    """A worker builds the output files of its shard there. Those of FineWeb take up to 2 GiB."""
+    folder = settings.scratch_dir or Path(tempfile.gettempdir())
+    mend = "Free space, or set SHARDSIFT_SCRATCH_DIR to a writable folder on a larger disk."
+    return disk_check("scratch disk", folder, enough_bytes=4 * _GIB, least_bytes=_GIB // 4, mend=mend)
+
+
+def model_cache_check(folder: Path) -> Check:
+    mend = "Free space, or set HF_HOME to a writable folder on a larger disk."
+    return disk_check("model cache", folder, enough_bytes=2 * _GIB, least_bytes=_GIB // 4, mend=mend)
+
+
+def disk_check(name: str, folder: Path, *, enough_bytes: int, least_bytes: int, mend: str) -> Check:
+    """A warning below `enough_bytes` of free space, wrong below `least_bytes`. A missing folder may be created later."""
+
+    def look() -> Verdict:
+        existing = _nearest_existing(folder)
+        try:
+            with tempfile.TemporaryFile(dir=existing):
+                pass
+            free = shutil.disk_usage(existing).free
+        except OSError as error:
+            return wrong(f"{folder} cannot be written to: {error.strerror}.", mend)
+        says = f"{folder} has {free / _GIB:,.1f} GiB free."
+        if free < least_bytes:
+            return wrong(says, mend)
+        return ok(says) if free >= enough_bytes else warning(says, mend)
+
+    return Check(name=name, look=look, mend=mend)
+
+
+def _nearest_existing(folder: Path) -> Path:
+    folder = folder.expanduser().absolute()
+    return next(place for place in (folder, *folder.parents) if place.exists())

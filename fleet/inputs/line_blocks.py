@@ -1,0 +1,145 @@
+"""Read a file of lines in blocks of whole records, decompressed. Knows nothing of what a record holds.
+
+The blocks of a file are the same on every pass. Memory is bounded by a block, or by the longest record if that is longer.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Self
+
+import pyarrow as pa
+
+from fleet.errors import ShardError
+from fleet.inputs.formats import ENDINGS, Codec, no_lines
+from fleet.storage.errors import translated
+
+BLOCK_BYTES = 8 << 20  # decompressed
+MOST_RECORD_BYTES = 64 << 20  # as much as a window; a record of a block more is an error
+SAMPLE_BYTES = 16 << 20  # the types of columns are those of so much of the first shard
+THEN_RETRY = "then run `producer retry`"  # before there is a run, `producer/planning/inputs.py` says another end
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Whole records, and the number of the file's line that the first of them begins in, from 1."""
+
+    data: bytes
+    first_line: int
+
+    def part(self, start: int, end: int) -> Self:
+        return type(self)(data=self.data[start:end], first_line=self.line_at(start))
+
+    def line_at(self, offset: int) -> int:
+        return self.first_line + self.data.count(b"\n", 0, offset)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordEnds:
+    """What a format says about its records, for a piece of the file that begins with one."""
+
+    last_end: Callable[[bytes], int]  # after the last record that ends in the piece; 0 if none does
+    open_record: Callable[[bytes], str | None] = lambda piece: None  # why the file's last piece is no whole record
+
+
+class LineFile:
+    """A file of lines, perhaps compressed. Each pass opens it again."""
+
+    def __init__(
+        self,
+        opened: Callable[[], BinaryIO],
+        codec: Codec | None,
+        uri: str,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        most_record_bytes: int = MOST_RECORD_BYTES,
+    ) -> None:
+        self.uri = uri
+        self._opened = opened
+        self._codec = codec
+        self._block_bytes = block_bytes
+        self._most_record_bytes = most_record_bytes
+
+    def blocks(self, records: RecordEnds) -> Iterator[Block]:
+        """Raises ShardError if the file is truncated or damaged, or a record is too long."""
+        with translated(f"Reading {self.uri}"), self._opened() as file:
+            rest, line = b"", 1
+            for piece in self._pieces(file):
+                rest += piece
+                if end := records.last_end(rest):
+                    block = Block(data=rest[:end], first_line=line)
+                    yield block
+                    rest, line = rest[end:], block.line_at(end)
+                elif len(rest) > self._most_record_bytes:
+                    long = f"a row is longer than {self._most_record_bytes >> 20} MiB. Convert the file to Parquet."
+                    raise self.error(line, records.open_record(rest) or long)
+            if rest:
+                if reason := records.open_record(rest):
+                    raise self.error(line, reason)
+                yield Block(data=rest, first_line=line)
+
+    def sample(self, records: RecordEnds) -> Iterator[Block]:
+        """The first blocks, which decide about types."""
+        left = SAMPLE_BYTES
+        for block in self.blocks(records):
+            yield block
+            left -= len(block.data)
+            if left <= 0:
+                return
+
+    def error(self, line: int, problem: str) -> ShardError:
+        return ShardError(f"{self.uri}, line {line:,}: {problem}")
+
+    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+        """The decompressed content in pieces of equal size, without a byte order mark."""
+        source = self._decompressed(file)
+        first = self._next_piece(source)
+        if other := no_lines(first):
+            raise ShardError(f"Reading {self.uri}: not lines of text ({other}). Its name has to end in {ENDINGS}.")
+        if first:
+            yield first.removeprefix(_BOM)
+        elif self._codec:  # no compressor writes nothing at all
+            raise ShardError(f"Reading {self.uri}: the file is empty, so it is not a {self._codec} file.")
+        while first and (piece := self._next_piece(source)):
+            yield piece
+
+    def _decompressed(self, file: BinaryIO) -> BinaryIO:
+        if self._codec is None:
+            return file
+        stream: BinaryIO = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self._codec)
+        return stream
+
+    def _next_piece(self, source: BinaryIO) -> bytes:
+        parts: list[bytes] = []
+        left = self._block_bytes
+        while left and (part := self._read(source, left)):  # a read may return less
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def _read(self, source: BinaryIO, count: int) -> bytes:
+        try:
+            return source.read(count)
+        except OSError as error:
+            if self._codec is None or error.errno is not None or type(error) is not OSError:  # not from the codec
+                raise
+            raise ShardError(
+                f"Reading {self.uri}: not a readable {self._codec} file ({error}).{_hint(error)}"
+            ) from error
+
+
+def is_utf8(data: bytes) -> bool:
+    """pyarrow's readers do not check it."""
+    if data.isascii():
+        return True
+    try:
+        pa.array([data], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _hint(error: OSError) -> str:
+    if "too much memory" not in str(error):
+        return f" Replace it, {THEN_RETRY}."
+    return " It was compressed with zstd --long. Compress it again without: zstd -dc --long=31 OLD | zstd -o NEW"

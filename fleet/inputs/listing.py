@@ -1,0 +1,142 @@
+"""List the input files that a file, folder, glob or fsspec URL names. Their formats are known by their names' endings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from fleet.errors import UsageError
+from fleet.inputs.formats import ENDINGS, counted_kinds, format_of, is_often_metadata, stands_beside_data
+from fleet.storage.errors import did_you_mean, translated
+from fleet.storage.hub_access import filesystem_of
+
+_GLOB = set("*?[")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Input files in name order. `root` is the folder that the names of shards are relative to."""
+
+    filesystem: fsspec.AbstractFileSystem
+    root: str
+    files: tuple[dict[str, Any], ...]  # as the filesystem's `info` describes them
+    left_out: tuple[str, ...]  # other files that may be data; their names mean no format
+
+    @property
+    def uris(self) -> list[str]:
+        return [self.filesystem.unstrip_protocol(info["name"]) for info in self.files]
+
+
+def list_files(uri: str, *, shown_as: str | None = None, option: str = "--input") -> Listing:
+    """The files that a URI names. A folder or glob gives those with the ending of a format, but no hidden and temporary ones.
+
+    Those are included only if the URI itself names such a part. Files called .json are left out beside other input files,
+    because they describe those. Error messages show `shown_as` instead of the URI, which was given by `option`. Raises
+    UsageError if there are no files, or files of several formats, or a link is broken, and what fsspec raises for a URL that
+    it cannot use.
+    """
+    shown = uri if shown_as is None else shown_as
+    if not shown:
+        raise UsageError(f"{option} is empty: is a shell variable unset? Name a file, folder, glob or URL.")
+    with translated(f"Listing {shown}"):
+        filesystem, path = filesystem_of(uri)
+        root = _root(path, filesystem)
+        left_out: list[str] = []
+        found = sorted(_input_files(filesystem, path, root, left_out), key=lambda info: str(info["name"]))
+    if not found:
+        raise UsageError(
+            f"No input files at {shown}. Give {option} a file, a folder or a glob of files whose names end in {ENDINGS}."
+            f"{did_you_mean(_folder(shown))}"
+        )
+    files = tuple(_data_files(found))
+    _refuse_several_formats([str(info["name"]) for info in files], shown, option)
+    others = sorted(name.removeprefix(root).strip("/") for name in left_out)
+    return Listing(filesystem=filesystem, root=root, files=files, left_out=tuple(others))
+
+
+def _root(path: str, filesystem: fsspec.AbstractFileSystem) -> str:
+    """A dataset's data/ folder, or the part of the path before its first wildcard."""
+    parts = path.split("/")
+    fixed = next((i for i, part in enumerate(parts) if _GLOB & set(part)), len(parts))
+    if fixed == len(parts) and not filesystem.isdir(path):
+        fixed -= 1
+    repo_parts = 3 if parts[0] == "datasets" else 2
+    if filesystem.protocol in ("hf", ("hf",)) and "data" in parts[repo_parts:fixed]:
+        fixed = parts.index("data", repo_parts) + 1
+    return "/".join(parts[:fixed])
+
+
+def _input_files(
+    filesystem: fsspec.AbstractFileSystem, path: str, root: str, left_out: list[str]
+) -> Iterator[dict[str, Any]]:
+    if _GLOB & set(path):
+        found = filesystem.glob(path, detail=True).values()
+    elif filesystem.isdir(path):
+        found = filesystem.find(path, detail=True).values()
+    else:
+        yield _info(filesystem, path)  # a single Parquet file need not be called .parquet
+        return
+    for info in found:
+        if _is_hidden(str(info["name"]), root) and not _is_hidden(path, root):
+            continue
+        is_named_so = format_of(str(info["name"])) is not None
+        if info.get("islink") and (is_named_so or filesystem.isdir(info["name"])):
+            info = _info(filesystem, str(info["name"]))
+            _refuse_linked_folder(filesystem, info)
+        if info["type"] == "file" and is_named_so:
+            yield info
+        elif info["type"] in ("file", "link") and not stands_beside_data(str(info["name"])):
+            left_out.append(str(info["name"]))
+
+
+def _data_files(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the files called .json, if there are others."""
+    data = [info for info in files if not is_often_metadata(str(info["name"]))]
+    return data or files
+
+
+def _refuse_several_formats(names: list[str], shown: str, option: str) -> None:
+    counts = counted_kinds(names)
+    if len(counts) > 1:
+        formats = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        endings = sorted({known.ending for name in names if (known := format_of(name))})
+        globs = [f"{option} '{_folder(shown)}/**/*{ending}'" for ending in endings]
+        choice = (
+            f", or name each with an --input of its own: {' '.join(globs)}"
+            if option == "--input"
+            else f", like {globs[0]}"
+        )
+        raise UsageError(f"{shown} has files of several formats: {formats}. Choose one with a glob{choice}.")
+
+
+def _folder(uri: str) -> str:
+    parts = uri.rstrip("/").split("/")
+    return "/".join(parts[: next((place for place, part in enumerate(parts) if _GLOB & set(part)), len(parts))])
+
+
+def _is_hidden(path: str, root: str) -> bool:
+    return any(part.startswith((".", "_")) for part in path.removeprefix(root).split("/"))
+
+
+def _info(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any]:
+    """Describe a file; for a link, its target under the link's own name."""
+    try:
+        return dict(filesystem.info(path))
+    except OSError as error:
+        if isinstance(filesystem, LocalFileSystem) and Path(path).is_symlink():
+            raise UsageError(
+                f"{path} is a link to {Path(path).readlink()}, which is not there. Fetch that file, or remove the link."
+            ) from error
+        raise
+
+
+def _refuse_linked_folder(filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> None:
+    """Refuse links to folders: a listing does not follow them, so their files would be silently left out."""
+    if info["type"] == "directory" and any(map(format_of, filesystem.find(info["name"]))):
+        raise UsageError(
+            f"{info['name']} is a link to a folder of input files, and such links are not followed. "
+            "Pass that folder as a separate --input, or use a glob that excludes the link."
+        )

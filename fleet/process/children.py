@@ -1,0 +1,156 @@
+"""Start and stop child processes on this machine. Nothing is left behind, even if the parent is killed."""
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from loky import cpu_count
+
+from fleet.errors import UsageError
+
+Child = subprocess.Popen[bytes]
+# A shell that makes a folder, and removes it when its stdin is closed, however its parent ends. Neither a signal nor a closed
+# stdout may end the shell before it has removed the folder.
+_KEEPER = """trap '' PIPE HUP INT TERM; mkdir -m 700 "$1" || exit; echo made 2>&-; read -r _; rm -rf "$1" """
+
+
+@contextmanager
+def running(
+    command: list[str], *, log: Path, stop_seconds: float, environment: Mapping[str, str] | None = None
+) -> Iterator[Child]:
+    """Run a process during the block, with its output in `log`. At the end it is stopped as by `stop`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        child = start(command, environment=environment, output=output)
+    try:
+        yield child
+    finally:
+        stop(child, stop_seconds)
+
+
+def start(
+    command: list[str], *, environment: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+) -> Child:
+    """Start a process that gets SIGTERM when this process ends. `output` None: it shares this process's output.
+
+    It has its own session, so Ctrl-C reaches only the parent, which then stops its children cleanly.
+    """
+    parent = os.getpid()
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+        preexec_fn=lambda: _end_with(parent),
+    )
+
+
+def stop(child: Child, seconds: float) -> None:
+    """Send SIGTERM and wait. If the process does not exit in time, its group gets SIGKILL."""
+    terminate(child)
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        kill(child)
+        child.wait()
+
+
+def kill(child: Child) -> None:
+    """Send SIGKILL to a process and its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def terminate(*children: Child) -> None:
+    """Signal all processes before waiting for the first one, because each takes seconds to stop."""
+    for child in children:
+        if child.poll() is None:
+            child.terminate()
+
+
+@contextmanager
+def vanishing_folder(prefix: str) -> Iterator[Path]:
+    """A temporary folder that only this user can open. It is removed after the block, even if this process is killed.
+
+    A killed process cannot clean up, so a shell creates the folder and waits on a pipe that closes with this process.
+    """
+    folder = Path(tempfile.gettempdir(), prefix + os.urandom(4).hex())
+    keeper = subprocess.Popen(
+        ["/bin/sh", "-c", _KEEPER, "sh", str(folder)],
+        env={"PATH": os.defpath},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert keeper.stdin
+    assert keeper.stdout
+    try:
+        if not keeper.stdout.readline():
+            raise UsageError(f"The folder {folder} could not be created. Set TMPDIR to a writable folder.")
+        yield folder
+    finally:
+        keeper.stdin.close()
+        keeper.wait()
+        keeper.stdout.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_with(parent: int) -> None:
+    """Runs between fork and exec: request SIGTERM when the parent ends. Linux only, since no thread survives exec."""
+    if sys.platform == "linux":
+        end_with_parent(parent, signal.SIGTERM)
+
+
+# End a process when its parent ends for any reason, even SIGKILL. On Linux the kernel does this, elsewhere a thread.
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LOOK_SECONDS = 1.0
+
+
+def end_with_parent(parent: int, number: signal.Signals) -> None:
+    """Send this process the signal `number` when `parent` ends, or now if it already has.
+
+    `parent` is the pid as the parent recorded it. `os.getppid()` would be wrong if the parent died before this call.
+    On Linux, this may be called between fork and exec.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    else:
+        threading.Thread(target=_look_for, args=(parent, number), name="parent's end", daemon=True).start()
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def _look_for(parent: int, number: signal.Signals) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), number)
+
+
+# The CPU cores that this process may use, which a container or a batch system may limit.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cores:
+    """`usable` counts the second thread of a core too; `physical` does not. torch is fastest with a thread per physical core."""
+
+    usable: int
+    physical: int
+
+
+def usable_cores() -> Cores:
+    """The cores that the CPU affinity, the cgroup and LOKY_MAX_CPU_COUNT allow."""
+    return Cores(usable=cpu_count(), physical=cpu_count(only_physical_cores=True))

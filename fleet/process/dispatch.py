@@ -1,0 +1,138 @@
+"""Send messages for due shards from the ledger to the broker, up to a limit per queue and priority.
+
+Called whenever shards become due or messages were consumed: by enqueue and retry, by a worker after each shard, and by
+the finalizer's sweep. A process that dies between ledger and broker loses a message but no shard: a later sweep sends
+the shard again.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+from uuid import uuid4
+
+from celery import Celery
+from kombu.messaging import Producer
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from fleet.errors import NewerVersion
+from fleet.ledger import Ledger
+from fleet.ledger.records import LostLease
+from fleet.process.queues import message_priorities, queue_length, remove_messages, shards_in_queue
+from fleet.process.wording import first_of
+from fleet.run.spec import is_run_id, is_safe_name
+
+# The task message. It names a run and a shard; everything else is in the ledger.
+#
+# A message is a hint. It may be lost, duplicated or late, which costs only time. It carries no path and no code, so a
+# forged message can at most ask for a shard that the ledger already has.
+
+SCORE_SHARD = "shardsift.score_shard"
+NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
+_VERSION = 1
+
+
+def _checked_run_id(text: str) -> str:
+    if not is_run_id(text):
+        raise ValueError("not a run id")
+    return text
+
+
+def _checked_shard_name(text: str) -> str:
+    if not is_safe_name(text):
+        raise ValueError("not a shard name")
+    return text
+
+
+class ScoreShard(BaseModel):
+    """Try to score this shard of this run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: Literal[1] = 1
+    run_id: Annotated[str, AfterValidator(_checked_run_id)]
+    shard: Annotated[str, AfterValidator(_checked_shard_name)]
+
+    @classmethod
+    def understood(cls, fields: dict[str, Any]) -> Self:
+        """Parse a message. Raises NewerVersion, or pydantic's ValidationError if it is not one of ours."""
+        version = fields.get("version")
+        if isinstance(version, int) and version > _VERSION:
+            raise NewerVersion(
+                f"A message has version {version}, but this process only understands version {_VERSION}. Update shardsift here."
+            )
+        return cls.model_validate(fields)
+
+
+_MESSAGES_AHEAD = 2_000  # per queue and priority: enough for a fleet between two sweeps, and at most 2 MB of Redis
+_NAMED = 5  # shards in a line of the log
+logger = logging.getLogger(__name__)
+
+
+def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
+    """Send the due shards of a run to its scorer's queue. Returns how many.
+
+    Safe to call repeatedly and concurrently. Shards that were started before are all sent, and first. New ones follow while
+    the queue has room. A run's messages wait behind those of runs with a higher priority, and take no room from them.
+    """
+    queue, priority = ledger.spec(run_id).queue, ledger.steering(run_id).priority
+    first, later = message_priorities(priority)
+    total = 0
+    while True:
+        room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue, priority))
+        due = ledger.take_due(run_id, room=room)
+        _log_lost(run_id, due.lost)
+        with app.producer_or_acquire() as producer:
+            for place, names in ((first, due.again), (later, due.fresh)):
+                for name in names:
+                    _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, place)
+        if due.again:
+            logger.info("Run %s: sent again: %s", run_id, first_of(due.again, _NAMED), extra={"run_id": run_id})
+        total += len(due)
+        if not due.more:  # do not wait until no shard is due: in a busy fleet that may never happen
+            return total
+
+
+def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> int:
+    """Queue shards again if their message is older than `resend_seconds` and no longer in the queue. Returns how many.
+
+    Such a message was popped by a worker that died at that moment, or was lost with Redis. A message that a worker holds
+    while its model loads looks the same; then the claim refuses the second one. May run twice.
+    """
+    overdue = ledger.sent_before(run_id, seconds=resend_seconds)
+    if not overdue:
+        return 0
+    waiting = set(shards_in_queue(ledger.redis, ledger.spec(run_id).queue, run_id))
+    lost = ledger.queue_again(run_id, [name for name in overdue if name not in waiting], seconds=resend_seconds)
+    if lost:
+        text = "Run %s: no worker has taken these shards within %g s, and their messages are gone: %s"
+        logger.info(text, run_id, resend_seconds, first_of(lost, _NAMED), extra={"run_id": run_id})
+    return len(lost)
+
+
+def withdraw_messages(ledger: Ledger, run_id: str) -> None:
+    """Take back the messages that no worker has taken, so that they are sent again with the run's current priority.
+
+    A process that dies in between loses messages but no shard, as everywhere.
+    """
+    ledger.withdraw(run_id, remove_messages(ledger.redis, ledger.spec(run_id).queue, run_id))
+
+
+def _log_lost(run_id: str, leases: Sequence[LostLease]) -> None:
+    """Name the shards and the workers that lost them: a machine that vanishes says nothing itself."""
+    for is_failed, what in ((False, "expired"), (True, "expired once too often, so the shards are failed")):
+        named = [
+            f"{lease.shard} (worker {lease.worker or 'unknown'})" for lease in leases if lease.is_failed is is_failed
+        ]
+        if named:
+            logger.warning("Run %s: leases %s: %s", run_id, what, first_of(named, _NAMED), extra={"run_id": run_id})
+
+
+def _send(app: Celery, producer: Producer, message: ScoreShard, queue: str, priority: int) -> None:
+    app.send_task(
+        SCORE_SHARD,
+        kwargs=message.model_dump(),
+        task_id=f"{message.run_id}:{message.shard}:{uuid4().hex[:8]}",  # readable in Flower, and unique for each send
+        queue=queue,
+        priority=priority,
+        producer=producer,
+    )

@@ -1,0 +1,268 @@
+"""Settings of a machine or a process, read from the environment here and nowhere else.
+
+A setting must never change what a run publishes; that belongs in the RunSpec.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import platformdirs
+from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from fleet.errors import UsageError
+from fleet.run.choices import DEFAULT_MODEL, DEVICES, Backend, Dtype, LogFormat, SpotCloud, WayToShard, is_device
+from fleet.run.model import SEQUENCE_CLASSIFIER, Model, model_names, with_revision
+
+
+class Process(StrEnum):
+    """Which processes read a setting. Each field of Settings has one in its metadata; docs/settings.md groups by it."""
+
+    PRODUCER = "producer"  # a command of `producer`, without the finalizer
+    FINALIZER = "finalizer"
+    WORKER = "worker"  # a command of `worker`
+    SEVERAL = "several"
+
+
+class Settings(BaseSettings):
+    """Each field is read from the environment variable `SHARDSIFT_<FIELD>`, or from its alias."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SHARDSIFT_", extra="ignore", populate_by_name=True, frozen=True, env_ignore_empty=True
+    )
+
+    redis_url: Annotated[str | None, NoDecode, Process.SEVERAL] = Field(
+        None,
+        validation_alias=AliasChoices("REDIS_URL", "SHARDSIFT_REDIS_URL"),
+        description="The fleet's Redis or Valkey: redis://, rediss:// or unix://. Unset: `producer run` starts its own.",
+    )
+    redis_password_file: Annotated[Path | None, Process.SEVERAL] = Field(
+        None,
+        validation_alias=AliasChoices("REDIS_PASSWORD_FILE", "SHARDSIFT_REDIS_PASSWORD_FILE"),
+        description="File with the Redis password, if REDIS_URL contains none.",
+    )
+    redis_wait_seconds: Annotated[float, Process.SEVERAL] = Field(
+        60.0,
+        ge=0,
+        description="Time that `worker start`, `producer finalizer` and Flower wait at their start for a Redis that does not "
+        "answer. Later they wait as long as it takes.",
+    )
+    redis_is_embedded: bool = Field(False, exclude=True, description="Set by `producer run` for its own Redis.")
+    scorer: Annotated[str, Process.WORKER] = Field(
+        SEQUENCE_CLASSIFIER,
+        description="The kind of scorer. Unset: of SHARDSIFT_MODEL sequence-classifier, otherwise that of each run.",
+    )
+    model: Annotated[str, Process.WORKER] = Field(
+        DEFAULT_MODEL,
+        description="The only model that workers serve: a Hub name or a folder. For a run with several models all of them, with "
+        "commas between them, or as a JSON list. MODEL@REVISION names a revision. Unset: what open runs need; for "
+        f"`worker tune` {DEFAULT_MODEL}.",
+    )
+    model_revision: Annotated[str | None, Process.WORKER] = Field(
+        None, description="Branch, tag or commit of the model. Unset: that of each run."
+    )
+    dtype: Annotated[Dtype, Process.WORKER] = Field(
+        "auto",
+        description="The only precision that workers serve: float32, bfloat16, float16, int8, fp8, or auto: 16-bit if the "
+        "device is fast at it, else float32. Unset: that of each run; for `worker tune` auto.",
+    )
+    device: Annotated[str, Process.WORKER] = Field(
+        "auto",
+        description="Where a worker scores: cpu, mps, cuda, cuda:N, or auto: a GPU if there is one. A replaced process uses "
+        "the same device as the first.",
+    )
+    max_batch_tokens: Annotated[int, Process.WORKER] = Field(
+        0,
+        ge=0,
+        description="Tokens per batch, including padding. "
+        "0: the number that `worker tune` found best here, else 32,768 on a GPU and 2,048 on a CPU.",
+    )
+    backend: Annotated[Backend, Process.WORKER] = Field(
+        "auto",
+        description="packed: no padding, for GPUs and models that support it; padded: works for all; auto: the faster one.",
+    )
+    compile: Annotated[bool, Process.WORKER] = Field(
+        False, description="Use torch.compile: starts more slowly, then scores more rows per second."
+    )
+    gpus_per_worker: Annotated[int, Process.WORKER] = Field(
+        1,
+        ge=1,
+        description="GPUs over which a worker divides its model, for models that are larger than one. "
+        "Needs shardsift[sharded]. With SHARDSIFT_DEVICE=cpu as many processes on the CPU, to try it.",
+    )
+    sharding: Annotated[WayToShard, Process.WORKER] = Field(
+        "auto",
+        description="How the model is divided. layers: whole layers, one GPU after another, for all models; what does not fit "
+        "goes to the CPU and the disk. tensor: a part of each matrix, all GPUs at once, for families with a plan in "
+        "transformers. auto: tensor if it works for the model, otherwise layers.",
+    )
+    parity_rows: Annotated[int | None, Process.WORKER] = Field(
+        None,
+        ge=0,
+        description="Sample texts that a worker also scores in float32 before it serves. "
+        "Unset: 1,024 on a GPU, 16 on a CPU or on several GPUs. 0: none.",
+    )
+    threads: Annotated[int, Process.WORKER] = Field(
+        0, ge=0, description="CPU threads for a worker's model. 0: its share of the cores."
+    )
+    spot_notice: Annotated[SpotCloud | None, Process.WORKER] = Field(
+        None,
+        description="Cloud whose spot notice a worker watches for: aws, gcp or azure. Unset: none.",
+    )
+    spot_notice_address: Annotated[str | None, Process.WORKER] = Field(
+        None, description="Address of the metadata service, for tests and proxies. Unset: the cloud's own."
+    )
+    lease_seconds: Annotated[float, Process.SEVERAL] = Field(
+        60.0, gt=0, description="Time after which a shard goes to another worker if its own stops renewing the lease."
+    )
+    progress_seconds: Annotated[float, Process.WORKER] = Field(
+        10.0, gt=0, description="Time between two progress reports of a shard to Flower."
+    )
+    sweep_seconds: Annotated[float, Process.SEVERAL] = Field(
+        15.0, gt=0, description="Time between two sweeps of the ledger by a finalizer."
+    )
+    resend_seconds: Annotated[float, Process.SEVERAL] = Field(
+        60.0, gt=0, description="Time after which a message that is missing from the queue is sent again."
+    )
+    wave_shards: Annotated[int, Process.FINALIZER] = Field(
+        100, gt=0, description="Finished shards that the finalizer saves on the Hub in one commit while a run goes on."
+    )
+    wave_seconds: Annotated[float, Process.FINALIZER] = Field(
+        3600.0,
+        gt=0,
+        le=43_200,
+        description="Time after which the finalizer saves finished shards even if they are fewer than a full wave. "
+        "The Hub drops uncommitted files after about a day.",
+    )
+    log_format: Annotated[LogFormat, Process.SEVERAL] = Field(
+        "text", description="Log lines of workers and finalizers: text, or json with a field for each fact."
+    )
+    metrics_port: Annotated[int | None, Process.FINALIZER] = Field(
+        None,
+        gt=0,
+        le=65535,
+        description="Port on which a finalizer serves Prometheus' metrics of the fleet. Unset: none.",
+    )
+    metrics_address: Annotated[str, Process.FINALIZER] = Field(
+        "127.0.0.1", description="Address for the metrics. There is no password: run ids and names of queues are shown."
+    )
+    max_attempts: Annotated[int, Process.SEVERAL] = Field(
+        3,
+        gt=0,
+        description="Crashes without a newer checkpoint between them, after which a shard is marked failed.",
+    )
+    max_errors: Annotated[int, Process.SEVERAL] = Field(
+        8,
+        gt=0,
+        description="Errors of a network, disk or service without a newer checkpoint between them, after which a shard is "
+        "marked failed. Until then it is tried again after 5, 20, 80, … s.",
+    )
+    checkpoint_mib: Annotated[int, Process.SEVERAL] = Field(
+        512,
+        ge=0,
+        description="Limit on the checkpoints that a run stores in Redis. Further ones go to the output's storage.",
+    )
+    stop_seconds: Annotated[float, Process.WORKER] = Field(
+        8.0,
+        gt=0,
+        description="Time that a worker has to finish its batch or upload after a signal to stop.",
+    )
+    stall_seconds: Annotated[float, Process.WORKER] = Field(
+        900.0,
+        gt=0,
+        description="Time without progress after which a worker's process is replaced, because its device hangs.",
+    )
+    state_dir: Annotated[Path, Process.SEVERAL] = Field(
+        Path(platformdirs.user_state_dir("shardsift")),
+        description="Folder for the Redis data and logs of `producer run`, the history of `producer flower` and the results of "
+        "`worker tune`.",
+    )
+    scratch_dir: Annotated[Path | None, Process.SEVERAL] = Field(
+        None, description="Folder in which workers build output files. Unset: the system's temporary folder."
+    )
+    price_per_gpu_hour: Annotated[float | None, Process.PRODUCER] = Field(
+        None,
+        ge=0,
+        description="What a GPU costs, for estimates, costs and --max-cost. A worker counts as one GPU while it has a shard. "
+        "Unset: the list prices that shardsift knows.",
+    )
+    flower_auth: Annotated[str | None, Process.PRODUCER] = Field(
+        None, description="user:password for Flower. Unset: generated and printed at the start."
+    )
+    flower_auth_file: Annotated[Path | None, Process.PRODUCER] = Field(
+        None, description="File with user:password for Flower."
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, value: str) -> str:
+        if not is_device(value):
+            raise PydanticCustomError(
+                "device", "{value} is not one of {devices}", {"value": repr(value), "devices": DEVICES}
+            )
+        return value
+
+    @property
+    def models(self) -> tuple[tuple[str, str | None], ...]:
+        """The name and the revision of each model that a worker loads. Raises UsageError if they cannot be read."""
+        names = model_names(self.model)
+        if self.model_revision is None:
+            return tuple(map(with_revision, names))
+        if len(names) > 1:
+            raise UsageError(
+                "SHARDSIFT_MODEL_REVISION is for a single model. Name a revision of each as MODEL@REVISION."
+            )
+        return ((names[0], self.model_revision),)
+
+    def for_model(self, model: Model) -> "Settings":
+        """These settings, for one model at the revision that was found."""
+        return self.model_copy(update={"scorer": model.scorer, "model": model.name, "model_revision": model.revision})
+
+    @property
+    def ledger_url(self) -> str | None:
+        """The URL for redis-py, including the password from the file."""
+        if self.redis_url is None or self.redis_password_file is None:
+            return self.redis_url
+        return _with_password(self.redis_url, read_secret(self.redis_password_file))
+
+    @property
+    def broker_url(self) -> str | None:
+        """The same server as Celery spells it: `redis+socket` for a unix socket."""
+        url = self.ledger_url
+        return url.replace("unix://", "redis+socket://", 1) if url else None
+
+
+def read_secret(file: Path) -> str:
+    """The content of a password file. Raises UsageError if it cannot be read."""
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise UsageError(f"The password file {file} cannot be read: {error.strerror}.") from error
+
+
+def read_settings(**given: Any) -> Settings:
+    """Read the settings from the environment, except for those that are given and not None.
+
+    Raises UsageError that names the variable or the argument with an invalid value.
+    """
+    arguments = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings(**arguments)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = str(wrong["loc"][0])
+        if name in arguments:
+            raise UsageError(f"{name}={arguments[name]!r} is wrong: {wrong['msg']}.") from error
+        variable = name if name.isupper() else f"SHARDSIFT_{name.upper()}"
+        raise UsageError(f"The environment variable {variable} has a wrong value: {wrong['msg']}.") from error
+
+
+def _with_password(url: str, password: str) -> str:
+    parts = urlsplit(url)
+    if parts.password:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}"))

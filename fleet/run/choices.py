@@ -1,0 +1,39 @@
+"""The allowed values of options. Imports nothing heavy, because command lines, settings and specs share it."""
+
+import re
+from typing import Literal
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8", "fp8"]
+Function = Literal["none", "sigmoid", "softmax"]  # transformers' `function_to_apply`
+Pool = Literal["max", "mean"]
+Backend = Literal["auto", "padded", "packed"]
+WayToShard = Literal["auto", "layers", "tensor"]
+SpotCloud = Literal["aws", "gcp", "azure"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat = Literal["text", "json"]
+DEVICES = "auto, cpu, mps, cuda or cuda:N"
+PASSAGES = "head, head+tail, head+middle+tail, stride:N or finepdfs"
+
+
+def passages_and_pool(text: str) -> tuple[str, Pool]:
+    """The passages that are read of a text and how they get one score: `stride:256:mean` pools by the mean, others by max."""
+    passages = text.removesuffix(":mean")
+    return passages, "max" if passages == text else "mean"
+
+
+def is_passages(name: str) -> bool:
+    """Whether the name is one of PASSAGES."""
+    return re.fullmatch(r"head|head\+tail|head\+middle\+tail|stride:[1-9]\d*|finepdfs", name) is not None
+
+
+def is_device(name: str) -> bool:
+    """Whether the name is one of DEVICES. Does not check that this machine has the device."""
+    return re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name) is not None
+
+
+# Default dataset, model and column. Imports nothing, so that help appears at once.
+
+DEFAULT_DATASET = "HuggingFaceFW/fineweb"
+DEFAULT_TEXT_COLUMN = "text"
+DEFAULT_LABEL_COLUMN = "label"  # of what a classifier is trained on
+DEFAULT_MODEL = "HuggingFaceFW/fineweb-edu-classifier"

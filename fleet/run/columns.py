@@ -1,0 +1,115 @@
+"""The columns that a row gains, and the schemas that follow from them."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from fleet.errors import UsageError
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec
+
+SHARD = pa.field("shard", pa.string(), nullable=False)  # the shard's name, as in the manifest
+ROW = pa.field("row", pa.int64(), nullable=False)  # the row's number in its shard, from 0
+ERROR = pa.field("error", pa.string())  # why a row has no score; null if it has one
+_LOGITS = pa.list_(pa.float32())
+
+
+def added_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields that a kept row gains, in the order of `spec.added_columns`."""
+    return [field for scoring in spec.scorings for field in scoring_fields(scoring)]
+
+
+def scoring_fields(scoring: Scoring) -> list[pa.Field]:
+    """The fields that one scoring adds to a kept row."""
+    types = {
+        scoring.score_column: pa.float32(),
+        scoring.label_column: pa.string(),
+        **dict.fromkeys(scoring.label_score_columns, pa.float32()),
+        scoring.int_score_column: pa.int64(),
+    }
+    return [pa.field(name, types[name]) for name in scoring.added_columns]
+
+
+def logits_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields of the scores file that hold every output of a model, before its activation."""
+    return [pa.field(scoring.logits_column, _LOGITS) for scoring in spec.scorings if scoring.has_logits_column]
+
+
+def row_fields(spec: RunSpec) -> list[pa.Field]:
+    """The fields that identify the input row of a kept row. They join it with its line in the scores file."""
+    return [field.with_name(name) for field, name in zip((SHARD, ROW), spec.row_columns or (), strict=False)]
+
+
+def kept_schema(input_schema: pa.Schema, spec: RunSpec) -> pa.Schema:
+    """The input's columns and metadata, then the added ones. Raises UsageError if names collide."""
+    _refuse_collisions(input_schema, spec)
+    fields = [*input_schema, *row_fields(spec), *added_fields(spec)]
+    return pa.schema(fields, metadata=input_schema.metadata)
+
+
+def _refuse_collisions(input_schema: pa.Schema, spec: RunSpec) -> None:
+    taken = set(input_schema.names) & set(spec.added_columns)
+    if taken:
+        raise UsageError(
+            f'The input already has a column "{min(taken)}", which scoring adds. '
+            "Name the model, and the added one is called after it: --model edu=MODEL adds edu_score."
+        )
+    check_added_columns(spec.scorings)
+    twice = {*input_schema.names, *spec.added_columns} & set(spec.row_columns or ())
+    if twice:
+        raise UsageError(
+            f'There already is a column "{min(twice)}", which would say where a row is from. '
+            "Choose other names, for example --row-columns source_shard,source_row, or --row-columns none."
+        )
+
+
+def check_added_columns(scorings: Sequence[Scoring]) -> None:
+    """Raises UsageError if two scorings add a column of one name, or one adds a column that the scores file has anyway."""
+    added = [column for scoring in scorings for column in scoring.added_columns]
+    lower = [column.lower() for column in added]  # SQL ignores the case
+    if doubled := [column for column in added if lower.count(column.lower()) > 1]:
+        raise UsageError(
+            f'Two models would add a column "{doubled[0]}". Give one of them another name, as in --model NAME=MODEL.'
+        )
+    logits = (scoring.logits_column for scoring in scorings if scoring.has_logits_column)
+    if reserved := {SHARD.name, ROW.name, *logits, ERROR.name} & set(added):
+        raise UsageError(
+            f'The name "{min(reserved)}" is taken in the scores file. '
+            "Name the model otherwise, with --model NAME=MODEL."
+        )
+
+
+def scores_schema(spec: RunSpec) -> pa.Schema:
+    """The schema of the side file. It has a line for every input row, so that another threshold needs no GPU."""
+    return pa.schema([SHARD, ROW, *added_fields(spec), *logits_fields(spec), ERROR])
+
+
+def text_column_names(text_column: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that `--text-column a,b` names. A name with a comma is a column, if there is one of that name.
+
+    Raises UsageError if it names none. Whether the columns are there is not checked.
+    """
+    if text_column in schema.names:
+        return (text_column,)
+    names = tuple(dict.fromkeys(name.strip() for name in text_column.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--text-column is empty. Name the column to score.")
+    return names
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return is_text(data_type.value_type)
+    return bool(
+        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    )
+
+
+def repeated_column(schema: pa.Schema) -> str | None:
+    """The first name that several columns share, if any. Parquet allows it, but readers by name do not."""
+    return next((name for name in schema.names if schema.names.count(name) > 1), None)
+
+
+def describe_columns(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    """The (name, type) pairs that all shards of a run must share."""
+    return tuple((field.name, str(field.type)) for field in schema)

@@ -1,0 +1,261 @@
+"""The filter: one SQL condition over a row's columns and scores, run by DuckDB on Arrow.
+
+The producer checks a condition before it enqueues a run, and workers apply it. Which rows are kept must depend on the
+run and the shard alone, so a condition sees one row and nothing else: no files, network, other rows, clock or random
+numbers.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fleet.errors import UsageError
+
+# Functions that read the clock or the installation, although DuckDB lists them as consistent or as macros.
+_UNMARKED = {
+    "age",
+    "ago",
+    "current_localtime",
+    "current_localtimestamp",
+    "pg_conf_load_time",
+    "pg_postmaster_start_time",
+    "pg_sleep",
+    "version",
+}
+
+
+class Filter:
+    """A checked condition. Raises UsageError if it is not a condition on a row of this schema.
+
+    Not thread-safe; cheap to create.
+    """
+
+    def __init__(self, where: str, schema: pa.Schema) -> None:
+        self.where = where
+        self._sql = Sql()
+        nodes = self._checked()
+        self._comparisons = [node for node in nodes if node.get("type", "").startswith("COMPARE_")]
+        self._columns = self._named_columns(nodes, schema)
+        self._try_on(schema)
+
+    def keep(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        """The indices of the rows for which the condition is true, ascending."""
+        (rows,) = self._run(f'SELECT "{_row_name(self._columns)}" {self._tail}', table).columns
+        return np.sort(rows.to_numpy().astype(np.int64))
+
+    def texts_compared_with(self, column: str) -> set[str]:
+        """The text constants that the condition compares this column with: `label = 'a'`, `label IN ('a', 'b')`."""
+        found: set[str] = set()
+        for node in self._comparisons:
+            sides = [node[side] for side in ("left", "right") if side in node] or node.get("children", [])
+            names = {side["column_names"][-1].lower() for side in sides if side.get("class") == "COLUMN_REF"}
+            if column.lower() in names:
+                found |= {side["literal"]["text"] for side in sides if _is_text(side)}
+        return found
+
+    def _try_on(self, schema: pa.Schema) -> None:
+        """Refuse errors that only show at run time, by running the condition on one row of nulls.
+
+        Zero rows would not evaluate constants.
+        """
+        row = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
+        result_type = self._run(f"DESCRIBE SELECT ({self._condition}) FROM {TABLE}", row)["column_type"][0].as_py()
+        if result_type != "BOOLEAN":
+            raise self._refused(f"it is {result_type}, not true or false")
+        self.keep(row)
+
+    def _run(self, query: str, table: pa.Table) -> pa.Table:
+        numbered = table.select(self._columns).append_column(_row_name(self._columns), pa.array(np.arange(len(table))))
+        try:
+            return self._sql.run(query, numbered)
+        except duckdb.Error as error:
+            raise self._refused(_first_line(error)) from error
+
+    @property
+    def _condition(self) -> str:
+        # The newline keeps a trailing comment from hiding the closing bracket.
+        return f"{self.where}\n"
+
+    @property
+    def _tail(self) -> str:
+        return f"FROM {TABLE} WHERE ({self._condition})"
+
+    def _checked(self) -> list[dict[str, Any]]:
+        """The nodes of the condition's syntax tree."""
+        statement = self._parsed(f"SELECT * {self._tail}", unbracketed=f"SELECT * FROM {TABLE} WHERE {self._condition}")
+        condition = statement["node"].pop("where_clause", None)  # a UNION has no where clause
+        plain = self._parsed(f"SELECT * FROM {TABLE}")
+        plain["node"].pop("where_clause")
+        if _without_places(statement) != _without_places(plain):
+            raise self._refused("it is more than one condition")
+        nodes = list(_nodes(condition))
+        if any(node.get("class") in ("SUBQUERY", "WINDOW") for node in nodes):
+            raise self._refused("it looks at other rows (a subquery or window function)")
+        if any(node.get("class") == "STAR" for node in nodes):
+            raise self._refused("it names all columns by a star; name each")
+        if functions := _functions(nodes):
+            self._refuse_unsteady(functions)
+        return nodes
+
+    def _parsed(self, query: str, *, unbracketed: str | None = None) -> dict[str, Any]:
+        """The query's syntax tree. Errors are reported for `unbracketed`, which contains only the user's own brackets."""
+        answer = self._serialized(query)
+        if answer.get("error") and unbracketed:
+            answer = {**answer, **self._serialized(unbracketed), "error": True}
+        if answer.get("error") or len(answer["statements"]) != 1:
+            raise self._refused(answer.get("error_message", "it is more than one statement"))
+        return dict(answer["statements"][0])
+
+    def _serialized(self, query: str) -> dict[str, Any]:
+        ((text,),) = self._sql.connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+        return dict(json.loads(text))
+
+    def _refuse_unsteady(self, functions: set[str]) -> None:
+        unsteady = self._sql.connection.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE stability != 'CONSISTENT'"
+        ).fetchall()
+        used = sorted(functions & ({name for (name,) in unsteady} | _UNMARKED))
+        if used:
+            raise self._refused(f"{used[0]}() does not give the same answer each time")
+
+    def _named_columns(self, nodes: list[dict[str, Any]], schema: pa.Schema) -> list[str]:
+        by_lower_name = {name.lower(): name for name in schema.names}
+        lower_names = [name.lower() for name in schema.names]
+        columns = []
+        for node in nodes:
+            if node.get("class") != "COLUMN_REF":
+                continue
+            path = [name.lower() for name in node["column_names"]]
+            name = path[1] if path[0] == TABLE and len(path) > 1 else path[0]
+            if name not in by_lower_name:
+                line = f'there is no column "{name}"; there are: {", ".join(schema.names)}'
+                raise self._refused(line, example=_example_of(schema))
+            if lower_names.count(name) > 1:
+                raise self._refused(f'"{name}" names several columns, since SQL sees no difference of case')
+            columns.append(by_lower_name[name])
+        return sorted(set(columns))
+
+    def _refused(self, why: str, *, example: str = "score >= 3") -> UsageError:
+        line = f'The filter "{self.where}" cannot be used: {why}. Write a condition on one row, like "{example}".'
+        return UsageError(" ".join(line.split()))
+
+
+def _example_of(schema: pa.Schema) -> str:
+    return f"{next((name for name in schema.names if name.endswith('score')), schema.names[-1])} >= 3"
+
+
+def _functions(nodes: list[dict[str, Any]]) -> set[str]:
+    return {node["function_name"].lower() for node in nodes if node.get("class") == "FUNCTION"}
+
+
+def _is_text(node: dict[str, Any]) -> bool:
+    return node.get("class") == "CONSTANT" and dict(node.get("literal", {})).get("kind") == "STRING"
+
+
+def _row_name(columns: list[str]) -> str:
+    """A name for the row number that differs from all column names."""
+    name = "row"
+    while name in {column.lower() for column in columns}:
+        name += "_"
+    return name
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a JSON tree."""
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from _nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value)
+
+
+def _without_places(tree: Any) -> Any:
+    """The tree without the positions of its parts in the query text."""
+    if isinstance(tree, dict):
+        return {key: _without_places(value) for key, value in tree.items() if not key.startswith("query_location")}
+    if isinstance(tree, list):
+        return [_without_places(value) for value in tree]
+    return tree
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")
+
+
+# DuckDB for the filter: one query on one Arrow table, with no access to anything else, and limits on time and memory.
+#
+# DuckDB ends a query between two vectors of rows only, and its memory limit does not count strings. A query that does not
+# fit in the machine's memory therefore ends the process, which the ledger counts as a crash.
+
+TABLE = "rows"
+_SECONDS = 10  # and one more per MiB of the table. Heavy conditions on 8,192 texts of 5 kB took 2.4 s
+_MEMORY_MIB = 1536
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+    "temp_directory": "",  # spill nothing to disk
+}
+# The time zone must not depend on the machine. A progress bar would go to stdout. The lock keeps a condition from
+# changing settings.
+_SETTLED = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET lock_configuration = true"
+
+
+class Sql:
+    """A database with one table. Not thread-safe; cheap to create."""
+
+    def __init__(self, *, seconds: int = _SECONDS, memory_mib: int = _MEMORY_MIB) -> None:
+        self.connection = duckdb.connect(":memory:", config=_CLOSED | {"memory_limit": f"{memory_mib}MiB"})
+        self.connection.execute(_SETTLED)
+        self._seconds, self._memory_mib = seconds, memory_mib
+
+    def run(self, query: str, table: pa.Table) -> pa.Table:
+        """Run a query on the table, which the query calls `rows`. Raises duckdb.Error, also if it exceeds a limit."""
+        seconds = self._seconds + (table.nbytes >> 20)
+        self.connection.register(TABLE, table)
+        try:
+            with self._interrupted_after(seconds):
+                return self.connection.sql(query).to_arrow_table()
+        except duckdb.InterruptException as error:
+            why = f"it took longer than {seconds} s for {_rows(table)}; make it simpler"
+            raise duckdb.InterruptException(why) from error
+        except duckdb.OutOfMemoryException as error:
+            why = f"it needs more than {self._memory_mib:,} MiB of memory for {_rows(table)}; make it simpler"
+            raise duckdb.OutOfMemoryException(why) from error
+        finally:
+            self.connection.unregister(TABLE)
+
+    @contextmanager
+    def _interrupted_after(self, seconds: int) -> Iterator[None]:
+        """Interrupt the block's query after this time, of which a suspension of the machine counts for one second."""
+        done = threading.Event()
+
+        def watch() -> None:
+            waited = 0
+            while not done.wait(1.0):
+                waited += 1
+                if waited >= seconds:
+                    self.connection.interrupt()  # again each second: DuckDB forgets it between planning and execution
+
+        thread = threading.Thread(target=watch, name="limit of the filter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()  # a late interrupt would end the next query
+
+
+def _rows(table: pa.Table) -> str:
+    return "one row" if len(table) == 1 else f"{len(table):,} rows"

@@ -1,0 +1,126 @@
+"""The RunSpec: everything that decides what a run publishes, and nothing else.
+
+Two specs with equal fields are the same run, on any machine and any day. What changes speed only
+(batch sizes, number of workers, lease) is a setting, not part of the spec.
+
+Fleets are upgraded while runs go on. The JSON leaves out fields with their default, so that a version that adds a field with
+a default keeps the ids of other runs. The default of an existing field must not change. An older version refuses a spec with
+a field that it does not know, and leaves the run to newer workers.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pydantic import TypeAdapter
+
+from fleet.run.model import UNKNOWN_FIELDS_REFUSED, Model, slug, worker_queue
+from fleet.run.scoring import Scoring
+
+WINDOW_ROWS = 8192  # rows tokenised, sorted and scored together
+WINDOW_BYTES = 64 << 20  # and never more Arrow bytes than this, however long the texts are
+_RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """What to read, how to score it, what to keep, and where to put it."""
+
+    __pydantic_config__ = UNKNOWN_FIELDS_REFUSED
+
+    input_uris: tuple[str, ...]
+    input_revision: str  # the commit of a Hub dataset, else a digest of the shards' names and identities
+    crawl: str | None
+    columns: tuple[tuple[str, str], ...]  # (name, Arrow type) of every input column, in order
+    scorings: tuple[Scoring, ...]  # one or more, of different score columns
+    where: str | None  # SQL over columns and scores; None keeps every row
+    output_uri: str
+    row_columns: tuple[str, str] | None = ("shard", "row")  # of a kept row: the shard and the place that it came from
+    only_columns: bool = False  # files of lines may have more columns, which are left out; else that is an error
+    limit_rows: int | None = None
+    max_bad_rows: float = 0.01  # the share of a shard's rows that may be unreadable; they are errored, and more fail it
+    window_rows: int = WINDOW_ROWS
+    window_bytes: int = WINDOW_BYTES
+
+    @property
+    def run_id(self) -> str:
+        """A readable head and 12 hex digits of the digest of all fields."""
+        digest = hashlib.sha256(self.to_json()).hexdigest()[:12]
+        models = slug("-".join(dict.fromkeys(scoring.model.slug for scoring in self.scorings)))
+        return f"{slug(self._input_head)}.{models}.{digest}"
+
+    @property
+    def queue(self) -> str:
+        """The queue of the workers that have loaded what all scorings need."""
+        return worker_queue(scoring.queue for scoring in self.scorings)
+
+    @property
+    def served_by(self) -> tuple[Model, ...]:
+        """What a worker loads for this run, each once."""
+        return tuple(dict.fromkeys(scoring.served_by for scoring in self.scorings))
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns that a kept row gains, in order."""
+        return tuple(column for scoring in self.scorings for column in scoring.added_columns)
+
+    @property
+    def _input_head(self) -> str:
+        if self.crawl:
+            return self.crawl
+        fixed = re.split(r"[*?\[]", self.input_uris[0])[0].rstrip("/")
+        return PurePosixPath(fixed).stem or "input"
+
+    def to_json(self) -> bytes:
+        return _SPEC.dump_json(self, exclude_defaults=True)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "RunSpec":
+        """The spec written by `to_json`. Raises pydantic's ValidationError on anything else."""
+        return _SPEC.validate_json(data, strict=False)
+
+
+_SPEC = TypeAdapter(RunSpec)
+
+
+def is_run_id(text: str) -> bool:
+    return bool(_RUN_ID.fullmatch(text))
+
+
+# One file of the input, and where its outputs go.
+
+_NAME = re.compile(r"[\w=+,@.\-]+(/[\w=+,@.\-]+)*")
+_NAME_LIMIT_CHARS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """An input file. Its `name` is the input's path below the dataset's data folder, without its ending."""
+
+    name: str
+    uri: str
+    identity: str  # of the file's bytes, from `fleet.storage.identity`
+    size_bytes: int | None = None
+    row_limit: int | None = None  # score only the first rows; None: all of them
+    changed: bool = False  # the file changed after the run was enqueued, and `retry` accepted the change
+
+    def __post_init__(self) -> None:
+        if not is_safe_name(self.name):
+            raise ValueError(
+                f"Shard name {self.name!r} cannot be used as an output path. Rename the file to letters, digits and _-.=+,@"
+            )
+
+    @property
+    def data_path(self) -> str:
+        return f"data/{self.name}.parquet"
+
+    @property
+    def scores_path(self) -> str:
+        return f"scores/{self.name}.parquet"
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether the name cannot leave the output: no empty, `.` or `..` segment, no control character."""
+    segments = name.split("/")
+    return len(name) <= _NAME_LIMIT_CHARS and bool(_NAME.fullmatch(name)) and not {"", ".", ".."} & set(segments)

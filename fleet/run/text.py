@@ -1,0 +1,139 @@
+"""Which text of a row is scored, as the user says it to a run or to `worker tune`."""
+
+from collections.abc import Callable
+from string import Formatter
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fleet.errors import UsageError
+from fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
+from fleet.inputs.formats import CSV_LAYOUT, has_footer, kind_of
+from fleet.run.choices import DEFAULT_TEXT_COLUMN
+from fleet.run.columns import is_text, repeated_column, text_column_names
+
+
+class TextOptions(Protocol):
+    """The options that say which text is scored, as `producer/planning/options.py` describes them."""
+
+    @property
+    def text_column(self) -> str | None: ...
+    @property
+    def text_pair_column(self) -> str | None: ...
+    @property
+    def columns(self) -> str | None: ...
+
+
+def text_columns(options: TextOptions, schema: pa.Schema, uri: str, *, called: str) -> tuple[str, ...]:
+    """The columns that are joined, or those of the template. Raises UsageError if the file lacks one, or it is no text.
+
+    `called` names the file in errors.
+    """
+    if repeated := repeated_column(schema):
+        raise UsageError(f'{called} has several columns "{repeated}". Rename all but one.')
+    template, where = template_of(options.text_column), "with --text-column"
+    named = DEFAULT_TEXT_COLUMN if options.text_column is None else options.text_column
+    names = columns_of(template) if template is not None else text_column_names(named, schema)
+    for name in names:
+        _check_is_read(name, schema, options, where)
+        _check(name, schema, uri, called, where, has_text=is_text if template is None else _has_text)
+    if (pair := options.text_pair_column) is not None:
+        _check_is_read(pair, schema, options, "with --text-pair-column")
+        _check(pair, schema, uri, called, "with --text-pair-column", has_text=is_text)
+    return names
+
+
+def template_of(text_column: str | None) -> str | None:
+    r"""The template, if the value has columns in braces. A shell's \n is the end of a line."""
+    if text_column is None or not {"{", "}"} & set(text_column):
+        return None
+    return text_column.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _check_is_read(name: str, schema: pa.Schema, options: TextOptions, where: str) -> None:
+    if options.columns is not None and name not in schema.names:
+        raise UsageError(
+            f'The column "{name}" is not read, because --columns leaves it out: add {name}, or name one of these {where}: '
+            f"{', '.join(schema.names)}."
+        )
+
+
+def _check(
+    name: str, schema: pa.Schema, uri: str, called: str, where: str, *, has_text: Callable[[pa.DataType], bool]
+) -> None:
+    if name not in schema.names:
+        layout = f" {CSV_LAYOUT}" if kind_of(uri) == "CSV" else ""
+        raise UsageError(
+            f'{called} has no column "{name}"; it has: {", ".join(schema.names)}. Name one {where}.{layout}'
+        )
+    data_type = schema.field(name).type
+    if not has_text(data_type):
+        raise UsageError(f'The column "{name}" holds {data_type}, not text. Name a string column {where}.')
+
+
+def _has_text(data_type: pa.DataType) -> bool:
+    """Whether Arrow can write values of this type as text."""
+    if is_text(data_type):
+        return True
+    try:
+        pc.cast(pa.nulls(0, data_type), pa.large_string())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+# Templates of texts, such as "{url}\n\n{text}": a text with the names of columns in braces. Needs no pyarrow.
+
+
+def parts_of(template: str) -> list[tuple[str, str | None]]:
+    """The template as literals, each with the column that follows it; None at the end. `{{` and `}}` are braces.
+
+    Raises UsageError if it cannot be read, or names no column.
+    """
+    try:
+        parsed = list(Formatter().parse(template))
+    except ValueError as error:
+        raise UsageError(f"--text-column {template!r} cannot be read: {error}. Write {{{{ for a brace.") from error
+    for _, name, format_spec, conversion in parsed:
+        if name == "" or format_spec or conversion:
+            raise UsageError(
+                f"--text-column takes only names of columns in braces, like {{url}}, and no formats; it is {template!r}."
+            )
+    if not any(name for _, name, _, _ in parsed):
+        raise UsageError(f"--text-column names no column, like {{text}}; it is {template!r}.")
+    return [(literal, name) for literal, name, _, _ in parsed]
+
+
+def columns_of(template: str) -> tuple[str, ...]:
+    """The columns of a template, each once. Raises UsageError as `parts_of` does."""
+    return tuple(dict.fromkeys(name for _, name in parts_of(template) if name))
+
+
+# Which columns of a file of lines are read, as the user says it.
+
+
+def chosen_columns(text: str | None) -> Columns | None:
+    """`id,ups:int64` as pairs of name and type. Raises UsageError. A colon that no type follows is part of the name."""
+    if text is None:
+        return None
+    columns = tuple(map(_column, filter(None, map(str.strip, text.split(",")))))
+    names = [name for name, _ in columns]
+    if not names:
+        raise UsageError("--columns is empty. Name the columns to read.")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f'--columns names "{repeated}" twice.')
+    return columns
+
+
+def check_takes_columns(uri: str) -> None:
+    """Raises UsageError for a Parquet file, which names its columns and their types itself."""
+    if has_footer(uri):
+        raise UsageError(
+            "--columns is for JSON Lines and CSV files. Of Parquet files every column is read. Leave out --columns."
+        )
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, _, kind = text.rpartition(":")
+    return (name, kind) if name and kind in NAMED_TYPES else (text, SEEN)

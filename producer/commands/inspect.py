@@ -1,0 +1,230 @@
+"""Look at runs, at the workers that they need and at what they have published. Changes nothing."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleet.process.command_line import Commands, print_json, print_table, print_with_whole_ids, say
+from producer.commands.arguments import AsJson, Verify
+from producer.commands.reports import report
+
+commands = Commands()
+
+
+@commands.command(
+    rich_help_panel="Runs", epilog="Example: producer status cc-main-2024-10.fineweb-edu-classifier.3f2a91c04dd1"
+)
+def status(
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The id of a run. Default: the newest run.")
+    ] = None,
+    verify: Verify = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay, and show the state again and again until the run is over.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the state of a run, and check its output if it is published. The exit code reflects the state."""
+    from fleet.process.settings import read_settings
+    from producer.opening import open_ledger_of
+    from producer.status import run_status
+    from producer.status.verdict import other_runs
+    from producer.status.watch import redraw
+
+    others = []
+    with open_ledger_of(run_id, read_settings()) as (settings, ledger, run):
+        show = redraw if watch else run_status
+        found = show(
+            ledger, run, is_of_this_machine=settings.redis_is_embedded, price_per_gpu_hour=settings.price_per_gpu_hour
+        )
+        if found.publication:
+            from producer.output_look import looked_at  # loads what outputs need, which takes a second
+
+            found = looked_at(ledger, found, hashes=verify)
+        if run_id is None and not as_json:
+            others = other_runs(ledger, run, is_of_this_machine=settings.redis_is_embedded)
+        report(found, as_json=as_json, others=others)
+
+
+@commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
+def runs(as_json: AsJson = False) -> None:
+    """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
+    from fleet.errors import NewerVersion
+    from fleet.process.settings import read_settings
+    from producer.opening import open_ledger
+    from producer.status import Present, run_status
+    from producer.status.screen import present_line, status_table
+    from producer.status.verdict import attention_lines
+
+    with open_ledger(read_settings()) as (settings, ledger):
+        is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
+        statuses = []
+        for run_id in ledger.run_ids():
+            try:
+                statuses.append(
+                    run_status(ledger, run_id, present=present, is_of_this_machine=is_local, most_failures=1)
+                )
+            except NewerVersion as newer:
+                say(str(newer))
+        if as_json:
+            print_json([status.as_json() for status in statuses])
+        else:
+            print_with_whole_ids(status_table(statuses))
+            say(present_line(present))
+            for line in attention_lines(statuses):
+                say(line)
+
+
+@commands.command(
+    rich_help_panel="Runs",
+    epilog="Example: REDIS_URL=redis://10.0.0.5:6379/0 producer demand --serve 8099 --shards-per-worker 4",
+)
+def demand(
+    shards_per_worker: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Want one worker for every N open shards of a queue.")
+    ] = 1,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, metavar="PORT", help="Serve the JSON over HTTP until stopped: GET /."),
+    ] = None,
+    address: Annotated[str, typer.Option(help="Address for --serve to listen on. There is no password.")] = "127.0.0.1",
+    as_json: AsJson = False,
+) -> None:
+    """Show how many workers the open shards need, for an autoscaler.
+
+    Open shards are the queued and the running ones of all runs, as the ledger counts them. `wanted` is their number divided by
+    --shards-per-worker, rounded up for each queue; `workers` is how many there are.
+    """
+    from fleet.ledger.connect import WORKER  # so that an autoscaler may have the user of its workers
+    from fleet.process.settings import read_settings
+    from producer.demand import demand_json, demand_table, queue_demands, serve_demand
+    from producer.opening import open_ledger
+
+    with open_ledger(read_settings(), role=WORKER) as (_, ledger):
+        if serve is not None:
+            serve_demand(
+                lambda: demand_json(queue_demands(ledger, shards_per_worker=shards_per_worker)),
+                address=address,
+                port=serve,
+            )
+            return
+        found = queue_demands(ledger, shards_per_worker=shards_per_worker)
+        if as_json:
+            print_json(demand_json(found))
+        elif found:
+            print_table(demand_table(found))
+        else:
+            say("No shard is open: no worker is needed.")
+
+
+@commands.command(rich_help_panel="Runs", epilog="Example: producer recipes")
+def recipes(as_json: AsJson = False) -> None:
+    """List the recipes of popular classifiers: the options that a run uses for such a model if you name no others.
+
+    "checked" means that a small random model of this architecture gives the scores of the authors' code, tested here. Other
+    recipes have only been read from their source, which --json and docs/recipes.md name.
+    """
+    from fleet.run.recipes import RECIPES
+    from producer.planning.models import recipe_table
+
+    if as_json:
+        print_json([recipe.as_json() for recipe in RECIPES])
+    else:
+        print_table(recipe_table(RECIPES))
+
+
+@commands.command(
+    rich_help_panel="Runs",
+    epilog="Example: producer scores ./scored --near 3 --sample 10 --source './shards/*.parquet'",
+)
+def scores(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    near: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="Show random rows whose score is near this one instead.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows --near shows.")] = 10,
+    within: Annotated[float, typer.Option(min=0, help="How far from --near the score of a row may be.")] = 0.1,
+    column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The score column of --near, if there are several.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed shows other rows.")] = 0,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI",
+            help="The input, for the texts of rows that were not kept. A run in the ledger knows it. May be repeated.",
+        ),
+    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw histogram and keep rate.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the scores of a run are spread, and how many rows each threshold would keep.
+
+    Reads the score files of a published run. Of a run that goes on it shows the shards that are done, in wider steps. With
+    --near it shows rows around a threshold, with their texts, so that a person can judge where to cut.
+    """
+    from fleet.process.settings import read_settings
+    from producer.scores.distribution import check_chart, draw_chart
+    from producer.scores.near import near_lines, rows_of_run_near
+    from producer.scores.read import report_of, scored_run
+
+    if png:
+        check_chart(png)
+    run = scored_run(target, read_settings())
+    if near is not None:
+        rows = rows_of_run_near(
+            run, column, near=near, within=within, count=sample, seed=seed, source=tuple(source or ())
+        )
+        if as_json:
+            print_json([asdict(row) for row in rows])
+        else:
+            for line in near_lines(rows, near=near, within=within):
+                typer.echo(line)
+        return
+    found = report_of(run)
+    if png:
+        draw_chart(png, found.distributions, title=f"Scores of {found.name}")
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+
+
+@commands.command(rich_help_panel="Runs", epilog="Example: producer verify ./kept --source './shards/*.parquet'")
+def verify(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="RUN|URI", help="A run id, or the folder, bucket or hf:// dataset it was published to."),
+    ],
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URI", help="Also compare every row with this input. Repeat it as often as --input was given."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a published dataset: hashes, counts, schemas and scores; no duplicate rows, missing shards or foreign files.
+
+    Reads the whole output. A URI needs no Redis. Exits with 0 if the dataset is sound, 1 if it is damaged or its manifest
+    is lost, and 2 if shardsift has published nothing there or --source is not the input of the run.
+    """
+    from fleet.process.settings import read_settings
+    from producer.opening import output_of
+    from producer.status import ExitCode
+    from producer.verify.verify import verify as verify_output
+
+    uri, published_run = output_of(target, read_settings())
+    found = verify_output(uri, source=tuple(source or ()), published_run=published_run)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    raise typer.Exit(ExitCode.DONE if found.is_sound else ExitCode.FAILED)

@@ -1,1 +1,0 @@
-"""The number of workers that open shards need, for people and for autoscalers."""

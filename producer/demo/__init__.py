@@ -1,1 +1,0 @@
-"""The demo, with data generated from English text that comes with Python."""

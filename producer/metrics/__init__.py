@@ -1,1 +1,0 @@
-"""Metrics of the fleet for Prometheus, read from the ledger when they are asked for. The finalizer serves them."""

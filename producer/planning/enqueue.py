@@ -1,0 +1,136 @@
+"""From a plan to a run in the ledger and its messages in the broker."""
+
+import time
+from dataclasses import dataclass
+
+from celery import Celery
+
+from fleet.errors import OutputTaken
+from fleet.ledger import Counts, Ledger
+from fleet.process.dispatch import queue_lost_shards, send_due_shards
+from fleet.process.wording import counted
+from fleet.run.receipt import Receipt
+from fleet.run.spec import RunSpec
+from fleet.storage.inspection import Finding
+from fleet.storage.opening import open_output
+from fleet.storage.output import Publishing, Recovered
+from producer.finalizer.publish import look_again
+from producer.opening import patient
+from producer.planning.plan import Plan
+from producer.planning.same_run import changed_files_told
+from producer.planning.steering import AS_IT_WAS, SteeringOptions, steer, steered
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Enqueued:
+    """What enqueueing did: how many shards are new to the ledger, and how the run stands now.
+
+    `restored` are those of the new that were done before the ledger was lost. `findings` are what was wrong with the
+    output of a published run; what can be mended is mended, or its shards are queued again.
+    """
+
+    run_id: str
+    output_uri: str
+    queue: str
+    added: int
+    restored: int
+    sent: int
+    counts: Counts
+    findings: tuple[Finding, ...] = ()
+    instead_of: str | None = None  # a run of this output that had scored nothing, and is cancelled now
+    paused: bool = False  # it waits for `producer resume`: enqueueing a run again does not end its pause
+
+    def __repr__(self) -> str:
+        shards = counted(self.counts.shards, "shard")
+        paused = ", paused" if self.paused else ""
+        return f"<Enqueued {self.run_id}: {shards}, {self.added:,} new, {self.counts.done:,} done{paused}; {self.output_uri}>"
+
+
+def enqueue(
+    plan: Plan,
+    ledger: Ledger,
+    app: Celery,
+    *,
+    resend_seconds: float,
+    verify: bool = False,
+    steering: SteeringOptions = AS_IT_WAS,
+) -> Enqueued:
+    """Reserve the output, write the run, send its messages. May run twice: the second time adds nothing.
+
+    If the ledger was lost, the shards whose output is there are recorded as done. The output of a published run is looked
+    at, with `verify` at its content too, and put right. Raises what the output raises.
+    """
+    spec = plan.spec
+    how = steered(ledger, spec.run_id, steering)
+    output = open_output(spec.output_uri, spec.run_id)
+    with changed_files_told(spec, plan.shards, ledger):
+        instead_of = _reserved(output, spec, ledger, public=plan.public)
+    # Read and record receipts before the run is marked as enqueued: if the producer dies here, or cannot read them, no
+    # worker scores finished shards, and the next call reads the receipts.
+    recovered, taken = Recovered(), list[Receipt]()
+    if not (ledger.is_enqueued(spec.run_id) and ledger.counts(spec.run_id).is_whole):
+        recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
+    added = ledger.add_shards(spec, plan.shards, now=time.time())
+    steer(ledger, spec.run_id, how)
+    restored = ledger.restore(spec.run_id, [*taken, *recovered.whole])
+    ledger.remember(spec.run_id, recovered.partial)
+    ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))
+    ledger.clear_publish_error(spec.run_id)
+    findings = patient(look_again)(ledger, spec.run_id, hashes=verify)
+    findings = findings or patient(_losses)(output, recovered, spec, hashes=verify)
+    queue_lost_shards(ledger, spec.run_id, resend_seconds=resend_seconds)
+    sent = send_due_shards(app, ledger, spec.run_id)
+    return Enqueued(
+        run_id=spec.run_id,
+        output_uri=spec.output_uri,
+        queue=spec.queue,
+        added=added,
+        restored=restored,
+        sent=sent,
+        counts=ledger.counts(spec.run_id),
+        findings=findings,
+        instead_of=instead_of,
+        paused=ledger.pause_reason(spec.run_id) is not None,
+    )
+
+
+def check_output(plan: Plan, ledger: Ledger | None) -> None:
+    """Raises UsageError if `enqueue` would find that the output cannot be used. Changes nothing."""
+    try:
+        patient(open_output(plan.spec.output_uri, plan.spec.run_id).check_free)(plan.spec)
+    except OutputTaken as taken:
+        if not (ledger and _has_scored_nothing(plan.spec.output_uri, taken.run_id, ledger)):
+            raise
+
+
+def _reserved(output: Publishing, spec: RunSpec, ledger: Ledger, *, public: bool) -> str | None:
+    """Reserve the output. Returns the run that gave way because it had scored nothing, such as one of a wrong --dtype.
+
+    That run is cancelled first, so that its workers store and its finalizer publishes nothing.
+    """
+    try:
+        patient(output.reserve)(spec, public=public)
+    except OutputTaken as taken:
+        if not _has_scored_nothing(spec.output_uri, taken.run_id, ledger):
+            raise
+        ledger.cancel(taken.run_id)
+        patient(open_output(spec.output_uri, taken.run_id).withdraw)()
+        patient(output.reserve)(spec, public=public)
+        return taken.run_id
+    return None
+
+
+@patient
+def _has_scored_nothing(output_uri: str, run_id: str, ledger: Ledger) -> bool:
+    """By the ledger, and by the output too: the ledger may have been lost. Of a run that it does not know, nothing is known."""
+    if run_id not in ledger.run_ids() or ledger.counts(run_id).done or ledger.pace(run_id).rows:
+        return False
+    output = open_output(output_uri, run_id)
+    return output.published() != run_id and output.recovered() == Recovered()
+
+
+def _losses(output: Publishing, recovered: Recovered, spec: RunSpec, *, hashes: bool) -> tuple[Finding, ...]:
+    """What a published output has lost, if the ledger was lost too; those shards are scored again."""
+    if not recovered.partial or output.published() != spec.run_id:
+        return ()
+    return tuple(output.inspect([*recovered.whole, *recovered.partial], hashes=hashes))

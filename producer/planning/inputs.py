@@ -1,0 +1,233 @@
+"""Turn a crawl, or files, folders, globs and URLs, into the shards of a run, at one revision of the input."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RevisionNotFoundError
+from huggingface_hub.hf_file_system import HfFileSystemResolvedRepositoryPath
+
+from fleet.errors import ShardError, ShardsiftError, UsageError
+from fleet.inputs.formats import without_ending
+from fleet.inputs.line_blocks import THEN_RETRY
+from fleet.inputs.listing import Listing, list_files
+from fleet.inputs.opening import open_input
+from fleet.run.model import folder_revision
+from fleet.run.spec import Shard
+from fleet.storage.errors import translated
+from fleet.storage.hub_access import HubFiles
+from fleet.storage.identity import identity_of
+
+_FOOTER_THREADS = 16
+_NO_SUCH_PLACE = (ImportError, ValueError, TypeError, AttributeError)  # what fsspec raises for a URL that it cannot use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """The shards of a run, in name order. The `uris` pin Hub datasets to their current commit.
+
+    `revision` is that commit, or a digest of the shards' names and identities.
+    """
+
+    uris: tuple[str, ...]
+    revision: str
+    crawl: str | None
+    shards: tuple[Shard, ...]
+    listed: tuple[Shard, ...]  # the same, and those beyond the user's limits
+    left_out: tuple[str, ...]  # files in its folders whose endings are not those of an input
+
+
+def crawl_input(crawl: str, dataset: str) -> Input:
+    """A crawl of a dataset that is laid out like FineWeb: `data/<crawl>/*.parquet`. Raises UsageError listing its crawls."""
+    try:
+        return replace(list_input(f"hf://datasets/{dataset}/data/{crawl}/*.parquet"), crawl=crawl)
+    except UsageError as error:
+        known = _crawls(dataset)
+        if not known or crawl in known:
+            raise
+        raise UsageError(f"{dataset} has no crawl {crawl!r}. It has: {', '.join(known)}.") from error
+
+
+def list_input(*uris: str) -> Input:
+    """The input files that files, folders, globs or fsspec URLs name. Raises UsageError if one of them names none, or two one."""
+    if repeated := next((uri for uri, times in Counter(uris).items() if times > 1), None):
+        raise UsageError(f"--input {repeated} is given twice. Leave one out.")
+    parts = [_list(uri) for uri in uris]
+    _refuse_files_named_twice((uri, shard) for uri, part in zip(uris, parts, strict=True) for shard in part.shards)
+    shards = tuple(shard for part in parts for shard in part.shards)
+    _refuse_same_names(shards)
+    commit = parts[0].commit if len(parts) == 1 else None
+    return Input(
+        uris=tuple(part.uri for part in parts),
+        revision=commit or digest_of(shards),
+        crawl=None,
+        shards=shards,
+        listed=shards,
+        left_out=tuple(name for part in parts for name in part.left_out),
+    )
+
+
+def first_of_input(uri: str) -> tuple[Shard, int]:
+    """The first shard that a URI names, and the number of its files, of which no other is opened. Raises UsageError."""
+    part = _list(uri, most=1)
+    return part.shards[0], part.files
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The shards that one URI names."""
+
+    uri: str
+    commit: str | None
+    files: int
+    shards: tuple[Shard, ...]
+    left_out: tuple[str, ...]
+
+
+def _list(uri: str, *, most: int | None = None) -> _Part:
+    """The shards that a URI names, or the first `most` of them."""
+    try:
+        with translated(f"Listing {uri}"):
+            pinned, commit = pinned_uri(uri)
+            listing = list_files(pinned, shown_as=uri)
+            with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+                shards = tuple(pool.map(lambda info: _shard(info, listing), listing.files[:most]))
+    except ShardError as error:
+        raise UsageError(str(error)) from error
+    except _NO_SUCH_PLACE as error:
+        raise UsageError(f"{uri} cannot be read: {error}.") from error
+    return _Part(
+        uri=_absolute(pinned), commit=commit, files=len(listing.files), shards=shards, left_out=listing.left_out
+    )
+
+
+def _refuse_files_named_twice(named: Iterable[tuple[str, Shard]]) -> None:
+    """`named` are the shards, each with the user's URI. The two shards of one file may have different names."""
+    seen: dict[Hashable, tuple[str, str]] = {}
+    for uri, shard in named:
+        path = shard.uri.removeprefix("file://")
+        first_uri, first_path = seen.setdefault(_file(shard), (uri, path))
+        if (first_uri, first_path) != (uri, path):
+            again = "" if path == first_path else f" as {path}"
+            raise UsageError(
+                f"The file {first_path} is named twice: by --input {first_uri} and{again} by --input {uri}. "
+                "Its rows would be there twice. Leave one of the two out."
+            )
+
+
+def _file(shard: Shard) -> Hashable:
+    """The file itself, which may have several names on this machine. The identity is for file systems that repeat inodes."""
+    if not shard.uri.startswith("file://"):
+        return shard.uri
+    with suppress(FileNotFoundError):  # it has vanished since it was listed; who reads it says so
+        found = Path(shard.uri.removeprefix("file://")).stat()
+        return found.st_dev, found.st_ino, shard.identity
+    return shard.uri
+
+
+def _refuse_same_names(shards: Iterable[Shard]) -> None:
+    uris: dict[str, str] = {}
+    for shard in shards:
+        if shard.name in uris:
+            raise UsageError(
+                f"Two files would become shard {shard.name}: {uris[shard.name]} and {shard.uri}. "
+                f"{_remedy(uris[shard.name], shard.uri)}"
+            )
+        uris[shard.name] = shard.uri
+
+
+def _remedy(first: str, second: str) -> str:
+    folder, _, name = second.rpartition("/")
+    if first.rpartition("/")[0] != folder:
+        return "Rename one, or pass their common parent folder as the only --input."
+    ending = name.removeprefix(without_ending(name))
+    return f"Rename one, or choose one ending with a glob, like --input '{folder.removeprefix('file://')}/*{ending}'."
+
+
+def told_before_a_run(error: ShardsiftError) -> str:
+    """The message of an error that a worker would raise too. There is no run to retry yet."""
+    return str(error).replace(THEN_RETRY, "then repeat the command")
+
+
+def limited(source: Input, rows: int | None) -> Input:
+    """The shards of the first `rows` rows. Raises UsageError if a file cannot be read."""
+    if rows is None:
+        return source
+    try:
+        return replace(source, shards=tuple(_first_rows(source.shards, rows)))
+    except ShardError as error:
+        raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
+
+
+def count_rows(shards: tuple[Shard, ...]) -> int:
+    """The number of rows to score, from the files' footers. Files without one are read whole. Raises UsageError."""
+    try:
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            return sum(pool.map(_rows, shards))
+    except ShardError as error:
+        raise UsageError(f"The rows cannot be counted. {told_before_a_run(error)}") from error
+
+
+def _first_rows(shards: tuple[Shard, ...], limit: int) -> Iterator[Shard]:
+    for shard in shards:
+        if limit <= 0:
+            return
+        rows = _rows(shard, most=limit + 1)
+        yield replace(shard, row_limit=limit) if rows > limit else shard
+        limit -= rows
+
+
+def _rows(shard: Shard, most: int | None = None) -> int:
+    limits = [limit for limit in (shard.row_limit, most) if limit is not None]
+    with open_input(shard.uri) as file:
+        return file.count_rows(min(limits, default=None))
+
+
+def _crawls(dataset: str) -> list[str]:
+    with suppress(ShardsiftError), translated(f"Listing {dataset}"):  # the original error explains the problem better
+        tree = HfApi().list_repo_tree(dataset, "data", repo_type="dataset")
+        return sorted(PurePosixPath(entry.path).name for entry in tree)
+    return []
+
+
+def pinned_uri(uri: str) -> tuple[str, str | None]:
+    """A Hub URI pinned to the current commit of its revision, and that commit. Other URIs are returned unchanged."""
+    if not uri.startswith("hf://"):
+        return uri, None
+    try:
+        place = HubFiles().resolve_path(uri)
+    except FileNotFoundError as error:  # from the client, for a missing repository or revision
+        missing = "revision" if isinstance(error.__cause__, RevisionNotFoundError) else "repository"
+        raise UsageError(f"The Hub shows no such {missing} to this HF_TOKEN: {uri}. Check the name.") from error
+    if not isinstance(place, HfFileSystemResolvedRepositoryPath):
+        return uri, None  # a bucket has no commits
+    commit = str(HfApi().repo_info(place.repo_id, repo_type=place.repo_type, revision=place.revision).sha)
+    kind = "datasets/" if place.repo_type == "dataset" else ""
+    return f"hf://{kind}{place.repo_id}@{commit}/{place.path_in_repo}", commit
+
+
+def _shard(info: dict[str, Any], listing: Listing) -> Shard:
+    name = without_ending(str(info["name"]).removeprefix(listing.root).strip("/"))
+    uri = listing.filesystem.unstrip_protocol(info["name"])
+    try:
+        return Shard(name=name, uri=uri, identity=identity_of(listing.filesystem, info), size_bytes=info["size"])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _absolute(uri: str) -> str:
+    return uri if "://" in uri else str(Path(uri).expanduser().absolute())
+
+
+def digest_of(shards: Iterable[Shard]) -> str:
+    """Changes if a file is added, removed, renamed or rewritten, but not if it is touched or the folder moves."""
+    total = hashlib.sha256()
+    for shard in shards:
+        total.update(f"{shard.name} {shard.identity}\n".encode())
+    return folder_revision(total.hexdigest())

@@ -1,0 +1,134 @@
+"""Watch a run until it ends: its whole status on a terminal, redrawn, or occasional lines without one."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import redis
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from fleet.ledger import Ledger
+from fleet.process.command_line import say
+from fleet.process.wording import counted
+from producer.status import RunStatus, run_status
+from producer.status.facts import time_left
+from producer.status.screen import status_screen
+from producer.status.verdict import troubles, verdict
+
+_LOOK_SECONDS = 0.5
+_REDRAW_SECONDS = 2.0
+_LINE_SECONDS = 10.0
+_GOOD, _ATTENTION, _LABEL = "bold green", "bold yellow", "cyan"
+
+
+def watch(
+    ledger: Ledger,
+    run_id: str,
+    *,
+    on_look: Callable[[], None],
+    is_of_this_machine: bool = False,
+    progress: bool = True,
+) -> RunStatus:
+    """Block until nothing more will happen by itself, and show the run on stderr meanwhile.
+
+    `on_look` is called twice a second; its exceptions propagate. Without `progress` nothing is shown. Waits for a Redis that
+    does not answer, except for one of this machine, which does not come back: then it raises redis.RedisError.
+    """
+
+    def look() -> RunStatus:
+        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine)
+
+    def tell(line: str) -> None:
+        if progress:
+            say(line)
+
+    with shown_on(Console(stderr=True, quiet=not progress)) as show:
+        while True:
+            status = look() if is_of_this_machine else _outlasting(look, on_error=tell)
+            if status.is_over:
+                return status
+            show(status)
+            on_look()
+            time.sleep(_LOOK_SECONDS)
+
+
+def redraw(
+    ledger: Ledger, run_id: str, *, is_of_this_machine: bool, price_per_gpu_hour: float | None = None
+) -> RunStatus:
+    """Show the status on stdout, redrawn every two seconds, until nothing more will happen by itself.
+
+    If stdout is not a terminal, print occasional lines on stderr instead.
+    """
+    console = Console()
+    if not console.is_terminal:
+        return watch(ledger, run_id, on_look=lambda: None)
+
+    def look() -> RunStatus:
+        return run_status(ledger, run_id, is_of_this_machine=is_of_this_machine, price_per_gpu_hour=price_per_gpu_hour)
+
+    def below(line: str) -> None:
+        screen.update(Group(screen.get_renderable(), Text(f"\n{line}")), refresh=True)
+
+    with Live(console=console, auto_refresh=False, transient=True) as screen:
+        while True:
+            status = _outlasting(look, on_error=below)
+            if status.is_over:
+                return status
+            screen.update(screen_text(status), refresh=True)
+            time.sleep(_REDRAW_SECONDS)
+
+
+def screen_text(status: RunStatus) -> Text:
+    """The screen of `producer status` in colour: the verdict is green if all is well, otherwise yellow."""
+    verdict, *lines = status_screen(status)
+    rest = Text("\n".join(lines))
+    rest.highlight_regex(r"(?m)^[a-z]+(?= +\S)", _LABEL)
+    rest.highlight_regex(r"(?<=progress )█+", _GOOD)
+    return Text.assemble((verdict, _GOOD if verdict.startswith("on track") else _ATTENTION), "\n", rest)
+
+
+def _outlasting(look: Callable[[], RunStatus], *, on_error: Callable[[str], None]) -> RunStatus:
+    """What `look` returns, as soon as Redis answers. `on_error` is told once if it does not."""
+    is_told = False
+    while True:
+        try:
+            return look()
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            if not is_told:
+                on_error(f"Redis does not answer ({' '.join(str(error).split())}). Waiting for it.")
+            is_told = True
+            time.sleep(_REDRAW_SECONDS)
+
+
+@contextmanager
+def shown_on(console: Console, *, line_seconds: float = _LINE_SECONDS) -> Iterator[Callable[[RunStatus], None]]:
+    """What shows a status: as a screen that replaces the one before, or without a terminal as a line if it has changed, every ten
+    seconds at most."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as screen:
+            yield lambda status: screen.update(screen_text(status), refresh=True)
+        return
+    next_line, last = 0.0, ""
+
+    def print_line(status: RunStatus) -> None:
+        nonlocal next_line, last
+        line = f"{status.counts.done} of {counted(status.counts.shards, 'shard')}, {progress_line(status)}"
+        if time.monotonic() >= next_line and line != last:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            next_line, last = time.monotonic() + line_seconds, line
+
+    yield print_line
+
+
+def progress_line(status: RunStatus) -> str:
+    """What the run is doing, or the verdict with the command that helps."""
+    if status.is_of_this_machine and status.word in ("queued", "stopped"):
+        return "waiting for a worker"  # which this command starts
+    said = verdict(status)
+    if status.word == "publishing" or (status.word != "running" and said != status.word):
+        return said
+    rows, left = counted(status.counts.rows_scored, "row"), time_left(status)
+    but = "".join(f"; {what}" for what in troubles(status))
+    return f"{rows}, {status.rows_per_second:,.0f} rows/s{f'; {left} left' if left else ''}{but}"

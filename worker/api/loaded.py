@@ -1,0 +1,196 @@
+"""A scorer on a device of this machine, or several, with the scores and columns that a run would publish."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fleet.process.command_line import with_keywords_of
+from fleet.process.wording import counted
+from fleet.run.columns import ERROR, check_added_columns
+from fleet.run.model import Model
+from fleet.run.scoring import Scoring, score_column_of
+from fleet.run.spec import WINDOW_ROWS, Shard
+from worker.api.arguments import PAIR, TEXT, ScoreOptions, arguments_told, scoring_of, scorings_of
+from worker.api.texts import pair_windows, windows
+from worker.scoring import Scorer, ScorerInfo, Scores
+from worker.scoring.activation import apply
+from worker.shard.checkpoint import Checkpoint
+from worker.shard.pipelining import mapped_ahead
+from worker.shard.reader import Window
+from worker.shard.vitals import Uninterrupted
+from worker.shard.window_scoring import WindowScoring
+from worker.shard.writer import row_errors, score_columns
+
+Floats = npt.NDArray[np.float32]
+_SHOWN_REVISION = 7  # characters
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LoadedScorer:
+    """A scorer on a device of this machine. `load_scorer` returns it."""
+
+    model: Model
+    scorer: Scorer[Any]
+
+    def __repr__(self) -> str:
+        return f"<Scorer {self._shown}>"
+
+    @property
+    def _shown(self) -> str:
+        revision = self.model.revision.removeprefix("sha256-")[:_SHOWN_REVISION]
+        outputs = counted(len(self.labels), "output")
+        return f"{self.model.name}@{revision} {self.info.dtype} on {self.info.device}, {outputs}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The name of each output of the model, in the order of the scores."""
+        return self.model.labels
+
+    @property
+    def info(self) -> ScorerInfo:
+        """Device, precision, backend and batch size, and how far the fast scores are from those in float32."""
+        return self.scorer.info
+
+    @with_keywords_of(scoring_of)
+    def score(
+        self,
+        texts: Iterable[str | None],
+        *,
+        text_pairs: Iterable[str | None] | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> Floats:
+        """The scores of texts, as `shardsift.score` returns them; it describes the arguments.
+
+        >>> scorer = shardsift.load_scorer("facebook/bart-large-mnli")
+        >>> scorer.score(texts, labels=["climate change", "technology"])  # shape (texts, 2), in the order of the labels
+        """
+        scoring = self._scoring(options, has_pairs=text_pairs is not None)
+        scored = scored_windows(texts, text_pairs, (scoring,), (self.scorer,))
+        parts = [_values(scores, scoring) for (scores,) in scored]
+        values = np.concatenate([np.empty((0, scoring.outputs), np.float32), *parts])
+        return values[:, 0] if scoring.outputs == 1 else values
+
+    @with_keywords_of(scoring_of)
+    def table(
+        self,
+        texts: Iterable[str | None],
+        *,
+        text_pairs: Iterable[str | None] | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> pa.Table:
+        """The columns that a run writes for each row: `score` and `error`, for several labels also `label` and a score of each.
+
+        >>> scorer.table(["The mitochondrion is the powerhouse of the cell.", ""])["error"].to_pylist()
+        [None, 'blank text']
+
+        For a model with several labels, `score` is the highest, `label` names its label, and `score_POSITIVE` is the score of the
+        label POSITIVE. `int_score` is there if the model's recipe rounds.
+        """
+        scoring = self._scoring(options, has_pairs=text_pairs is not None)
+        return as_table(scored_windows(texts, text_pairs, (scoring,), (self.scorer,)), (scoring,))
+
+    def _scoring(self, options: ScoreOptions, *, has_pairs: bool) -> Scoring:
+        (scoring,) = scorings_of({"score": self.model}, options, has_pairs=has_pairs)
+        return scoring
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LoadedScorers:
+    """Several scorers on a device of this machine. `load_scorer` returns it for several models.
+
+    As in a run, texts are read once, tokenized once for models that tokenize alike, and the encoder that models have in common
+    runs once.
+    """
+
+    by_name: Mapping[str, LoadedScorer]
+
+    def __repr__(self) -> str:
+        return f"<Scorers {'; '.join(f'{name}: {one._shown}' for name, one in self.by_name.items())}>"
+
+    @with_keywords_of(scoring_of)
+    def table(
+        self,
+        texts: Iterable[str | None],
+        *,
+        text_pairs: Iterable[str | None] | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> pa.Table:
+        """The columns that a run with these models writes for each row, and `error`; `shardsift.score` describes the arguments.
+
+        >>> scorers = shardsift.load_scorer({"edu": "HuggingFaceFW/fineweb-edu-classifier", "tox": "unitary/toxic-bert"})
+        >>> scorers.table(["Buy now!"]).column_names
+        ['edu_score', 'int_edu_score', 'tox_score', 'tox_label', 'tox_score_toxic', …, 'error']
+
+        A row that one of the models cannot score has no score from any.
+        """
+        models = {score_column_of(name): one.model for name, one in self.by_name.items()}
+        scorings = scorings_of(models, options, has_pairs=text_pairs is not None)
+        with arguments_told():
+            check_added_columns(scorings)
+        scorers = [one.scorer for one in self.by_name.values()]
+        return as_table(scored_windows(texts, text_pairs, scorings, scorers), scorings)
+
+    score = table  # an array of the scores of several models would not say whose they are
+
+
+def _values(scores: Scores, scoring: Scoring) -> Floats:
+    """Scores of shape (rows, outputs). Errored rows are NaN."""
+    errored = list(scores.errors)
+    values = scores.values.copy()
+    values[errored] = 0  # softmax of NaN warns
+    values = apply(scoring.function_to_apply, values)
+    values[errored] = np.nan
+    return values
+
+
+# Score a user's texts as a worker scores the rows of a shard: with the same code, windows and batches.
+
+Texts = Iterable[str | None]
+_NO_SHARD = Shard(name="texts", uri="", identity="")
+
+
+def scored_windows(
+    texts: Texts, text_pairs: Texts | None, scorings: Sequence[Scoring], scorers: Sequence[Scorer[Any]]
+) -> Iterator[tuple[Scores, ...]]:
+    """The logits of each window by each scoring, in order."""
+    with arguments_told():
+        work = WindowScoring(_NO_SHARD, scorings, scorers, Checkpoint({}, lambda first_row, content: None))
+    with mapped_ahead(
+        lambda window: next(work.prepared([window])), _as_rows(texts, text_pairs), "tokenizer"
+    ) as prepared_windows:
+        for prepared in prepared_windows:
+            yield work.scores(prepared, Uninterrupted())
+
+
+def as_table(scored: Iterable[tuple[Scores, ...]], scorings: Sequence[Scoring]) -> pa.Table:
+    """The columns that a run writes for each row, and why a row has no score. Without rows it has the same columns."""
+    nothing = tuple(Scores(values=np.empty((0, scoring.outputs), np.float32)) for scoring in scorings)
+    return pa.concat_tables(_columns(scores, scorings) for scores in (nothing, *scored))
+
+
+def _columns(scores: tuple[Scores, ...], scorings: Sequence[Scoring]) -> pa.Table:
+    errors = row_errors(scores, scorings)
+    parts = [score_columns(found, errors, scoring) for found, scoring in zip(scores, scorings, strict=True)]
+    reasons = pa.array([errors.get(row) for row in range(len(scores[0].values))], ERROR.type)
+    columns = {name: part.column(name) for part in parts for name in part.column_names}
+    return pa.table({**columns, ERROR.name: reasons})
+
+
+def _as_rows(texts: Texts, text_pairs: Texts | None) -> Iterator[Window]:
+    first_row = 0
+    for columns in _columns_of(texts, text_pairs):
+        rows = pa.table(columns)
+        yield Window(first_row=first_row, rows=rows)
+        first_row += len(rows)
+
+
+def _columns_of(texts: Texts, text_pairs: Texts | None) -> Iterator[dict[str, pa.LargeStringArray]]:
+    if text_pairs is None:
+        yield from ({TEXT: column} for column in windows(texts, WINDOW_ROWS))
+        return
+    for firsts, seconds in pair_windows(texts, text_pairs, WINDOW_ROWS):
+        yield {TEXT: firsts, PAIR: seconds}

@@ -1,0 +1,167 @@
+"""Run the linear layers of an encoder on a CPU by oneDNN's fused product: weights in its own layout, bias and GELU included.
+
+torch's linear layer reorders the weights in each call, copies the bias into place before the product, and GELU reads and
+writes all states again. `--compile` saves the same and more, but takes a minute or two at each start.
+"""
+
+from typing import Any, TypeGuard
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.activations import GELUActivation
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import eager_mask
+
+ONEDNN_FAMILIES = ("bart", "bert", "deberta-v2", "distilbert", "modernbert", "roberta", "xlm-roberta")
+_ROWS = 2_048  # of a typical batch: oneDNN chooses the layout of the weights for it. Others work too
+_GELU_AFTER = (("dense", "intermediate_act_fn"), ("fc1", "activation_fn"), ("lin1", "activation"))  # sibling modules
+
+
+def fuse_linear_layers(encoder: torch.nn.Module) -> bool:
+    """Replace the linear layers, in float32 or bfloat16. Returns whether that works here.
+
+    The model must be of one of FAMILIES: they only call their layers, and do not read the weights.
+    """
+    if not _works(next(encoder.parameters()).dtype):
+        return False
+    for module in list(encoder.modules()):
+        followed = _followed_by_gelu(module)
+        for name, child in list(module.named_children()):
+            if _is_plain(child):
+                setattr(module, name, _Linear(child, gelu=name in followed))
+        for activation in followed.values():
+            setattr(module, activation, torch.nn.Identity())
+    return True
+
+
+def plain_weights(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in torch's own layout."""
+    return tensor.to_dense() if tensor.is_mkldnn else tensor
+
+
+class _Linear(torch.nn.Module):
+    """Computes what the linear layer computes, and GELU after it, if `gelu`."""
+
+    def __init__(self, linear: torch.nn.Linear, *, gelu: bool) -> None:
+        super().__init__()
+        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+        self.bias = linear.bias
+        self._after: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else ("none", [], "")
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, *self._after)
+        return product
+
+
+def _followed_by_gelu(module: torch.nn.Module) -> dict[str, str]:
+    """The linear layers whose output goes to an exact GELU and nowhere else, and the name of that GELU."""
+    children = dict(module.named_children())
+    return {
+        linear: gelu
+        for linear, gelu in _GELU_AFTER
+        if _is_plain(children.get(linear)) and isinstance(children.get(gelu), GELUActivation)
+    }
+
+
+def _is_plain(module: torch.nn.Module | None) -> TypeGuard[torch.nn.Linear]:
+    """A linear layer whose weights are not quantised."""
+    return type(module) is torch.nn.Linear and type(module.weight) is torch.nn.Parameter
+
+
+def _works(dtype: torch.dtype) -> bool:
+    """The operators are torch's own, but not documented. Only a trial shows whether this torch and this CPU have them."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    try:
+        with torch.inference_mode():
+            _Linear(torch.nn.Linear(16, 16, dtype=dtype), gelu=True)(torch.ones(1, 2, 16, dtype=dtype))
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+# Attention in bfloat16 on a CPU by batched products, for models whose linear layers are fused.
+#
+# Without AMX, torch's own kernel multiplies in bfloat16 at about half the speed of oneDNN's batched products. Here the scores of
+# a few texts at a time are computed, turned into shares in place, and multiplied with the values, while they are in the cache.
+# Scores are rounded to bfloat16, which torch's kernel does only to the shares; the linear layers round all other states alike.
+
+ATTENTION_FAMILIES = (
+    "bart",
+    "bert",
+    "distilbert",
+    "modernbert",
+    "roberta",
+    "xlm-roberta",
+)  # DeBERTa's attention is its own
+ATTENTION = "shardsift_cpu"  # our name among transformers' attention implementations
+_SCORES_AT_ONCE = 1 << 19  # of all heads: 1 MiB, or one text
+_MOST_SCORES = 1 << 24  # of one text: 32 MiB, 1,182 tokens with 12 heads. Torch's kernel does not hold them all
+
+
+def products_are_faster(dtype: str, device: torch.device) -> bool:
+    """Whether this attention is faster than torch's here: with AMX, torch's is fast; without AVX512-BF16, neither is."""
+    has_amx, has_bfloat16 = (
+        getattr(torch.cpu, name, bool) for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    )
+    return dtype == "bfloat16" and device.type == "cpu" and bool(has_bfloat16()) and not has_amx()
+
+
+def attend_by_products(model: Any) -> bool:
+    """Switch the model to this attention. Returns whether it can."""
+    if model.config.model_type not in ATTENTION_FAMILIES:
+        return False
+    AttentionInterface.register(ATTENTION, attend)
+    AttentionMaskInterface.register(ATTENTION, _mask)
+    model.set_attn_implementation(ATTENTION)
+    return True
+
+
+def attend(
+    layer: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Each text's queries attend to its keys.
+
+    `query`, `key` and `value` have shape (texts, heads, tokens, width), `mask`, which is added to the scores, (texts, 1,
+    queries, keys), and the result (texts, queries, heads, width).
+    """
+    texts, heads, queries, width = query.shape
+    keys = key.shape[2]
+    if heads * queries * keys > _MOST_SCORES:
+        return sdpa_attention_forward(layer, query, key, value, mask, scaling=scaling, is_causal=False)
+    query = query * (width**-0.5 if scaling is None else scaling)
+    attended = query.new_empty(texts, queries, heads, value.shape[3])
+    texts_at_once = max(1, _SCORES_AT_ONCE // (heads * queries * keys))
+    for first in range(0, texts, texts_at_once):
+        part = slice(first, first + texts_at_once)
+        shares = _shares(query[part], key[part], None if mask is None else mask[part])
+        attended[part] = _by_text(torch.bmm(shares, value[part].flatten(0, 1)), heads)
+    return attended, None
+
+
+def _shares(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """How much of each key's value a query gets: shape (texts * heads, queries, keys)."""
+    texts, heads, queries, _width = query.shape
+    scores = query.new_empty(texts, heads, queries, key.shape[2])
+    scores = (scores if mask is None else scores.copy_(mask)).flatten(0, 1)
+    scores.baddbmm_(query.flatten(0, 1), key.flatten(0, 1).mT, beta=0 if mask is None else 1)
+    return torch.softmax(scores, 2, out=scores)
+
+
+def _by_text(attended: torch.Tensor, heads: int) -> torch.Tensor:
+    """From shape (texts * heads, queries, width) to (texts, queries, heads, width)."""
+    return attended.view(-1, heads, *attended.shape[1:]).transpose(1, 2)
+
+
+def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+    """transformers' mask of zeros and lowest values, halved: a score must not take the sum below the lowest value."""
+    mask: torch.Tensor | None = eager_mask(*args, **kwargs)
+    return mask if mask is None else mask / 2
