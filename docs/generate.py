@@ -22,26 +22,21 @@ DOCS = Path(__file__).parent
 WANTED = {
     "Score": {
         "score my own files on this machine": "producer run --input './shards/*.parquet' --output ./kept --min-score 3",
-        "try it on a thousand rows first": "producer run --crawl CC-MAIN-2024-10 --limit-rows 1000 --output ./sample",
         "score a crawl with the fleet, and wait": "producer enqueue --crawl CC-MAIN-2024-10 --wait",
         "see what a run will do, take and cost, and start nothing": "producer enqueue --crawl CC-MAIN-2024-10 --dry-run",
-        "see which classifiers are known, and with which options": "producer recipes",
         "use another classifier, at a fixed revision": "producer run --input ./shards --output ./kept "
         "--model me/my-classifier@v1 --min-score 2",
         "score compressed JSON Lines, of which only some fields are needed": "producer run --input './posts/*.jsonl.zst' "
         "--columns id,title,selftext --text-column title,selftext --output ./kept",
-        "score another column": "producer run --input ./shards --output ./kept --text-column content",
         "score a title and its text together": "producer run --input ./posts --output ./kept --text-column title,selftext",
         "put the text together from columns": "producer run --input ./shards --output ./kept "
         r"--text-column '{url}\n\n{text}'",
         "read long texts to their end": "producer run --input ./papers --output ./kept --max-tokens 512 --passages head+tail",
-        "read several folders": "producer run --input ./2023 --input ./2024 --output ./kept",
         "read from a bucket and write to it": "producer enqueue --input 's3://my-bucket/shards/*.parquet' "
         "--output s3://my-bucket/kept",
         "have the reference's scores to four places": "producer run --input ./shards --output ./kept --dtype float32",
     },
     "Choose rows": {
-        "keep what scores 3 or more": "producer run --input ./shards --output ./kept --min-score 3",
         "use FineWeb-Edu's own rule": "producer run --input ./shards --output ./kept --where 'int_score >= 3'",
         "filter by other columns too": "producer run --input ./shards --output ./kept "
         "--where \"score >= 3 and language = 'en' and token_count > 100\"",
@@ -50,8 +45,6 @@ WANTED = {
         "choose from labels of your own": "producer run --input ./posts --output ./kept "
         "--model facebook/bart-large-mnli --labels 'climate change,technology,health' "
         "--where \"label = 'health' and score >= 0.8\"",
-        "keep what has a label, among others": "producer run --input ./posts --output ./kept --multi-label "
-        "--model facebook/bart-large-mnli --labels 'climate change,technology,health' --where 'score_health >= 0.8'",
         "score pairs of two columns with a reranker": "producer run --input ./pairs --output ./kept "
         "--model BAAI/bge-reranker-v2-m3 --text-column query --text-pair-column passage --min-score 0",
         "filter on two models in one pass": "producer run --input ./shards --output ./kept "
@@ -63,47 +56,25 @@ WANTED = {
         "publish another threshold, without a GPU": "producer refilter RUN --min-score 2.5 --output ./kept-2.5",
     },
     "Watch and repair": {
-        "see how the newest run is doing": "producer status",
-        "keep watching it": "producer status --watch",
-        "see what it costs": "SHARDSIFT_PRICE_PER_GPU_HOUR=1.20 producer status",
-        "read it from a script": "producer status RUN --json",
-        "see all runs": "producer runs",
-        "see how many workers open runs need": "producer demand",
         "serve that number to an autoscaler": "producer demand --serve 8099 --shards-per-worker 4",
-        "watch the fleet in a browser": "producer flower --port 5555",
-        "try failed shards again": "producer retry RUN",
-        "publish without the failed shards": "producer finalize RUN",
         "pause a run when it has cost 50": "SHARDSIFT_PRICE_PER_GPU_HOUR=1.20 producer set RUN --max-cost 50",
-        "pause a run; resume it": "producer pause RUN`, `producer resume RUN",
-        "score a run before others": "producer set RUN --priority 1",
         "let at most 8 workers score a run at once": "producer set RUN --max-workers 8",
-        "cancel a run; take it up again": "producer cancel RUN`, `producer retry RUN",
-        "check a published dataset": "producer verify hf://datasets/me/kept",
-        "see what is wrong with this machine or fleet": "producer doctor",
         "check an input and an output before a run": "producer doctor --input './shards/*.parquet' --output ./kept",
         "compare every row with the input": "producer verify ./kept --source './shards/*.parquet'",
         "repair a damaged output": "producer enqueue --crawl CC-MAIN-2024-10 --verify",
-        "score everything again": "producer retry RUN --all",
     },
     "Publish": {
-        "publish to a repository of mine": "producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/kept",
         "make it public": "producer enqueue --crawl CC-MAIN-2024-10 --output hf://datasets/me/kept --public",
         "leave out the columns shard and row": "producer enqueue --crawl CC-MAIN-2024-10 --row-columns none",
     },
     "Workers": {
-        "run a worker on each GPU, for whatever runs need": "worker start",
         "serve one model only, and load it before a run needs it": "worker start --model ./my-classifier",
         "use two of the GPUs": "worker start --gpus 0,2",
         "switch the machine off when there is nothing to do": "worker start --exit-when-idle 10m --on-idle 'sudo poweroff'",
         "score on the CPU": "worker start --device cpu --threads 8",
-        "give the shard back when the spot machine ends": "worker start --spot-notice aws",
-        "check GPU, driver, torch and model before it starts": "worker doctor --model ./my-classifier",
-        "find the fastest batch size": "worker tune --model ./my-classifier",
         "find it for the texts and the models of a run": "worker tune --input ./papers --max-tokens 512 --passages head+tail "
         "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert",
         "trade a slow start for more rows per second": "worker start --compile",
-        "fit a classifier to labelled texts": "worker train --data labelled.parquet --base-model ./all-MiniLM-L6-v2 "
-        "--output ./my-classifier",
     },
 }
 _NOTE = "<!-- Generated by docs/generate.py: change the code and run `make docs`. -->\n\n"
@@ -117,8 +88,23 @@ def cli_reference() -> str:
         command.commands = {name: found for name, found in command.commands.items() if not found.hidden}  # type: ignore[attr-defined]
         context = typer.Context(command, info_name=name)
         reference = get_docs_for_click(obj=command, ctx=context, name=name).strip()
-        parts.append(re.sub(r"^#", "##", reference, flags=re.MULTILINE))
+        parts.append(_options_once(re.sub(r"^#", "##", reference, flags=re.MULTILINE)))
     return _NOTE + "\n\n".join(parts) + "\n"
+
+
+def _options_once(reference: str) -> str:
+    """Describe an option that several commands share at the first of them only; the others name it."""
+    first: dict[str, str] = {}
+    command, lines = "", []
+    for line in reference.splitlines():
+        if heading := re.match(r"##+ `(.+)`", line):
+            command = heading[1]
+        option = re.match(r"\* `(--[\w-]+)", line)
+        if option and first.setdefault(line, command) != command:
+            line = f"* `{option[1]}`: as for `{first[line]}`"
+        if not option or option[1] != "--help":
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def commands_wanted() -> str:
