@@ -78,14 +78,6 @@ def test_the_readme_shows_the_main_commands() -> None:
     assert shown >= {"run", "enqueue", "status", "start"}
 
 
-def test_the_tables_show_every_command_but_the_services_and_the_demo() -> None:
-    shown = {tuple(line[:2]) for line in wanted()}
-    commands = {(name, command) for name, group in COMMANDS.items() for command in group.commands.items()}  # type: ignore[attr-defined]
-    every = {(name, command) for name, (command, found) in commands if not found.hidden}
-
-    assert every - shown == {("producer", "finalizer"), ("producer", "demo")}
-
-
 def test_the_readme_says_how_to_install_before_it_uses_a_command() -> None:
     lines = [" ".join(line[:2]) for line in shell_lines("README.md")]
     first_use = next(i for i, line in enumerate(lines) if line.split()[0] in COMMANDS)
