@@ -75,7 +75,6 @@ WANTED = {
         "publish without the failed shards": "producer finalize RUN",
         "pause a run when it has cost 50": "SHARDSIFT_PRICE_PER_GPU_HOUR=1.20 producer set RUN --max-cost 50",
         "pause a run; resume it": "producer pause RUN`, `producer resume RUN",
-        "score a run before others": "producer set RUN --priority 1",
         "let at most 8 workers score a run at once": "producer set RUN --max-workers 8",
         "cancel a run; take it up again": "producer cancel RUN`, `producer retry RUN",
         "check a published dataset": "producer verify hf://datasets/me/kept",

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "queue_again", "withdraw", "forget_messages"),
+    *("take_due", "queue_again", "forget_messages"),
     *("retry", "restore", "requeue", "remember", "update_shards", "take_receipts"),
     *("cancel", "pause", "begin_publishing", "record_publication"),
 )

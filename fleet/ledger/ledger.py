@@ -63,12 +63,6 @@ class Messages(LedgerBase):
             for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
         ]
 
-    def withdraw(self, run_id: str, shards: Iterable[str]) -> None:
-        """Let sent shards wait again whose messages were removed from the queue. May run twice."""
-        keys = Keys(run_id)
-        for batch in batches(shards):
-            self._run_script("withdraw", keys.of(), [keys.attempts(""), *batch])
-
     def forget_messages(self, run_id: str) -> None:
         """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
 
@@ -168,17 +162,17 @@ class Ledger(Attempts, Messages, Publishing, Results):
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "priority")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, _takeable(waiting + sent, running, max_workers), running, int(priority or 0))
-            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, priority) in states
+            (run_id, _takeable(waiting + sent, running, max_workers), running)
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
             if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
-            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running, priority=priority)
-            for run_id, queued, running, priority in opened
+            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running)
+            for run_id, queued, running in opened
             if (spec := self.readable_spec(run_id))
         ]
 
@@ -217,13 +211,13 @@ class Ledger(Attempts, Messages, Publishing, Results):
         return None if reason is None else str(reason)
 
     def steering(self, run_id: str) -> Steering:
-        """How fast, how soon and for how much the run is to be scored."""
+        """The limits of workers and of cost."""
         names = [field.name for field in fields(Steering)]
         found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
         return _STEERING.validate_python({name: value for name, value in found if value is not None})
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        """Set that. Workers above a lower limit finish the shards that they have."""
+        """Set the limits. Workers above a lowered limit finish their shard first."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         for name, value in asdict(steering).items():
             if value is None:

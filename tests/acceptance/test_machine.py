@@ -137,21 +137,6 @@ def test_a_machine_without_a_model_serves_one_run_after_the_other(
     assert "The fleet has had nothing to do here for 10 s: stopping" in log_of(machine_fleet)
 
 
-@pytest.mark.faults
-def test_a_machine_serves_the_run_of_the_higher_priority_first(
-    machine_fleet: Fleet, enqueue: Callable[..., str]
-) -> None:
-    older = enqueue("one", "--dtype", "float32")
-    urgent = enqueue("two", "--limit-rows", "24", "--priority", "1")
-
-    with machine_fleet.finalizer(), machine_fleet.machine("--gpus", "2"):
-        wait_until(lambda: published(machine_fleet, urgent), description="the urgent run is published", seconds=120)
-        done = machine_fleet.ledger.counts(older).done
-        wait_until(lambda: published(machine_fleet, older), description="so is the other", seconds=120)
-
-    assert done < 8
-
-
 def test_a_machine_that_has_nothing_to_do_ends_and_runs_a_command(machine_fleet: Fleet, tmp_path: Path) -> None:
     with machine_fleet.machine("--exit-when-idle", "1s", "--on-idle", f"touch '{tmp_path}/powered off'") as machine:
         machine.wait(timeout=20)

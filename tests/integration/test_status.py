@@ -784,19 +784,16 @@ class TestEnds:
         assert line.endswith(f"producer resume {run} --max-cost {limit}")
         assert resume_run(ledger, run, SteeringOptions(max_cost=float(limit)))
 
-    def test_limits_and_priority_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
+    def test_limits_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
         before = status_lines(run_status(ledger, run))
-        ledger.steer(run, Steering(max_workers=8, priority=-1))
+        ledger.steer(run, Steering(max_workers=8))
 
         status = run_status(ledger, run)
 
         assert {f"run      {run}", "workers  none"} <= set(before)
-        assert {f"run      {run}, priority -1", "workers  none; at most 8 have shards at once"} <= set(
-            status_lines(status)
-        )
+        assert {f"run      {run}", "workers  none; at most 8 have shards at once"} <= set(status_lines(status))
         assert status.as_json()["steering"] == {
             "max_workers": 8,
-            "priority": -1,
             "max_cost": None,
             "price_per_gpu_hour": None,
         }

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fleet.errors import NewerVersion, Stopped
 from fleet.ledger import Claim, Refusal, new_nonce
 from fleet.process.dispatch import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
-from fleet.process.queues import message_priorities
+from fleet.process.queues import NEW
 from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
@@ -91,9 +91,8 @@ def _leave_to_others(task: ShardTask, fields: dict[str, object], why: str) -> st
     """Send the message again, as for a new shard. At its old place, this worker would take it again before all others."""
     task.child.stopping.wait(_LEAVE_SECONDS)
     queue = task.request.delivery_info["routing_key"]
-    _, later = message_priorities(0)
     with redis_may_be_away():
-        app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=later)
+        app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=NEW)
     return why
 
 

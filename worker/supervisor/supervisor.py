@@ -127,9 +127,8 @@ class Supervisor:
                 seat.note_loaded()
 
     def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
-        """Move workers that have no shard to queues that lack some, from queues with enough of them or a lower priority."""
+        """Move workers that have no shard to queues that lack some, from queues that have enough of them."""
         queued = {demand.queue: demand.queued for demand in demands}
-        priority = {demand.queue: demand.priority for demand in demands}
         idle = [seat for seat in self._seats if _may_move(seat, own.get(seat.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
         # A worker that has just started is not announced yet, so own workers are counted here.
@@ -137,7 +136,7 @@ class Supervisor:
         for seat in idle:
             load = next_load(demands, free, seat.avoids)
             is_needed = seat.load is not None and free[seat.load.queue] <= queued.get(seat.load.queue, 0)
-            if seat.load and is_needed and (load is None or priority[load.queue] <= priority.get(seat.load.queue, 0)):
+            if is_needed:
                 continue
             if load is None and seat.load is None and self._preload and not seat.avoids(self._preload):
                 load = self._preload
@@ -242,12 +241,8 @@ def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
 def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], bool]) -> Load | None:
     """What one more worker should serve, of the queues that lack workers. None: nothing.
 
-    That is the queue of the highest priority, of equal ones the one that lacks the most workers, then the oldest.
+    That is the queue that lacks the most workers, of equal ones that of the oldest run.
     """
-    lacking = [
-        (demand.priority, demand.queued - free[demand.queue], demand.load)
-        for demand in demands
-        if demand.queued > free[demand.queue] and not avoids(demand.load)
-    ]
-    _, _, load = max(lacking, key=lambda one: one[:2], default=(0, 0, None))
-    return load
+    lacking = [demand for demand in demands if demand.queued > free[demand.queue] and not avoids(demand.load)]
+    most = max(lacking, key=lambda demand: demand.queued - free[demand.queue], default=None)
+    return most.load if most else None
