@@ -10,7 +10,6 @@ from kombu.exceptions import OperationalError
 
 from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import PRODUCER
 from fleet.process.broker import make_app
 from fleet.process.command_line import keywords_told
 from fleet.process.settings import read_settings
@@ -86,7 +85,7 @@ def enqueue(
         settings = read_settings(redis_url=redis_url)
         price = settings.price_per_gpu_hour
         steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
-        ledger = Ledger.connect(settings, role=PRODUCER)
+        ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
             return enqueue_plan(

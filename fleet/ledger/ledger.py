@@ -14,8 +14,18 @@ from pydantic import TypeAdapter
 
 from fleet.errors import UsageError
 from fleet.ledger.attempts import Attempts
-from fleet.ledger.base import REFUSED, RUNS, SHARD, Keys, LedgerBase, batches
-from fleet.ledger.connect import Role, check_rights, connect, refuse_eviction
+from fleet.ledger.base import (
+    REFUSED,
+    RUNS,
+    SHARD,
+    VERSION,
+    VERSION_KEY,
+    Keys,
+    LedgerBase,
+    batches,
+    refuse_other_version,
+)
+from fleet.ledger.connect import connect, refuse_eviction
 from fleet.ledger.publishing import Publishing
 from fleet.ledger.records import Due, LostLease, OpenRun, Steering
 from fleet.ledger.results import Results
@@ -81,17 +91,16 @@ class Ledger(Attempts, Messages, Publishing, Results):
     """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
 
     @staticmethod
-    def connect(settings: Settings, *, wait_seconds: float = 0.0, role: Role | None = None) -> "Ledger":
-        """Connect to the fleet's Redis. Raises UsageError if it is missing for this long, or refuses the connection.
+    def connect(settings: Settings, *, wait_seconds: float = 0.0) -> "Ledger":
+        """Connect to the fleet's Redis.
 
-        With a `role`, which is for what begins work, also raises UsageError if its user lacks rights that the role needs, or if
-        the server would delete keys when it is full. Nothing is written before.
+        Raises UsageError if it is missing for this long, refuses the connection, would delete keys when it is full, or holds
+        the ledger of another version of shardsift. Nothing is written before.
         """
         client = connect(settings, wait_seconds=wait_seconds)
-        if role:
-            check_rights(client, role)
-            with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
-                refuse_eviction(client.info("memory"))
+        with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
+            refuse_eviction(client.info("memory"))
+        refuse_other_version(client)
         return Ledger(
             client,
             lease_seconds=settings.lease_seconds,
@@ -110,6 +119,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """As `create_run`, without marking the run as enqueued: no shard is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
+        self.redis.set(VERSION_KEY, VERSION)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")
         self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
@@ -153,10 +163,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
         return restored
 
     def open_runs(self) -> list[OpenRun]:
-        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones.
-
-        Skips a run whose spec a newer version wrote, if this version cannot read it.
-        """
+        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones."""
         run_ids = self.run_ids()[::-1]
         pipeline = self.redis.pipeline(transaction=False)
         for keys in map(Keys, run_ids):
@@ -171,9 +178,8 @@ class Ledger(Attempts, Messages, Publishing, Results):
             if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
-            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running)
+            OpenRun(run_id=run_id, spec=self.spec(run_id), queued=queued, running=running)
             for run_id, queued, running in opened
-            if (spec := self.readable_spec(run_id))
         ]
 
     def cancel(self, run_id: str) -> None:

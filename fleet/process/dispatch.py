@@ -7,14 +7,13 @@ the shard again.
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated
 from uuid import uuid4
 
 from celery import Celery
 from kombu.messaging import Producer
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.ledger.records import LostLease
 from fleet.process.queues import NEW, STARTED, queue_length, shards_in_queue
@@ -27,8 +26,7 @@ from fleet.run.spec import is_run_id, is_safe_name
 # forged message can at most ask for a shard that the ledger already has.
 
 SCORE_SHARD = "shardsift.score_shard"
-NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
-_VERSION = 1
+NOT_OURS = "messages that are not ours"  # as the ledger counts what is refused
 
 
 def _checked_run_id(text: str) -> str:
@@ -48,19 +46,8 @@ class ScoreShard(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    version: Literal[1] = 1
     run_id: Annotated[str, AfterValidator(_checked_run_id)]
     shard: Annotated[str, AfterValidator(_checked_shard_name)]
-
-    @classmethod
-    def understood(cls, fields: dict[str, Any]) -> Self:
-        """Parse a message. Raises NewerVersion, or pydantic's ValidationError if it is not one of ours."""
-        version = fields.get("version")
-        if isinstance(version, int) and version > _VERSION:
-            raise NewerVersion(
-                f"A message has version {version}, but this process only understands version {_VERSION}. Update shardsift here."
-            )
-        return cls.model_validate(fields)
 
 
 _MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis

@@ -164,7 +164,6 @@ def _enqueue(
 ) -> None:
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
     from fleet.ledger import Ledger
-    from fleet.ledger.connect import PRODUCER
     from fleet.process.broker import make_app
     from fleet.process.settings import read_settings
     from producer.output_look import looked_at
@@ -173,7 +172,7 @@ def _enqueue(
     from producer.status.watch import watch
 
     settings = read_settings()
-    ledger = Ledger.connect(settings, role=PRODUCER)
+    ledger = Ledger.connect(settings)
     app = make_app("producer", settings)
     done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
     say_instead_of(done)

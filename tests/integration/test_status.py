@@ -815,15 +815,15 @@ class TestRefused:
     def test_refusals_are_shown_with_their_counts(self, ledger: Ledger, status: RunStatus) -> None:
         for _ in range(1200):
             ledger.count_refused("messages that are not ours")
-        ledger.count_refused("messages of a newer version")
+        ledger.count_refused("lost outputs")
 
         status = run_status(ledger, status.run_id)
 
         assert (
-            "Refused or repaired lately, in all runs: messages of a newer version (1); messages that are not ours (1,200)."
+            "Refused or repaired lately, in all runs: lost outputs (1); messages that are not ours (1,200)."
         ) in what_next(status)
         assert status.as_json()["refused"] == {
-            "messages of a newer version": 1,
+            "lost outputs": 1,
             "messages that are not ours": 1200,
         }
 

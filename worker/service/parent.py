@@ -242,7 +242,7 @@ class Parent:
         error = f"The process that worked on it died: {exception}"
         trace = take_crash_reports(self._folder)
         try:
-            message = ScoreShard.understood(kwargs or {})
+            message = ScoreShard.model_validate(kwargs or {})
             fields = {"run_id": message.run_id, "shard": message.shard}
             logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)

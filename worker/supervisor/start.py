@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import WORKER
 from fleet.presence.announcements import list_machines
 from fleet.presence.demand import Wanted
 from fleet.process.durations import parse_duration
@@ -47,7 +46,7 @@ def start(settings: Settings, options: StartOptions) -> int:
         name=options.name,
     )
     log_to_stderr(options.log_level)
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=WORKER)
+    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     wanted = _wanted(settings)
     _warn_of_others(ledger, places)
     supervisor = Supervisor(
