@@ -46,7 +46,7 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
         with redis_may_be_away():
             child.ledger.count_refused(NOT_OURS)
         raise
-    if message.run_id in child.avoided:
+    if child.avoids(message.run_id):
         return _leave_to_others(self, fields, f"This worker avoids {message.run_id}: its log says why.")
     worker = owner_name(self.request.hostname, os.getppid())
     claim = _claim(child, message, worker)
