@@ -7,7 +7,6 @@ ShardsiftError
 ├── TransientError    may go away by itself          → the shard or the request is tried again later
 │   └── PublishConflict  the output changed meanwhile → the finalizer looks again
 ├── LeaseLost         another worker has the shard   → the worker drops its output
-├── NewerVersion      message or spec of a newer one → left for workers that understand it
 ├── RunUnknown        Redis has lost the run         → the worker ends its shard; its stored receipt survives
 ├── Stopped           the work must stop here        → checkpoint, release
 └── OutputDamaged     files do not match receipts    → the finalizer queues those shards again
@@ -59,10 +58,6 @@ class TransientError(ShardsiftError):
 
 class LeaseLost(ShardsiftError):
     """The ledger gave the shard to another attempt, or the run was cancelled."""
-
-
-class NewerVersion(ShardsiftError):
-    """A message or the spec of a run is from a newer version than this process."""
 
 
 class RunUnknown(ShardsiftError):

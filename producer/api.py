@@ -10,7 +10,6 @@ from kombu.exceptions import OperationalError
 
 from fleet.errors import TransientError, UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import PRODUCER
 from fleet.process.broker import make_app
 from fleet.process.command_line import keywords_told
 from fleet.process.settings import read_settings
@@ -65,7 +64,6 @@ def run(
 def enqueue(
     *,
     max_workers: int | None = None,
-    priority: int | None = None,
     max_cost: float | None = None,
     verify: bool = False,
     redis_url: str | None = None,
@@ -77,7 +75,6 @@ def enqueue(
     >>> shardsift.status(sent.run_id, wait=True, redis_url="redis://10.0.0.5:6379/0")
 
     max_workers: how many workers may hold shards of the run at once; 0 for any number. Default: as it was, at first any.
-    priority: from -2 to 2; of the runs that a free worker can serve, the highest goes first. Default: as it was, at first 0.
     max_cost: pause the run when its work has cost this much at SHARDSIFT_PRICE_PER_GPU_HOUR; 0 for no limit.
     verify: if the run is published already, read its files and compare their sha256, not only their sizes.
     redis_url: the fleet's Redis. Default: the environment's REDIS_URL.
@@ -87,10 +84,8 @@ def enqueue(
     with _errors_told():
         settings = read_settings(redis_url=redis_url)
         price = settings.price_per_gpu_hour
-        steering = SteeringOptions(
-            max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price
-        )
-        ledger = Ledger.connect(settings, role=PRODUCER)
+        steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
+        ledger = Ledger.connect(settings)
         with closing(ledger.redis), make_app("producer", settings, is_current=False) as app:
             plan = plan_run(run_options(options))  # after Redis has answered, since planning may take long
             return enqueue_plan(

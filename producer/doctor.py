@@ -11,10 +11,10 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
+from fleet.doctor.redis_rights import PRODUCER
 from fleet.doctor.services import hub_checks, redis_checks, scratch_disk_check, state_disk_check
-from fleet.errors import NewerVersion, UsageError
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import PRODUCER
 from fleet.presence.announcements import list_finalizers
 from fleet.process.settings import Settings
 from fleet.process.wording import counted, first_of
@@ -79,18 +79,13 @@ def fleet_checks(settings: Settings) -> list[Check]:
 def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     present = Present.read(ledger.redis)
-    statuses, unreadable = _statuses(ledger, present)
+    statuses = _statuses(ledger, present)
     unserved = [status for status in statuses if status.complete and _needs_workers(status) and not _is_served(status)]
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
         return warning(
             f"No worker serves {_named([_with_shards(status) for status in unserved])}.",
             f"Start one: {'; '.join(commands[:_NAMED_RUNS])}",
-        )
-    if unreadable:
-        return warning(
-            f"Another version of shardsift enqueued {_named(unreadable)}.",
-            "Use that version for them, or update this machine.",
         )
     return ok(f"{present_line(present)}; every run that has shards to score is served.")
 
@@ -109,20 +104,15 @@ def _finalizer(settings: Settings) -> Verdict:
     if of_all_runs:
         return ok(f"{counted(len(of_all_runs), 'finalizer')}: {_named(of_all_runs)}.")
     says = "No finalizer is running: nothing is published, and no lost shard is sent again."
-    statuses, _ = _statuses(ledger, Present())
+    statuses = _statuses(ledger, Present())
     is_needed = any(status.complete and not status.is_over for status in statuses)
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 
-def _statuses(ledger: Ledger, present: Present) -> tuple[list[RunStatus], list[str]]:
-    """Of all runs that are not cancelled, newest first. Also returns the ids of those that cannot be read."""
-    statuses, unreadable = [], []
-    for run_id in ledger.run_ids():
-        try:
-            statuses.append(run_status(ledger, run_id, present=present))
-        except NewerVersion:
-            unreadable.append(run_id)
-    return [status for status in statuses if not status.cancelled], unreadable
+def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
+    """All runs that are not cancelled, newest first."""
+    statuses = [run_status(ledger, run_id, present=present) for run_id in ledger.run_ids()]
+    return [status for status in statuses if not status.cancelled]
 
 
 def _with_shards(status: RunStatus) -> str:

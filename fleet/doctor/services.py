@@ -16,9 +16,10 @@ import redis
 from huggingface_hub import constants
 
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
+from fleet.doctor.redis_rights import WORKER, Role, check_rights, user_of
 from fleet.errors import UsageError
 from fleet.ledger.base import PREFIX
-from fleet.ledger.connect import WORKER, Role, address_of, check_rights, connect, refuse_eviction, user_of
+from fleet.ledger.connect import address_of, connect, refuse_eviction
 from fleet.process.settings import Settings
 from fleet.storage.hub_access import FINE_GRAINED, HubToken, check_hub_answers, hub_token
 

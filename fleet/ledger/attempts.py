@@ -25,12 +25,7 @@ class Attempts(LedgerBase):
         `owner` names the worker. A worker runs one scoring process at a time, so a second claim by the same owner means
         that the first process crashed. The exception is a second claim with the same `nonce`, from `new_nonce`: it
         returns the first claim again, so a caller whose answer was lost can repeat the call.
-
-        Raises NewerVersion, before it claims anything, for a run whose spec this version cannot read.
         """
-        spec = self.redis.hget(Keys(run_id).run, "spec")
-        if spec is not None:
-            read_spec(run_id, spec)
         answer = self._run_script(
             "claim",
             Keys(run_id).of(shard_name),

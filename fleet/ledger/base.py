@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import redis
 from pydantic import TypeAdapter, ValidationError
 
-from fleet.errors import NewerVersion, RunUnknown, UsageError
+from fleet.errors import RunUnknown, UsageError
 from fleet.ledger.records import Claim
 from fleet.run.spec import RunSpec, Shard
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 _BATCH = 200  # shards per call: a script blocks Redis for all clients, here for a few milliseconds
 _SCRIPTS = (
     *("add_shards", "claim", "renew", "save_scores", "complete", "end_attempt"),
-    *("take_due", "queue_again", "withdraw", "forget_messages"),
+    *("take_due", "queue_again", "forget_messages"),
     *("retry", "restore", "requeue", "remember", "update_shards", "take_receipts"),
     *("cancel", "pause", "begin_publishing", "record_publication"),
 )
@@ -48,19 +48,12 @@ class LedgerBase:
         self._scripts = {name: client.register_script(prelude + _lua(name)) for name in _SCRIPTS}
 
     def spec(self, run_id: str) -> RunSpec:
-        """The spec of a run. Raises UsageError if the ledger does not have the run, NewerVersion if it cannot be read."""
+        """The spec of a run. Raises UsageError if the ledger does not have the run, or cannot read it."""
         spec = self.redis.hget(Keys(run_id).run, "spec")
         if spec is None:
             known = ", ".join(self.run_ids()[:5]) or "none"
             raise UsageError(f"The ledger has no run {run_id!r}. Newest runs: {known}.")
         return read_spec(run_id, spec)
-
-    def readable_spec(self, run_id: str) -> RunSpec | None:
-        """The spec of a run. None if a newer version wrote it, and this one cannot read it. Raises UsageError as `spec` does."""
-        try:
-            return self.spec(run_id)
-        except NewerVersion:
-            return None
 
     def run_ids(self) -> list[str]:
         """All runs, newest first."""
@@ -108,15 +101,26 @@ def read_spec(run_id: str, spec: str | bytes) -> RunSpec:
     except ValidationError as error:
         wrong = error.errors()[0]
         field = ".".join(map(str, wrong["loc"]))
-        raise NewerVersion(
-            f"Run {run_id} was enqueued by another version of shardsift, and this version cannot read its "
-            f"spec ({field}: {wrong['msg']}). Update shardsift here."
+        raise UsageError(
+            f"Run {run_id} was enqueued by another version of shardsift: this one cannot read its spec "
+            f"({field}: {wrong['msg']})."
         ) from error
+
+
+def refuse_other_version(client: redis.Redis) -> None:
+    """Raises UsageError if another version of shardsift has written the ledger. All processes of a fleet have the same."""
+    found = client.get(VERSION_KEY)  # text, since `connect` decodes it
+    if found not in (None, VERSION):
+        raise UsageError(
+            f"This Redis has the ledger of another version of shardsift (format {found!s}, and {VERSION} here). Install the same "
+            "version everywhere, or set REDIS_URL to another database."
+        )
 
 
 # The Redis keys of one run. docs/architecture.md says what each of them holds.
 
 PREFIX = "shardsift:"
+VERSION_KEY, VERSION = PREFIX + "version", "1"  # of keys, specs and messages; raise it when they change
 REFUSED = PREFIX + "refused"
 FINISHED = PREFIX + "finished"  # the list that wakes a finalizer
 

@@ -14,8 +14,18 @@ from pydantic import TypeAdapter
 
 from fleet.errors import UsageError
 from fleet.ledger.attempts import Attempts
-from fleet.ledger.base import REFUSED, RUNS, SHARD, Keys, LedgerBase, batches
-from fleet.ledger.connect import Role, check_rights, connect, refuse_eviction
+from fleet.ledger.base import (
+    REFUSED,
+    RUNS,
+    SHARD,
+    VERSION,
+    VERSION_KEY,
+    Keys,
+    LedgerBase,
+    batches,
+    refuse_other_version,
+)
+from fleet.ledger.connect import connect, refuse_eviction
 from fleet.ledger.publishing import Publishing
 from fleet.ledger.records import Due, LostLease, OpenRun, Steering
 from fleet.ledger.results import Results
@@ -63,12 +73,6 @@ class Messages(LedgerBase):
             for name in self._run_script("queue_again", Keys(run_id).of(), [age_ms, *batch])
         ]
 
-    def withdraw(self, run_id: str, shards: Iterable[str]) -> None:
-        """Let sent shards wait again whose messages were removed from the queue. May run twice."""
-        keys = Keys(run_id)
-        for batch in batches(shards):
-            self._run_script("withdraw", keys.of(), [keys.attempts(""), *batch])
-
     def forget_messages(self, run_id: str) -> None:
         """Queue every open shard again, even if it is leased. Call this only if all workers and messages are gone.
 
@@ -87,17 +91,16 @@ class Ledger(Attempts, Messages, Publishing, Results):
     """Cheap to create, and safe to share between threads. Methods raise redis.RedisError if Redis does not answer."""
 
     @staticmethod
-    def connect(settings: Settings, *, wait_seconds: float = 0.0, role: Role | None = None) -> "Ledger":
-        """Connect to the fleet's Redis. Raises UsageError if it is missing for this long, or refuses the connection.
+    def connect(settings: Settings, *, wait_seconds: float = 0.0) -> "Ledger":
+        """Connect to the fleet's Redis.
 
-        With a `role`, which is for what begins work, also raises UsageError if its user lacks rights that the role needs, or if
-        the server would delete keys when it is full. Nothing is written before.
+        Raises UsageError if it is missing for this long, refuses the connection, would delete keys when it is full, or holds
+        the ledger of another version of shardsift. Nothing is written before.
         """
         client = connect(settings, wait_seconds=wait_seconds)
-        if role:
-            check_rights(client, role)
-            with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
-                refuse_eviction(client.info("memory"))
+        with suppress(redis.ResponseError):  # this user, or a managed service, does not allow INFO
+            refuse_eviction(client.info("memory"))
+        refuse_other_version(client)
         return Ledger(
             client,
             lease_seconds=settings.lease_seconds,
@@ -116,6 +119,7 @@ class Ledger(Attempts, Messages, Publishing, Results):
     def add_shards(self, spec: RunSpec, shards: Iterable[Shard], *, now: float) -> int:
         """As `create_run`, without marking the run as enqueued: no shard is sent or published before `mark_enqueued`."""
         keys = Keys(spec.run_id)
+        self.redis.set(VERSION_KEY, VERSION)
         self.redis.hset(keys.run, mapping={"spec": spec.to_json(), "created": now})
         self.redis.hdel(keys.run, "cancelled")
         self.redis.zadd(RUNS, {spec.run_id: now}, nx=True)
@@ -159,27 +163,23 @@ class Ledger(Attempts, Messages, Publishing, Results):
         return restored
 
     def open_runs(self) -> list[OpenRun]:
-        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones.
-
-        Skips a run whose spec a newer version wrote, if this version cannot read it.
-        """
+        """The runs with open shards, oldest first, without cancelled, paused and half-enqueued ones."""
         run_ids = self.run_ids()[::-1]
         pipeline = self.redis.pipeline(transaction=False)
         for keys in map(Keys, run_ids):
             for key in (keys.waiting, keys.sent, keys.running):
                 pipeline.zcard(key)
-            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers", "priority")
+            pipeline.hmget(keys.run, "complete", "cancelled", "paused", "max_workers")
         answers = pipeline.execute()
         states = zip(run_ids, *(answers[part::4] for part in range(4)), strict=True)
         opened = [
-            (run_id, _takeable(waiting + sent, running, max_workers), running, int(priority or 0))
-            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers, priority) in states
+            (run_id, _takeable(waiting + sent, running, max_workers), running)
+            for run_id, waiting, sent, running, (complete, cancelled, paused, max_workers) in states
             if waiting + sent + running and complete and not cancelled and paused is None
         ]
         return [
-            OpenRun(run_id=run_id, spec=spec, queued=queued, running=running, priority=priority)
-            for run_id, queued, running, priority in opened
-            if (spec := self.readable_spec(run_id))
+            OpenRun(run_id=run_id, spec=self.spec(run_id), queued=queued, running=running)
+            for run_id, queued, running in opened
         ]
 
     def cancel(self, run_id: str) -> None:
@@ -217,13 +217,13 @@ class Ledger(Attempts, Messages, Publishing, Results):
         return None if reason is None else str(reason)
 
     def steering(self, run_id: str) -> Steering:
-        """How fast, how soon and for how much the run is to be scored."""
+        """The limits of workers and of cost."""
         names = [field.name for field in fields(Steering)]
         found = zip(names, self.redis.hmget(Keys(run_id).run, *names), strict=True)
         return _STEERING.validate_python({name: value for name, value in found if value is not None})
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        """Set that. Workers above a lower limit finish the shards that they have."""
+        """Set the limits. Workers above a lowered limit finish their shard first."""
         key, pipeline = Keys(run_id).run, self.redis.pipeline()
         for name, value in asdict(steering).items():
             if value is None:

@@ -133,10 +133,9 @@ class RunningShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Steering:
-    """How fast, how soon and for how much a run is scored, not what: no part of its spec, and changed at any time."""
+    """How fast and for how much a run is scored, not what: no part of its spec, and changed at any time."""
 
     max_workers: int | None = None  # that hold shards of the run at once; None for any number
-    priority: int = 0  # among the runs that a free worker can serve; the highest goes first
     max_cost: float | None = None  # at which the run is paused, in the currency of the price
     price_per_gpu_hour: float | None = None
 
@@ -158,7 +157,7 @@ class Steering:
         cost = (
             "" if self.max_cost is None else f", at most {self.max_cost:g} at {self.price_per_gpu_hour:g} per GPU-hour"
         )
-        return f"{workers}, priority {self.priority}{cost}"
+        return f"{workers}{cost}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +168,6 @@ class OpenRun:
     spec: RunSpec
     queued: int
     running: int
-    priority: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ class Announcements(Generic[State]):
     def _parsed(self, record: str | bytes) -> State | None:
         try:
             return self._state.validate_json(record)
-        except ValidationError:  # from a newer version
+        except ValidationError:  # not one of ours
             return None
 
 

@@ -4,7 +4,7 @@ Counted in the ledger. The length of a queue would be misleading: a running shar
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleet.ledger import Ledger
@@ -85,7 +85,6 @@ class Demand:
     load: Load
     queued: int
     running: int
-    priority: int = 0  # the highest of a run with queued shards
 
     @property
     def queue(self) -> str:
@@ -93,22 +92,18 @@ class Demand:
 
 
 def open_demands(ledger: Ledger) -> list[Demand]:
-    """One demand for each queue with open shards: the highest priority first, of equal ones that of the oldest run.
+    """One demand for each queue with open shards, that of the oldest run first.
 
     Cancelled and paused runs need nothing.
     """
     runs: dict[str, list[OpenRun]] = {}
     for run in ledger.open_runs():
         runs.setdefault(run.spec.queue, []).append(run)
-    demands = [_demand(Load.of(of_queue[0].spec), of_queue) for of_queue in runs.values()]
-    return sorted(demands, key=lambda demand: -demand.priority)
-
-
-def _demand(load: Load, runs: Sequence[OpenRun]) -> Demand:
-    """What the runs of one queue need."""
-    return Demand(
-        load=load,
-        queued=sum(run.queued for run in runs),
-        running=sum(run.running for run in runs),
-        priority=max((run.priority for run in runs if run.queued), default=0),
-    )
+    return [
+        Demand(
+            load=Load.of(of_queue[0].spec),
+            queued=sum(run.queued for run in of_queue),
+            running=sum(run.running for run in of_queue),
+        )
+        for of_queue in runs.values()
+    ]

@@ -20,7 +20,7 @@ from kombu.transport.redis import Channel, Transport
 from kombu.transport.virtual import Empty, Message
 
 from fleet.process.logs import LINE, FleetFormatter
-from fleet.process.queues import MESSAGE_PRIORITIES
+from fleet.process.queues import NEW, STARTED
 from fleet.process.redact import all_redacted
 from fleet.process.redis_away import ABOUT_REDIS, OnceAMinute
 from fleet.process.settings import Settings
@@ -29,7 +29,7 @@ _VISIBILITY_SECONDS = 7 * 86_400  # longer than any shard takes; the claim refus
 _CONFIGURATION: dict[str, Any] = {
     "broker_transport_options": {
         "visibility_timeout": _VISIBILITY_SECONDS,
-        "priority_steps": list(MESSAGE_PRIORITIES),
+        "priority_steps": [STARTED, NEW],
         "socket_timeout": 10,  # a dead network costs this for each connection, one after another
         "socket_connect_timeout": 10,
         "socket_keepalive": True,

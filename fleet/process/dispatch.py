@@ -1,4 +1,4 @@
-"""Send messages for due shards from the ledger to the broker, up to a limit per queue and priority.
+"""Send messages for due shards from the ledger to the broker, up to a limit per queue.
 
 Called whenever shards become due or messages were consumed: by enqueue and retry, by a worker after each shard, and by
 the finalizer's sweep. A process that dies between ledger and broker loses a message but no shard: a later sweep sends
@@ -7,17 +7,16 @@ the shard again.
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated
 from uuid import uuid4
 
 from celery import Celery
 from kombu.messaging import Producer
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.ledger.records import LostLease
-from fleet.process.queues import message_priorities, queue_length, remove_messages, shards_in_queue
+from fleet.process.queues import NEW, STARTED, queue_length, shards_in_queue
 from fleet.process.wording import first_of
 from fleet.run.spec import is_run_id, is_safe_name
 
@@ -27,8 +26,7 @@ from fleet.run.spec import is_run_id, is_safe_name
 # forged message can at most ask for a shard that the ledger already has.
 
 SCORE_SHARD = "shardsift.score_shard"
-NOT_OURS, NEWER = "messages that are not ours", "messages of a newer version"  # what the ledger counts as refused
-_VERSION = 1
+NOT_OURS = "messages that are not ours"  # as the ledger counts what is refused
 
 
 def _checked_run_id(text: str) -> str:
@@ -48,22 +46,11 @@ class ScoreShard(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    version: Literal[1] = 1
     run_id: Annotated[str, AfterValidator(_checked_run_id)]
     shard: Annotated[str, AfterValidator(_checked_shard_name)]
 
-    @classmethod
-    def understood(cls, fields: dict[str, Any]) -> Self:
-        """Parse a message. Raises NewerVersion, or pydantic's ValidationError if it is not one of ours."""
-        version = fields.get("version")
-        if isinstance(version, int) and version > _VERSION:
-            raise NewerVersion(
-                f"A message has version {version}, but this process only understands version {_VERSION}. Update shardsift here."
-            )
-        return cls.model_validate(fields)
 
-
-_MESSAGES_AHEAD = 2_000  # per queue and priority: enough for a fleet between two sweeps, and at most 2 MB of Redis
+_MESSAGES_AHEAD = 2_000  # per queue: enough for a fleet between two sweeps, and at most 2 MB of Redis
 _NAMED = 5  # shards in a line of the log
 logger = logging.getLogger(__name__)
 
@@ -72,19 +59,18 @@ def send_due_shards(app: Celery, ledger: Ledger, run_id: str) -> int:
     """Send the due shards of a run to its scorer's queue. Returns how many.
 
     Safe to call repeatedly and concurrently. Shards that were started before are all sent, and first. New ones follow while
-    the queue has room. A run's messages wait behind those of runs with a higher priority, and take no room from them.
+    the queue has room.
     """
-    queue, priority = ledger.spec(run_id).queue, ledger.steering(run_id).priority
-    first, later = message_priorities(priority)
+    queue = ledger.spec(run_id).queue
     total = 0
     while True:
-        room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue, priority))
+        room = max(0, _MESSAGES_AHEAD - queue_length(ledger.redis, queue))
         due = ledger.take_due(run_id, room=room)
         _log_lost(run_id, due.lost)
         with app.producer_or_acquire() as producer:
-            for place, names in ((first, due.again), (later, due.fresh)):
+            for priority, names in ((STARTED, due.again), (NEW, due.fresh)):
                 for name in names:
-                    _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, place)
+                    _send(app, producer, ScoreShard(run_id=run_id, shard=name), queue, priority)
         if due.again:
             logger.info("Run %s: sent again: %s", run_id, first_of(due.again, _NAMED), extra={"run_id": run_id})
         total += len(due)
@@ -107,14 +93,6 @@ def queue_lost_shards(ledger: Ledger, run_id: str, *, resend_seconds: float) -> 
         text = "Run %s: no worker has taken these shards within %g s, and their messages are gone: %s"
         logger.info(text, run_id, resend_seconds, first_of(lost, _NAMED), extra={"run_id": run_id})
     return len(lost)
-
-
-def withdraw_messages(ledger: Ledger, run_id: str) -> None:
-    """Take back the messages that no worker has taken, so that they are sent again with the run's current priority.
-
-    A process that dies in between loses messages but no shard, as everywhere.
-    """
-    ledger.withdraw(run_id, remove_messages(ledger.redis, ledger.spec(run_id).queue, run_id))
 
 
 def _log_lost(run_id: str, leases: Sequence[LostLease]) -> None:

@@ -1,4 +1,4 @@
-"""The broker's queues, looked at directly: their lists in Redis, how long they are, and whose messages they hold.
+"""Read the broker's queues directly: their lists in Redis, how long they are, and whose messages they hold.
 
 Celery has no such calls. The queues are looked at through the ledger's client, which requires that the broker and the ledger
 are on the same server; both come from REDIS_URL.
@@ -11,31 +11,19 @@ import redis
 
 from fleet.errors import UsageError
 
-HIGHEST = 2  # priority of a run, and -2 the lowest: Celery's messages have ten priorities, of which a run uses two
-MESSAGE_PRIORITIES = tuple(range(10))  # Celery's: 0 goes first
+STARTED, NEW = 0, 1  # Celery's priorities of a message: shards that were started before go first
 _PRIORITY_SEPARATOR = "\x06\x16"  # kombu's own
 _UNACKNOWLEDGED = ("unacked", "unacked_index")  # kombu's own: messages that a process has taken and not acknowledged
 
 
-def message_priorities(priority: int) -> tuple[int, int]:
-    """Celery's priorities for a run of this priority: of shards that were started before, and of new ones."""
-    first = 2 * (HIGHEST - priority)
-    return first, first + 1
+def queue_lists(queue: str) -> list[str]:
+    """The Redis lists that hold a queue's messages, in the order in which workers empty them: started shards, new ones."""
+    return [queue, f"{queue}{_PRIORITY_SEPARATOR}{NEW}"]
 
 
-def queue_lists(queue: str, priority: int | None = None) -> list[str]:
-    """The Redis lists that hold a queue's messages, in the order in which workers empty them.
-
-    With the `priority` of a run, only the two lists for such runs.
-    """
-    numbers = MESSAGE_PRIORITIES if priority is None else message_priorities(priority)
-    return [f"{queue}{_PRIORITY_SEPARATOR}{number}" if number else queue for number in numbers]
-
-
-def queue_length(client: redis.Redis, queue: str, priority: int | None = None) -> int:
-    """The number of messages in a queue that no process has taken; with `priority`, of those of runs with this priority."""
-    lengths = _lengths(client, queue)
-    return sum(lengths[name] for name in queue_lists(queue, priority))
+def queue_length(client: redis.Redis, queue: str) -> int:
+    """The number of messages in a queue that no process has taken."""
+    return sum(_lengths(client, queue).values())
 
 
 def why_blocked(client: redis.Redis, queue: str) -> str | None:
@@ -68,29 +56,18 @@ def _lengths(client: redis.Redis, queue: str) -> dict[str, int]:
 def shards_in_queue(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
     """The shards of a run that have a message in the queue."""
     for name in _lengths(client, queue):
-        for _, shard in _messages_of(run_id, client, name):
-            yield shard
+        for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
+            task_id = _task_id(message)
+            if task_id.startswith(f"{run_id}:"):
+                yield task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
 
 
-def remove_messages(client: redis.Redis, queue: str, run_id: str) -> Iterator[str]:
-    """Remove the messages of a run from its queue. Yields their shards, without those that a worker takes meanwhile."""
-    for name in _lengths(client, queue):
-        found = list(_messages_of(run_id, client, name))
-        pipeline = client.pipeline(transaction=False)
-        for message, _ in found:
-            pipeline.lrem(name, -1, message)  # type: ignore[arg-type]  # messages are bytes
-        yield from (shard for removed, (_, shard) in zip(pipeline.execute(), found, strict=True) if removed)
-
-
-def _messages_of(run_id: str, client: redis.Redis, name: str) -> Iterator[tuple[bytes, str]]:
-    """The messages of a run in a list, and the shard of each, from its id."""
-    for message in client.execute_command("LRANGE", name, 0, -1, NEVER_DECODE=True):  # type: ignore[no-untyped-call]
-        try:
-            task_id = str(json.loads(message)["headers"]["id"])
-        except (ValueError, KeyError, TypeError):  # not one of our messages
-            continue
-        if task_id.startswith(f"{run_id}:"):
-            yield message, task_id.removeprefix(f"{run_id}:").rpartition(":")[0]
+def _task_id(message: bytes) -> str:
+    """The id of a message, or an empty string if it is not one of ours."""
+    try:
+        return str(json.loads(message)["headers"]["id"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def drop_messages(client: redis.Redis, queue: str) -> None:

@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-from fleet.process.queues import HIGHEST
-
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id from `producer runs`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DryRun = Annotated[
@@ -20,15 +18,6 @@ MaxWorkers = Annotated[
     int | None,
     typer.Option(
         min=0, metavar="N", help="Let at most N workers hold shards of the run at once. 0: any number, as by default."
-    ),
-]
-Priority = Annotated[
-    int | None,
-    typer.Option(
-        min=-HIGHEST,
-        max=HIGHEST,
-        metavar="P",
-        help="Of the runs that a free worker can serve, the one of the highest priority goes first. Default: 0.",
     ),
 ]
 MaxCost = Annotated[

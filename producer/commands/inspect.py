@@ -51,7 +51,6 @@ def status(
 @commands.command(rich_help_panel="Runs", epilog="Example: producer runs --json")
 def runs(as_json: AsJson = False) -> None:
     """List all runs in the ledger, newest first. Does not check their outputs; `producer status` does."""
-    from fleet.errors import NewerVersion
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger
     from producer.status import Present, run_status
@@ -60,14 +59,10 @@ def runs(as_json: AsJson = False) -> None:
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
-        statuses = []
-        for run_id in ledger.run_ids():
-            try:
-                statuses.append(
-                    run_status(ledger, run_id, present=present, is_of_this_machine=is_local, most_failures=1)
-                )
-            except NewerVersion as newer:
-                say(str(newer))
+        statuses = [
+            run_status(ledger, run_id, present=present, is_of_this_machine=is_local, most_failures=1)
+            for run_id in ledger.run_ids()
+        ]
         if as_json:
             print_json([status.as_json() for status in statuses])
         else:
@@ -97,12 +92,11 @@ def demand(
     Open shards are the queued and the running ones of all runs, as the ledger counts them. `wanted` is their number divided by
     --shards-per-worker, rounded up for each queue; `workers` is how many there are.
     """
-    from fleet.ledger.connect import WORKER  # so that an autoscaler may have the user of its workers
     from fleet.process.settings import read_settings
     from producer.demand import demand_json, demand_table, queue_demands, serve_demand
     from producer.opening import open_ledger
 
-    with open_ledger(read_settings(), role=WORKER) as (_, ledger):
+    with open_ledger(read_settings()) as (_, ledger):
         if serve is not None:
             serve_demand(
                 lambda: demand_json(queue_demands(ledger, shards_per_worker=shards_per_worker)),

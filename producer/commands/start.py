@@ -7,7 +7,7 @@ import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Priority, Verify
+from producer.commands.arguments import AsJson, DryRun, MaxCost, MaxWorkers, Verify
 from producer.commands.reports import (
     print_enqueued,
     print_plan,
@@ -38,7 +38,6 @@ def enqueue(
     options: RunOptions,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress and return when the run ends.")] = False,
     max_workers: MaxWorkers = None,
-    priority: Priority = None,
     max_cost: MaxCost = None,
     dry_run: DryRun = False,
     verify: Verify = False,
@@ -52,7 +51,7 @@ def enqueue(
     from producer.planning.steering import SteeringOptions
 
     price = read_settings().price_per_gpu_hour
-    steering = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
+    steering = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
     _enqueue(lambda: _planned(options), steering, wait=wait, verify=verify, as_json=as_json)
 
 
@@ -165,7 +164,6 @@ def _enqueue(
 ) -> None:
     """Send a run to the fleet. It is planned if there is a fleet, since that may take long."""
     from fleet.ledger import Ledger
-    from fleet.ledger.connect import PRODUCER
     from fleet.process.broker import make_app
     from fleet.process.settings import read_settings
     from producer.output_look import looked_at
@@ -174,7 +172,7 @@ def _enqueue(
     from producer.status.watch import watch
 
     settings = read_settings()
-    ledger = Ledger.connect(settings, role=PRODUCER)
+    ledger = Ledger.connect(settings)
     app = make_app("producer", settings)
     done = enqueue(plan(), ledger, app, resend_seconds=settings.resend_seconds, verify=verify, steering=steering)
     say_instead_of(done)

@@ -6,7 +6,7 @@ import typer
 
 from fleet.process.command_line import Commands, say
 from fleet.process.wording import counted
-from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, Priority, RunId
+from producer.commands.arguments import AsJson, MaxCost, MaxWorkers, RunId
 from producer.commands.reports import report
 
 commands = Commands()
@@ -116,10 +116,9 @@ def resume(run_id: RunId, max_cost: MaxCost = None) -> None:
 def set_(
     run_id: RunId,
     max_workers: MaxWorkers = None,
-    priority: Priority = None,
     max_cost: MaxCost = None,
 ) -> None:
-    """Change how fast, how soon and for how much a run is scored, while it goes on or before it begins.
+    """Change a run's worker limit or cost limit, while it goes on or before it begins.
 
     No worker loses the shard that it has. To free workers at once, pause the run and resume it.
     """
@@ -128,16 +127,16 @@ def set_(
     from fleet.process.dispatch import send_due_shards
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger
-    from producer.planning.steering import SteeringOptions, steer, steered
+    from producer.planning.steering import SteeringOptions, steered
 
     price = read_settings().price_per_gpu_hour
-    options = SteeringOptions(max_workers=max_workers, priority=priority, max_cost=max_cost, price_per_gpu_hour=price)
-    if max_workers is None and priority is None and max_cost is None:
-        raise UsageError("Say what to change: --max-workers, --priority or --max-cost.")
+    options = SteeringOptions(max_workers=max_workers, max_cost=max_cost, price_per_gpu_hour=price)
+    if max_workers is None and max_cost is None:
+        raise UsageError("Say what to change: --max-workers or --max-cost.")
     with open_ledger(read_settings()) as (settings, ledger):
         ledger.spec(run_id)
         steering = steered(ledger, run_id, options)
-        steer(ledger, run_id, steering)
+        ledger.steer(run_id, steering)
         send_due_shards(make_app("producer", settings), ledger, run_id)
         say(f"Run {run_id}: {steering}.")
 

@@ -17,7 +17,6 @@ from kombu.exceptions import OperationalError
 
 from fleet.errors import ShardError, ShardsiftError, TransientError, UsageError
 from fleet.ledger import Counts, Ledger, Publication
-from fleet.ledger.connect import PRODUCER
 from fleet.presence.announcements import ANNOUNCE_SECONDS, FinalizerState, announce_finalizer, withdraw_finalizer
 from fleet.process.broker import make_app
 from fleet.process.redis_away import ABOUT_REDIS
@@ -40,7 +39,7 @@ logger = logging.getLogger(__name__)
 def run_finalizer(settings: Settings) -> None:
     """Run until stopped. Raises UsageError if no Redis answers, or its user lacks rights."""
     only_run = os.environ.get(ONLY_RUN)
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=PRODUCER)
+    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     if settings.metrics_port and not only_run:
         serve_metrics(ledger, address=settings.metrics_address, port=settings.metrics_port)
     Finalizer(ledger, settings, only_run=only_run).run()
@@ -126,12 +125,11 @@ class Publisher:
         self._settings = settings
         self._only_run = only_run
         self._waves = WaveWatch(WaveRule.of(settings))
-        self._left: set[str] = set()
 
     def publish_ready(self) -> None:
         """Check all runs once. Raises errors of Redis. Any other error of a run is recorded, and other runs go on."""
         run_ids = [self._only_run] if self._only_run else self._ledger.run_ids()[::-1]
-        for_each(run_ids, self._check, left=self._left)
+        for_each(run_ids, self._check)
 
     def _check(self, run_id: str) -> None:
         if not self._ledger.may_publish(run_id):

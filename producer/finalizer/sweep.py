@@ -7,7 +7,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from fleet.errors import NewerVersion, ShardsiftError
+from fleet.errors import ShardsiftError
 from fleet.ledger import Ledger
 from fleet.process.dispatch import queue_lost_shards, send_due_shards
 from fleet.process.settings import Settings
@@ -24,7 +24,6 @@ class Sweeper:
         self._ledger = ledger
         self._settings = settings
         self._only_run = only_run
-        self._left: set[str] = set()
 
     def sweep(self) -> None:
         """Check all runs once. The oldest go first, so that their shards get the room in full queues.
@@ -32,7 +31,7 @@ class Sweeper:
         Raises errors of Redis. Any other error of a run is logged and does not affect the other runs.
         """
         run_ids = [self._only_run] if self._only_run else self._ledger.run_ids()[::-1]
-        for_each(run_ids, self._sweep_run, left=self._left)
+        for_each(run_ids, self._sweep_run)
 
     def _sweep_run(self, run_id: str) -> None:
         if self._ledger.is_cancelled(run_id):
@@ -53,20 +52,13 @@ class Sweeper:
             logger.warning("Run %s is paused: %s", run_id, why, extra={"run_id": run_id})
 
 
-def for_each(run_ids: Iterable[str], action: Callable[[str], None], *, left: set[str]) -> None:
-    """Call `action` for each run. Raises errors of Redis. Any other error of a run is logged and stops no other run.
-
-    `left` has the runs that this version cannot read, so that each is named once.
-    """
+def for_each(run_ids: Iterable[str], action: Callable[[str], None]) -> None:
+    """Call `action` for each run. Raises errors of Redis. Any other error of a run is logged and stops no other run."""
     for run_id in run_ids:
         try:
             action(run_id)
         except (redis.RedisError, OperationalError):
             raise
-        except NewerVersion as newer:
-            if run_id not in left:
-                logger.warning("Left to other finalizers: %s", newer, extra={"run_id": run_id})
-                left.add(run_id)
         except ShardsiftError as error:
             logger.warning("Run %s: %s", run_id, error, extra={"run_id": run_id})
         except Exception:

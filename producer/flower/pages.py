@@ -16,7 +16,7 @@ from flower.app import Flower, rewrite_handler
 from flower.views import BaseHandler
 from tornado.web import StaticFileHandler, authenticated, url
 
-from fleet.errors import NewerVersion, ShardError, TransientError, UsageError
+from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.redact import redacted
 from producer.flower.run_page import RunLook, summary
@@ -111,7 +111,7 @@ class RunPage(_Handler):
     @authenticated
     async def get(self, run_id: str) -> None:
         try:
-            with suppress(NewerVersion, redis.RedisError):  # the page says so, and goes on when that is over
+            with suppress(redis.RedisError):  # the page says so, and goes on when that is over
                 await self.looks.run(run_id)
         except UsageError as unknown:
             self.set_status(404)
@@ -128,8 +128,6 @@ class _Json(_Handler):
             self._send(await look)
         except UsageError as unknown:
             self._refuse(404, str(unknown))
-        except NewerVersion as newer:
-            self._refuse(409, str(newer))
         except (ShardError, TransientError) as error:
             self._refuse(502, redacted(str(error)))
         except redis.RedisError as error:
@@ -195,15 +193,8 @@ def runs_list(ledger: Ledger) -> dict[str, object]:
     return {
         "present": present_line(present),
         "runs_in_all": len(run_ids),
-        "runs": [_listed(ledger, run_id, present) for run_id in run_ids[:_MOST_RUNS]],
+        "runs": [_row(run_status(ledger, run_id, present=present, most_failures=1)) for run_id in run_ids[:_MOST_RUNS]],
     }
-
-
-def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
-    try:
-        return _row(run_status(ledger, run_id, present=present, most_failures=1))
-    except NewerVersion as error:
-        return {"run_id": run_id, "error": str(error)}
 
 
 def _row(status: RunStatus) -> dict[str, object]:

@@ -48,7 +48,7 @@ class RunLook:
         self._rest_until = 0.0
 
     def look(self) -> dict[str, object]:
-        """Raises UsageError for an unknown run, NewerVersion for one that this version cannot read, and redis.RedisError."""
+        """Raises UsageError for an unknown run, and redis.RedisError."""
         status = run_status(self._ledger, self._run_id, most_failures=_MOST_FAILURES)
         if time.monotonic() >= self._rest_until:
             self._look_at_shards(status.counts.shards)

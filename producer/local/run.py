@@ -10,7 +10,6 @@ from celery import Celery
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import PRODUCER
 from fleet.presence.demand import Load
 from fleet.process.broker import make_app
 from fleet.process.children import Child, running, terminate, usable_cores
@@ -85,7 +84,7 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _clients(settings: Settings) -> Iterator[tuple[Ledger, Celery]]:
-    ledger = Ledger.connect(settings, role=PRODUCER)
+    ledger = Ledger.connect(settings)
     try:
         with make_app("producer", settings, is_current=False) as app:
             yield ledger, app

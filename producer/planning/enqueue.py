@@ -18,7 +18,7 @@ from producer.finalizer.publish import look_again
 from producer.opening import patient
 from producer.planning.plan import Plan
 from producer.planning.same_run import changed_files_told
-from producer.planning.steering import AS_IT_WAS, SteeringOptions, steer, steered
+from producer.planning.steering import AS_IT_WAS, SteeringOptions, steered
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -71,7 +71,7 @@ def enqueue(
     if not (ledger.is_enqueued(spec.run_id) and ledger.counts(spec.run_id).is_whole):
         recovered, taken = patient(output.recovered)(), ledger.take_receipts(spec.run_id)
     added = ledger.add_shards(spec, plan.shards, now=time.time())
-    steer(ledger, spec.run_id, how)
+    ledger.steer(spec.run_id, how)
     restored = ledger.restore(spec.run_id, [*taken, *recovered.whole])
     ledger.remember(spec.run_id, recovered.partial)
     ledger.mark_enqueued(spec.run_id, shards=len(plan.shards))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from fleet.errors import NewerVersion, ShardError, UsageError
+from fleet.errors import ShardError, UsageError
 from fleet.ledger import Ledger
 from fleet.process.wording import first_of
 from fleet.run.spec import RunSpec, Shard
@@ -50,10 +50,9 @@ def _same_but_files(spec: RunSpec, ledger: Ledger) -> RunSpec | None:
     if spec.run_id in run_ids:
         return None
     for run_id in run_ids:
-        with suppress(NewerVersion):
-            earlier = ledger.spec(run_id)
-            if replace(earlier, input_revision=spec.input_revision) == spec:
-                return earlier
+        earlier = ledger.spec(run_id)
+        if replace(earlier, input_revision=spec.input_revision) == spec:
+            return earlier
     return None
 
 

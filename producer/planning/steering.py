@@ -1,4 +1,4 @@
-"""Change how fast, how soon and for how much a run is scored, when it is enqueued or later. What is scored stays the same."""
+"""Change how fast and for how much a run is scored, when it is enqueued or later. What is scored stays the same."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.records import Steering
-from fleet.process.dispatch import withdraw_messages
-from fleet.process.queues import HIGHEST
 from fleet.run.spec import RunSpec, Shard
 from fleet.storage.identity import identity_now
 from fleet.storage.opening import open_output
@@ -20,13 +18,10 @@ class SteeringOptions:
     """What a user gave. None was not given, and stays as it is; 0 ends the limit of workers or of cost."""
 
     max_workers: int | None = None
-    priority: int | None = None
     max_cost: float | None = None
     price_per_gpu_hour: float | None = None
 
     def __post_init__(self) -> None:
-        if self.priority is not None and not -HIGHEST <= self.priority <= HIGHEST:
-            raise UsageError(f"There is no priority {self.priority}. The lowest is -{HIGHEST}, the highest {HIGHEST}.")
         if self.max_workers is not None and self.max_workers < 0:
             raise UsageError(f"A run cannot have {self.max_workers} workers. 0 means any number.")
         if min(self.max_cost or 0, self.price_per_gpu_hour or 0) < 0:
@@ -46,21 +41,13 @@ def steered(ledger: Ledger, run_id: str, options: SteeringOptions) -> Steering:
     return steering
 
 
-def steer(ledger: Ledger, run_id: str, steering: Steering) -> None:
-    """Set this. Due shards are to be sent after it."""
-    priority_before = ledger.steering(run_id).priority
-    ledger.steer(run_id, steering)
-    if steering.priority != priority_before:
-        withdraw_messages(ledger, run_id)
-
-
 def resume_run(ledger: Ledger, run_id: str, options: SteeringOptions) -> bool:
     """End a pause. Returns False if there is none. Raises UsageError if the run would be paused again for its cost."""
     steering = steered(ledger, run_id, options)
     why = steering.why_too_expensive(ledger.counts(run_id).worker_seconds)
     if why and ledger.pause_reason(run_id) is not None:
         raise UsageError(f"Run {run_id} stays paused: {why}. Resume it with a higher --max-cost, or 0 for no limit.")
-    steer(ledger, run_id, steering)
+    ledger.steer(run_id, steering)
     return ledger.resume(run_id)
 
 

@@ -22,7 +22,7 @@ _SHOWN_SHARE = 0.05  # of the time of an attempt
 def status_lines(status: RunStatus) -> list[str]:
     counts = status.counts
     return [
-        f"run      {status.run_id}{_priority(status)}",
+        f"run      {status.run_id}",
         f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
         f"{counts.failed:,} failed",
         f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
@@ -166,10 +166,6 @@ def _workers(status: RunStatus) -> str:
     if not told and status.machines and status.counts.open:
         return f"none yet; {machines_line(status.machines)}"
     return told or "none"
-
-
-def _priority(status: RunStatus) -> str:
-    return f", priority {status.steering.priority}" if status.steering.priority else ""
 
 
 def _at_most(status: RunStatus) -> str:

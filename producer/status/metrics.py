@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fleet.errors import NewerVersion, UsageError
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.announcements import hosts
 from fleet.presence.demand import open_demands
@@ -102,10 +102,7 @@ def run_metrics(ledger: Ledger, present: Present) -> Iterator[Metric]:
 def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
     found, finished = [], 0
     for run_id in ledger.run_ids():  # newest first
-        try:
-            status = run_status(ledger, run_id, present=present, most_failures=1)
-        except NewerVersion:
-            continue
+        status = run_status(ledger, run_id, present=present, most_failures=1)
         finished += status.is_over
         if not status.is_over or finished <= _FINISHED_RUNS:
             found.append(status)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from fleet.errors import NewerVersion
 from fleet.ledger import Ledger
 from fleet.process.durations import shown_duration
 from fleet.process.wording import counted
@@ -87,7 +86,4 @@ def _readable(
     ledger: Ledger, run_ids: Iterable[str], present: Present | None, is_of_this_machine: bool
 ) -> Iterator[RunStatus]:
     for run_id in run_ids:
-        try:
-            yield run_status(ledger, run_id, present=present, is_of_this_machine=is_of_this_machine, most_failures=1)
-        except NewerVersion:
-            continue
+        yield run_status(ledger, run_id, present=present, is_of_this_machine=is_of_this_machine, most_failures=1)

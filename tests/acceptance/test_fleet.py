@@ -222,7 +222,7 @@ def test_a_run_has_no_more_workers_than_it_may_have_until_it_may_have_more(
 
     assert max(seen) == 1
     assert "; at most 1 have shards at once\n" in status.stdout
-    assert changed.stderr == f"Run {run_id}: any number of workers, priority 0.\n"
+    assert changed.stderr == f"Run {run_id}: any number of workers.\n"
     logs = "".join(fleet.log(name).read_text() for name in ("w1", "w2"))
     assert logs.count("nothing to do: full") == 0, "no message is sent that would be refused"
 

@@ -148,14 +148,13 @@ def frozen_in_brpop(runs: DisturbedRuns, worker: Child) -> bool:
 
 def forged(app: Celery, runs: DisturbedRuns, run_id: str) -> dict[str, dict[str, Any]]:
     """Arguments of `send_task` for messages that the fleet itself never sends."""
-    right = {"version": 1, "run_id": run_id, "shard": "000_00000"}
+    right = {"run_id": run_id, "shard": "000_00000"}
     return {
         "unknown field": {"kwargs": right | {"path": "/etc/passwd"}},
-        "no shard": {"kwargs": {"version": 1, "run_id": run_id}},
+        "no shard": {"kwargs": {"run_id": run_id}},
         "shard outside the output": {"kwargs": right | {"shard": "../../000_00000"}},
         "run id with control characters": {"kwargs": right | {"run_id": f"{run_id}\r\nDEL *\x1b[2J"}},
         "run id of another kind": {"kwargs": right | {"run_id": ["a", "b"]}},
-        "version of another kind": {"kwargs": right | {"version": "1"}},
         "ten megabytes": {"kwargs": right | {"shard": "x" * 10_000_000}},
         "arguments by place": {"args": [run_id, "000_00000"]},
         "pickled": {"kwargs": right, "serializer": "pickle"},
@@ -201,26 +200,6 @@ def send_forged(runs: DisturbedRuns, app: Celery, name: str, arguments: dict[str
     client = runs.fleet.ledger.redis
     message = json.loads(str(client.lpop(queue)))
     client.lpush(queue, json.dumps(message | {"headers": {}}))
-
-
-@pytest.mark.faults
-def test_a_message_of_a_newer_release_is_left_to_others_while_the_rest_continues(
-    runs: DisturbedRuns, app: Celery, undisturbed: dict[str, str]
-) -> None:
-    run_id = runs.enqueue()
-    queue = runs.fleet.ledger.spec(run_id).queue
-    newer = {"version": 2, "run_id": run_id, "shard": "000_00000", "half": 1}
-    app.send_task(SCORE_SHARD, kwargs=newer, queue=queue, task_id="newer", priority=0)
-
-    with runs.finalizer(), runs.worker() as worker:
-        runs.wait_until_published(run_id, seconds=90)
-        worker.terminate()  # a worker that is killed while it holds the message would not put it back
-        worker.wait(timeout=20)
-
-    left = [message for _, message in taken_out(runs, run_id)]
-    assert [json.loads(message)["headers"]["id"] for message in left] == ["newer"]
-    assert set(runs.fleet.ledger.refused()) == {"messages of a newer version"}
-    runs.check_each_row_scored_once(run_id, undisturbed)
 
 
 def junk() -> list[str]:

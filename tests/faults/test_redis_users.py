@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from fleet.ledger.connect import PRODUCER
+from fleet.doctor.redis_rights import PRODUCER
 from support.disturbed_runs import DisturbedRuns
 from support.fleet import Fleet
 from support.injected_faults import ROOT, InjectedFaults

@@ -14,9 +14,7 @@ import pytest
 import redis
 
 from fleet.ledger import Claim, Ledger
-from fleet.ledger.records import Steering
 from fleet.presence.announcements import WorkerState, announce
-from fleet.presence.demand import open_demands
 from producer.demand import DemandServer, demand_json, queue_demands
 from support.injected_faults import PYTHONPATH
 from support.ports import unused_port
@@ -110,19 +108,6 @@ def test_each_queue_wants_its_own_workers_and_a_stopping_one_does_not_count(ledg
         (other.queue, 1, 1),
     ]
     assert demand_json(demands)["wanted"] == 4
-
-
-def test_the_queue_with_the_highest_priority_comes_first_while_it_has_queued_shards(ledger: Ledger, run: str) -> None:
-    urgent = a_spec(dtype="auto")
-    ledger.create_run(urgent, SHARDS[:1], now=1)
-    ledger.steer(urgent.run_id, Steering(priority=1))
-    queues = [demand.queue for demand in open_demands(ledger)]
-    ledger.claim(urgent.run_id, SHARDS[0].name, "w1")
-
-    queues_when_all_are_running = [demand.queue for demand in open_demands(ledger)]
-
-    assert queues == [urgent.queue, SPEC.queue]
-    assert queues_when_all_are_running == [SPEC.queue, urgent.queue]
 
 
 def test_the_table_has_a_line_for_each_queue(ledger: Ledger, run: str, redis_url: str) -> None:

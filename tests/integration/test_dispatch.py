@@ -16,13 +16,11 @@ from celery import Celery, signals
 
 from fleet.errors import UsageError
 from fleet.ledger import Claim, Ledger, Refusal
-from fleet.ledger.records import Steering
 from fleet.process.broker import make_app
 from fleet.process.dispatch import SCORE_SHARD, queue_lost_shards, send_due_shards
 from fleet.process.queues import queue_length, queue_lists
 from fleet.process.settings import Settings
 from fleet.run.spec import RunSpec
-from producer.planning.steering import SteeringOptions, steer
 from support.ledger_states import claimed, end_lease
 from support.records import a_receipt, a_shard, a_spec
 
@@ -46,9 +44,7 @@ def send(app: Celery, ledger: Ledger, spec: RunSpec) -> int:
 def messages(ledger: Ledger, queue: str) -> list[dict[str, Any]]:
     """The messages in the order in which workers take them."""
     return [
-        json.loads(message)
-        for priority in queue_lists(queue)
-        for message in reversed(ledger.redis.lrange(priority, 0, -1))
+        json.loads(message) for name in queue_lists(queue) for message in reversed(ledger.redis.lrange(name, 0, -1))
     ]
 
 
@@ -98,9 +94,7 @@ def test_a_message_says_run_and_shard_and_nothing_else(app: Celery, ledger: Ledg
     send(app, ledger, spec)
 
     arguments = [body(message)[:2] for message in messages(ledger, spec.queue)]
-    assert sorted(arguments, key=str) == [
-        [[], {"version": 1, "run_id": spec.run_id, "shard": shard.name}] for shard in (A, B)
-    ]
+    assert sorted(arguments, key=str) == [[[], {"run_id": spec.run_id, "shard": shard.name}] for shard in (A, B)]
 
 
 def test_a_task_is_named_by_its_shard_in_flower(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
@@ -120,7 +114,7 @@ def test_nothing_due_sends_nothing(app: Celery, ledger: Ledger, spec: RunSpec) -
     assert len(messages(ledger, spec.queue)) == 2
 
 
-@pytest.mark.parametrize("place", [0, 2, 7], ids=["new", "this priority", "a lower one"])
+@pytest.mark.parametrize("place", [0, 1], ids=["started", "new"])
 def test_a_key_of_another_type_is_named_with_the_command_that_helps(
     app: Celery, ledger: Ledger, spec: RunSpec, place: int
 ) -> None:
@@ -206,77 +200,11 @@ def test_shards_that_were_started_overtake_fresh_ones(app: Celery, ledger: Ledge
     assert next(workers) == "0000"
 
 
-@pytest.fixture
-def urgent(ledger: Ledger) -> RunSpec:
-    """A run of three shards with the highest priority, for the same workers as the long run."""
-    spec = a_spec(output_uri="memory://urgent")
-    ledger.create_run(spec, [a_shard(name) for name in ("u1", "u2", "u3")], now=2.0)
-    steer(ledger, spec.run_id, Steering(priority=2))
-    return spec
-
-
-def test_the_next_free_worker_takes_a_shard_of_the_run_of_the_highest_priority(
-    app: Celery, ledger: Ledger, long_run: RunSpec, urgent: RunSpec
-) -> None:
-    send(app, ledger, long_run)
-    workers = taken(app, long_run.queue)
-    assert next(workers) == "0000"
-
-    assert send(app, ledger, urgent) == 3, "though the queue is full of messages of the other run"
-
-    assert [next(workers) for _ in range(4)] == ["u1", "u2", "u3", "0001"]
-
-
-def test_a_new_shard_of_a_higher_priority_goes_before_a_started_one_of_a_lower(
-    app: Celery, ledger: Ledger, spec: RunSpec, urgent: RunSpec
-) -> None:
-    put_back(ledger, spec, B.name)
-    send(app, ledger, spec)
-    put_back(ledger, urgent, "u3")
-    send(app, ledger, urgent)
-
-    assert list(taken(app, spec.queue)) == ["u3", "u1", "u2", B.name, A.name]
-
-
-def test_another_priority_holds_for_messages_that_wait_already(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
-    other = a_spec(output_uri="memory://other")
-    ledger.create_run(other, [a_shard("o")], now=2.0)
-    send(app, ledger, spec)
-    send(app, ledger, other)
-
-    steer(ledger, spec.run_id, Steering(priority=-1))
-    send(app, ledger, spec)
-    lower = queued_shards(ledger, spec.queue)
-    steer(ledger, spec.run_id, Steering(priority=1))
-    send(app, ledger, spec)
-
-    assert lower == ["o", A.name, B.name]
-    assert list(taken(app, spec.queue)) == [A.name, B.name, "o"]
-
-
-def test_a_message_that_a_worker_takes_while_the_priority_changes_is_answered_as_usual(
-    app: Celery, ledger: Ledger, spec: RunSpec
-) -> None:
-    send(app, ledger, spec)
-    assert next(taken(app, spec.queue)) == A.name
-
-    steer(ledger, spec.run_id, Steering(priority=1))
-
-    assert send(app, ledger, spec) == 1, "only the other shard"
-    assert isinstance(ledger.claim(spec.run_id, A.name, "w1"), Claim)
-
-
-@pytest.mark.parametrize("priority", [-3, 3])
-def test_a_priority_that_there_is_not_is_refused(priority: int) -> None:
-    with pytest.raises(UsageError, match=f"There is no priority {priority}. The lowest is -2, the highest 2."):
-        SteeringOptions(priority=priority)
-
-
 def test_a_queues_length_is_that_of_all_its_lists(app: Celery, ledger: Ledger, spec: RunSpec) -> None:
     put_back(ledger, spec, A.name)
     send(app, ledger, spec)
 
-    first, later = (ledger.redis.llen(name) for name in queue_lists(spec.queue, 0))
+    first, later = (ledger.redis.llen(name) for name in queue_lists(spec.queue))
 
     assert (first, later, queue_length(ledger.redis, spec.queue)) == (1, 1, 2)
     assert list(taken(app, spec.queue)) == [A.name, B.name]

@@ -16,8 +16,7 @@ from fleet.ledger.base import Keys
 from support.records import a_shard, a_spec
 from support.redis_servers import redis_server
 from support.waiting import wait_until
-from worker.service.lease import DeviceMeter, Lease
-from worker.service.watchdog import Watchdog
+from worker.service.lease import DeviceMeter, Lease, Watchdog
 
 LEASE_SECONDS = 1.0
 _numbers = itertools.count()

@@ -182,15 +182,6 @@ class TestTheListOfRuns:
         again: Any = runs_list(fleet.ledger)["runs"][0]  # type: ignore[index]
         assert again["why"].endswith(f"The disk is full. After fixing the cause: producer finalize {RUN}")
 
-    def test_a_run_of_a_newer_version_does_not_hide_the_others(self, ledger: Ledger) -> None:
-        ledger.redis.hset("shardsift:run:newer", "spec", '{"unknown": 1}')
-        ledger.redis.zadd("shardsift:runs", {"newer": 9.0})
-
-        found: Any = runs_list(ledger)
-
-        assert "another version" in found["runs"][0]["error"]
-        assert found["runs"][1]["run_id"] == RUN
-
 
 def test_the_strip_of_a_large_run_stays_small() -> None:
     names = [f"{number:06}" for number in range(100_000)]

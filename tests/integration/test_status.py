@@ -784,19 +784,16 @@ class TestEnds:
         assert line.endswith(f"producer resume {run} --max-cost {limit}")
         assert resume_run(ledger, run, SteeringOptions(max_cost=float(limit)))
 
-    def test_limits_and_priority_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
+    def test_limits_are_shown_if_a_person_set_them(self, ledger: Ledger, run: str) -> None:
         before = status_lines(run_status(ledger, run))
-        ledger.steer(run, Steering(max_workers=8, priority=-1))
+        ledger.steer(run, Steering(max_workers=8))
 
         status = run_status(ledger, run)
 
         assert {f"run      {run}", "workers  none"} <= set(before)
-        assert {f"run      {run}, priority -1", "workers  none; at most 8 have shards at once"} <= set(
-            status_lines(status)
-        )
+        assert {f"run      {run}", "workers  none; at most 8 have shards at once"} <= set(status_lines(status))
         assert status.as_json()["steering"] == {
             "max_workers": 8,
-            "priority": -1,
             "max_cost": None,
             "price_per_gpu_hour": None,
         }
@@ -818,15 +815,15 @@ class TestRefused:
     def test_refusals_are_shown_with_their_counts(self, ledger: Ledger, status: RunStatus) -> None:
         for _ in range(1200):
             ledger.count_refused("messages that are not ours")
-        ledger.count_refused("messages of a newer version")
+        ledger.count_refused("lost outputs")
 
         status = run_status(ledger, status.run_id)
 
         assert (
-            "Refused or repaired lately, in all runs: messages of a newer version (1); messages that are not ours (1,200)."
+            "Refused or repaired lately, in all runs: lost outputs (1); messages that are not ours (1,200)."
         ) in what_next(status)
         assert status.as_json()["refused"] == {
-            "messages of a newer version": 1,
+            "lost outputs": 1,
             "messages that are not ours": 1200,
         }
 

@@ -201,15 +201,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def pause(self, reason: str) -> None:
         self.both(lambda ledger: ledger.pause(self.run, reason=reason))
 
-    @rule(max_workers=st.sampled_from([None, 1, 2]), priority=st.sampled_from([0, 2]))
-    def steer(self, max_workers: int | None, priority: int) -> None:
-        steering = Steering(max_workers=max_workers, priority=priority)
+    @rule(max_workers=st.sampled_from([None, 1, 2]))
+    def steer(self, max_workers: int | None) -> None:
+        steering = Steering(max_workers=max_workers)
         self.both(lambda ledger: ledger.steer(self.run, steering))
         assert self.ledger.steering(self.run) == steering
-
-    @rule(names=some_shards)
-    def withdraw(self, names: list[str]) -> None:
-        self.both(lambda ledger: ledger.withdraw(self.run, names))
 
     @rule(what=st.sampled_from(["cancel", "resume", "retry", "retry all", "forget messages", "replace the inputs"]))
     def ask_for(self, what: str) -> None:
@@ -358,7 +354,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 )  # fails those with too many crashes that were queued again since the failed ones were lost
             self.ask_for("retry")
             self.ask_for("resume")
-            self.steer(None, 0)
+            self.steer(None)
             self.ask_for("forget messages")
             self.move_clock(86_400_000)  # further than it can have gone back since the last sweep, unnoticed
             due = self.both(lambda ledger: ledger.take_due(self.run, room=len(NAMES)))
@@ -415,7 +411,6 @@ def read_state(client: redis.Redis, run_id: str) -> RunState:
         cancelled="cancelled" in run,
         paused=run.get("paused"),
         max_workers=int(run["max_workers"]) if "max_workers" in run else None,
-        priority=int(run.get("priority", 0)),
         publication=_PUBLICATION.validate_json(run["published"]) if "published" in run else None,
         publishing="publishing_ms" in run,
         receipts_version=int(run.get("receipts_version", 0)),

@@ -59,7 +59,6 @@ class RunState:
     cancelled: bool = False
     paused: str | None = None
     max_workers: int | None = None
-    priority: int = 0
     publication: Publication | None = None
     publishing: bool = False
     receipts_version: int = 0
@@ -168,7 +167,7 @@ class LedgerModel:
         return was_paused
 
     def steer(self, run_id: str, steering: Steering) -> None:
-        self.state.max_workers, self.state.priority = steering.max_workers, steering.priority
+        self.state.max_workers = steering.max_workers
 
     def retry(self, run_id: str, *, done_too: bool) -> int:
         self.state.cancelled = False
@@ -234,11 +233,6 @@ class LedgerModel:
         for name in lost:
             self._wait(self.state.shards[name])
         return lost
-
-    def withdraw(self, run_id: str, names: list[str]) -> None:
-        for name, state in self._in("sent"):
-            if name in names:
-                self._wait_again(state)
 
     def forget_messages(self, run_id: str) -> None:
         for _, state in self._in("running"):

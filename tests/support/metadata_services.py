@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from support.waiting import wait_until
-from worker.service.spot import Notice, SpotWatch, watch_for_notice
+from worker.service.spot import Notice, SpotWatch
 
 POLL_SECONDS = 0.02
 
@@ -77,19 +77,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class AwsService(Service):
-    """Accepts every token until it is revoked. `token_seconds` is the lifetime that the service reports."""
+    """Accepts every token that it has given."""
 
     notice: str | None = None
-    token_seconds: str = "21600"
     tokens = 0
-    revoked = 0
 
     def reply(self, method: str, path: str, headers: dict[str, str]) -> Reply:
         if (method, path) == ("PUT", "/latest/api/token") and "x-aws-ec2-metadata-token-ttl-seconds" in headers:
             self.tokens += 1
-            body = f"token {self.tokens}"
-            return Reply(body=body, headers={"X-aws-ec2-metadata-token-ttl-seconds": self.token_seconds})
-        valid = [f"token {number}" for number in range(self.revoked + 1, self.tokens + 1)]
+            return Reply(body=f"token {self.tokens}")
+        valid = [f"token {number}" for number in range(1, self.tokens + 1)]
         if headers.get("x-aws-ec2-metadata-token") not in valid:
             return Reply(401)
         if path == "/latest/meta-data/spot/instance-action" and self.notice:
@@ -161,13 +158,13 @@ class Watched:
         return wait_until(lambda: self.notices, description="the notice is seen", seconds=20)[0]
 
     def has_ended(self) -> bool:
-        return wait_until(lambda: not self.watch.is_running, description="the watch has ended", seconds=20)
+        return wait_until(lambda: not self.watch.thread.is_alive(), description="the watch has ended", seconds=20)
 
 
 @contextmanager
 def watching(cloud: str, address: str) -> Iterator[Watched]:
     notices: list[Notice] = []
-    watch = watch_for_notice(cloud, address=address, on_notice=notices.append, poll_seconds=POLL_SECONDS)
+    watch = SpotWatch(cloud, address=address, on_notice=notices.append, poll_seconds=POLL_SECONDS)
     watched = Watched(watch, notices)
     try:
         yield watched

@@ -18,8 +18,7 @@ from producer.planning.plan import Plan
 from producer.status import run_status
 from producer.status.advice import what_next
 from worker.service.checkpoint_store import open_checkpoint
-from worker.service.lease import DeviceMeter, Lease
-from worker.service.watchdog import Watchdog
+from worker.service.lease import DeviceMeter, Lease, Watchdog
 from worker.shard.score_shard import score_shard
 
 _ROUNDS = 4  # of scoring and publishing, after which a run must be published

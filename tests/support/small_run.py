@@ -16,8 +16,7 @@ from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from worker.scoring import Scorer
 from worker.service.checkpoint_store import open_checkpoint
-from worker.service.lease import DeviceMeter, Lease
-from worker.service.watchdog import Watchdog
+from worker.service.lease import DeviceMeter, Lease, Watchdog
 from worker.shard.score_shard import score_shard
 
 Scorers = Scorer[Any] | list[Scorer[Any]]  # one for each scoring of the run, or one for all

@@ -16,8 +16,8 @@ def a_load(*names: str, dtype: str = "auto", revision: str = "1" * 40) -> Load:
     return Load(models=tuple(a_model(name, revision) for name in names), dtype=dtype)  # type: ignore[arg-type]
 
 
-def a_demand(load: Load, queued: int, running: int = 0, priority: int = 0) -> Demand:
-    return Demand(load=load, queued=queued, running=running, priority=priority)
+def a_demand(load: Load, queued: int, running: int = 0) -> Demand:
+    return Demand(load=load, queued=queued, running=running)
 
 
 A, B = a_load("me/a"), a_load("me/b")
@@ -30,13 +30,6 @@ def next_of(*demands: Demand, free: Counter[str] | None = None, avoided: tuple[L
 def test_the_queue_that_lacks_the_most_workers_is_next() -> None:
     assert next_of(a_demand(A, 3), a_demand(B, 5)) == B
     assert next_of(a_demand(A, 3), a_demand(B, 5), free=Counter({B.queue: 4})) == A
-
-
-def test_the_highest_priority_is_next_if_it_lacks_a_worker() -> None:
-    urgent = a_demand(A, 3, priority=1)
-
-    assert next_of(a_demand(B, 5), urgent) == A
-    assert next_of(a_demand(B, 5), urgent, free=Counter({A.queue: 3})) == B
 
 
 def test_of_equal_queues_the_oldest_is_next() -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from fleet.process.dispatch import ScoreShard
 
 RUN = "cc-main-2024-10.fineweb-edu-classifier.0123456789ab"
-SCORE = {"version": 1, "run_id": RUN, "shard": "CC-MAIN-2024-10/000_00000"}
+SCORE = {"run_id": RUN, "shard": "CC-MAIN-2024-10/000_00000"}
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:
@@ -19,10 +19,6 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
     "change",
     [
         {"uri": "file:///etc/passwd"},
-        {"version": 2},
-        {"version": 0},
-        {"version": "1"},
-        {"version": None},
         {"run_id": ""},
         {"run_id": "../other"},
         {"run_id": "Upper"},

@@ -137,10 +137,10 @@ def start(
         spot_notice=spot_notice,
     )
     from fleet.process.settings import read_settings
-    from worker.supervisor.start import StartOptions
     from worker.supervisor.start import start as start_workers
 
-    options = StartOptions(
+    code = start_workers(
+        read_settings(),
         gpus=gpus,
         workers=workers,
         name=name,
@@ -148,7 +148,7 @@ def start(
         on_idle=on_idle,
         log_level=log_level,
     )
-    raise typer.Exit(start_workers(read_settings(), options))
+    raise typer.Exit(code)
 
 
 @commands.command(hidden=True)

@@ -44,8 +44,11 @@ class Attempt:
 
     def run(self) -> str:
         """Score the shard. Returns a sentence for Flower. Raises the error that failed it, after recording it."""
-        with self.child.holding(self.claim, give_back=self._give_back):
+        self.child.give_back = self._give_back_in_the_middle
+        try:
             outcome = self._outcome()
+        finally:
+            self.child.give_back = None
         self._send_due()
         return outcome
 
@@ -127,7 +130,7 @@ class Attempt:
                 logger.error(
                     "%s is left to other machines, as is its run for ten minutes: %s", what, ours, extra=fields
                 )
-                self.child.avoided.add(claim.run_id)
+                self.child.avoid(claim.run_id)
                 self.child.ledger.retry_later(claim, str(ours), trace, after_seconds=_ELSEWHERE_SECONDS)
             elif isinstance(ours, ShardError):
                 logger.error("%s failed: %s", what, ours, extra=fields)
@@ -144,6 +147,11 @@ class Attempt:
         logger.error("The device failed. A new process replaces this one.", extra=self.claim.log_fields)
         self._send_due()
         os._exit(EXIT_DEVICE_FAULT)
+
+    def _give_back_in_the_middle(self) -> None:
+        what = self.claim.what
+        logger.warning("%s is given back in the middle of a batch or an upload", what, extra=self.claim.log_fields)
+        self._give_back()
 
     def _give_back(self) -> None:
         with redis_may_be_away():

@@ -10,11 +10,11 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from typing import IO, Any, NoReturn
 
-from fleet.ledger import Claim, Ledger
+from fleet.ledger import Ledger
 from fleet.process.children import end_with_parent
 from fleet.process.settings import Settings, read_settings
 from fleet.run.model import Model
@@ -22,7 +22,6 @@ from fleet.run.receipt import refusal_told
 from fleet.run.spec import RunSpec
 from worker.models_together import loaded_beside
 from worker.scoring import Scorer
-from worker.service.avoided import AvoidedRuns
 from worker.service.ipc import (
     EXIT_NO_MODEL,
     EXIT_STOPPED,
@@ -33,17 +32,17 @@ from worker.service.ipc import (
     leave_failure,
     leave_loaded,
 )
-from worker.service.lease import metered
+from worker.service.lease import Watchdog, metered
 from worker.service.logs import quieten_celery, quieten_model_libraries
-from worker.service.watchdog import Watchdog
 from worker.shard.scoring_groups import sharing_scorers
 from worker.shard.scratch import remove_abandoned
 
+_AVOID_SECONDS = 600.0
 logger = logging.getLogger(__name__)
 
 
 class Child:
-    """What tasks use: the settings, the ledger, the scorers, the current claim, and whether the worker is stopping.
+    """The settings, the ledger and the scorers that tasks use, and whether the worker is stopping.
 
     `scorers` are by the queue of their model.
     """
@@ -58,11 +57,10 @@ class Child:
         self.settings = settings
         self._scorers = scorers
         self.stopping = threading.Event()
-        self.avoided = AvoidedRuns()
+        self._avoided_until: dict[str, float] = {}  # monotonic time by run
         self.ledger = ledger
         self.watchdog = Watchdog(settings.stall_seconds, crash_report)
-        self._claim: Claim | None = None
-        self._give_back: Callable[[], None] = lambda: None
+        self.give_back: Callable[[], None] | None = None  # of the current attempt, before the process ends in its midst
         self._parent_spoke = False
 
     @property
@@ -74,14 +72,15 @@ class Child:
         """The scorer of each scoring of a run."""
         return [self._scorers[scoring.queue] for scoring in spec.scorings]
 
-    @contextmanager
-    def holding(self, claim: Claim, *, give_back: Callable[[], None]) -> Iterator[None]:
-        """While the block runs, `end_now` gives this claim back before it ends the process."""
-        self._claim, self._give_back = claim, give_back
-        try:
-            yield
-        finally:
-            self._claim = None
+    def avoid(self, run_id: str) -> None:
+        """Leave the run to others for ten minutes, because this machine may not read or write its storage.
+
+        Otherwise it would fail in a second and be free again, and use up the attempts of one shard after another.
+        """
+        self._avoided_until[run_id] = time.monotonic() + _AVOID_SECONDS
+
+    def avoids(self, run_id: str) -> bool:
+        return self._avoided_until.get(run_id, 0.0) > time.monotonic()
 
     def stop(self) -> None:
         """Stop at the next batch. If that takes longer than `stop_seconds`, exit anyway. Further calls do nothing."""
@@ -104,15 +103,9 @@ class Child:
 
     def end_now(self) -> NoReturn:
         """Give the shard back and exit, without waiting for other threads. Its finished windows are already stored."""
-        claim = self._claim
         try:
-            if claim:
-                logger.warning(
-                    "%s is given back in the middle of a batch or an upload",
-                    claim.what,
-                    extra=claim.log_fields,
-                )
-                self._give_back()
+            if give_back := self.give_back:
+                give_back()
         finally:
             os._exit(EXIT_STOPPED)
 

@@ -2,16 +2,17 @@
 
 A thread renews the lease, so a long batch does not lose it. Scoring continues while Redis does not answer or has lost the
 run: only the answer "lost" ends it, and the fencing token keeps late writers out. If there is no progress for too long,
-the thread stops renewing and `worker/service/watchdog.py` ends the process, so a hung device cannot hold its shard.
+the thread stops renewing and the watchdog ends the process, so a hung device cannot hold its shard.
 """
 
+import faulthandler
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import redis
 
@@ -22,45 +23,9 @@ from fleet.process.wording import counted
 from fleet.run.flops import shape_of
 from fleet.run.receipt import AttemptReport, Phase
 from worker.scoring import DeviceUse, MeteredScorer, Scorer
-from worker.service.watchdog import Watchdog
 from worker.shard.vitals import Vitals
 
-# What a worker says of its device while it has a shard: its share of the matmul peak, its memory, how busy it is.
-
-
-def metered(scorer: Scorer[Any]) -> Scorer[Any]:
-    """The same scorer, which counts its work from now on if its model is one whose operations are known."""
-    return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer
-
-
-class DeviceMeter:
-    """Measures from now on. `scorers` are those of one attempt, which all run on the device called `name`."""
-
-    def __init__(self, name: str, scorers: Sequence[Scorer[Any]]) -> None:
-        self.name = name
-        self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
-        self._counts_all = len(self._metered) == len(scorers)
-        self._before = self._seconds_at_peak()
-
-    def peak_share(self, device_seconds: float) -> float | None:
-        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
-
-        At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
-        """
-        before, now = self._before, self._seconds_at_peak()
-        if before is None or now is None or now == before or device_seconds <= 0:
-            return None
-        return min(1.0, (now - before) / device_seconds)
-
-    def use(self) -> DeviceUse:
-        return self._metered[0].device_use() if self._metered else DeviceUse()
-
-    def _seconds_at_peak(self) -> float | None:
-        found = [scorer.seconds_at_peak for scorer in self._metered]
-        known = [seconds for seconds in found if seconds is not None]
-        return sum(known) if self._counts_all and len(known) == len(found) else None
-
-
+_PETS_APART_SECONDS = 1.0  # each reset of the timer starts a thread
 _RENEW_SECONDS = 5.0  # between renewals; they also report the rows for the progress bar
 _SPEED_RENEWALS = 13  # the speed is that of the last minute
 logger = logging.getLogger(__name__)
@@ -78,11 +43,11 @@ class Lease:
         ledger: Ledger,
         claim: Claim,
         *,
-        device: DeviceMeter,
+        device: "DeviceMeter",
         stopping: threading.Event,
         report: Callable[[str], None],
         report_seconds: float,
-        watchdog: Watchdog,
+        watchdog: "Watchdog",
     ) -> None:
         self.vitals = Vitals()
         self._ledger, self._claim = ledger, claim
@@ -205,3 +170,76 @@ class Lease:
 
 def _rounded(share: float | None) -> float | None:
     return None if share is None else round(share, 3)
+
+
+class Watchdog:
+    """Ends the process if, between `start` and `stop`, `pet` is not called for `stall_seconds`.
+
+    The timer belongs to `faulthandler`: a C thread that needs no interpreter lock, which a hung device may hold. It writes the
+    traces of all threads and then exits.
+    """
+
+    def __init__(self, stall_seconds: float, report: IO[str]) -> None:
+        """`report` must be a real file; the traces of all threads are written to it."""
+        self._stall_seconds = stall_seconds
+        self._report = report
+        self._petted = time.monotonic()
+
+    @property
+    def has_stalled(self) -> bool:
+        return self.idle_seconds > self._stall_seconds
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the last progress, to within a second."""
+        return time.monotonic() - self._petted
+
+    def start(self) -> None:
+        self._arm()
+
+    def pet(self) -> None:
+        if time.monotonic() - self._petted > min(_PETS_APART_SECONDS, self._stall_seconds / 4):
+            self._arm()
+
+    def stop(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+    def _arm(self) -> None:
+        self._petted = time.monotonic()
+        faulthandler.dump_traceback_later(self._stall_seconds, exit=True, file=self._report)
+
+
+class DeviceMeter:
+    """Measures the share of the matmul peak from now on, and how busy and full the device is.
+
+    `scorers` are those of one attempt, which all run on the device called `name`.
+    """
+
+    def __init__(self, name: str, scorers: Sequence[Scorer[Any]]) -> None:
+        self.name = name
+        self._metered = [scorer for scorer in scorers if isinstance(scorer, MeteredScorer)]
+        self._counts_all = len(self._metered) == len(scorers)
+        self._before = self._seconds_at_peak()
+
+    def peak_share(self, device_seconds: float) -> float | None:
+        """The share of these seconds that the work would have taken at the matmul peak. None if that is not known.
+
+        At most 1: what a device has done it can do, so a share above means that other work slowed the measurement of the peak.
+        """
+        before, now = self._before, self._seconds_at_peak()
+        if before is None or now is None or now == before or device_seconds <= 0:
+            return None
+        return min(1.0, (now - before) / device_seconds)
+
+    def use(self) -> DeviceUse:
+        return self._metered[0].device_use() if self._metered else DeviceUse()
+
+    def _seconds_at_peak(self) -> float | None:
+        found = [scorer.seconds_at_peak for scorer in self._metered]
+        known = [seconds for seconds in found if seconds is not None]
+        return sum(known) if self._counts_all and len(known) == len(found) else None
+
+
+def metered(scorer: Scorer[Any]) -> Scorer[Any]:
+    """The same scorer, which counts its work from now on if its model is one whose operations are known."""
+    return scorer.metered(shape_of(scorer.config)) if isinstance(scorer, MeteredScorer) else scorer

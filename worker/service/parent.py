@@ -44,7 +44,7 @@ from worker.service.ipc import (
     tell_supervisor,
     tell_supervisor_ready,
 )
-from worker.service.spot import Notice, start_watching
+from worker.service.spot import Notice, SpotWatch
 from worker.shard.scratch import scratch_folder
 
 _CHILD_LATE_SECONDS = 0.5  # grace period for a child that should have stopped by itself, before it is killed
@@ -122,7 +122,8 @@ class Parent:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def watch_for_spot_notice(self) -> None:
-        start_watching(self._settings, self._on_notice)
+        if cloud := self._settings.spot_notice:
+            SpotWatch(cloud, address=self._settings.spot_notice_address, on_notice=self._on_notice)
 
     def _on_notice(self, notice: Notice) -> None:
         """Stop Celery as SIGTERM does, but without that signal: SIGTERM may still follow, and then ends the process."""
@@ -169,7 +170,7 @@ class Parent:
     @property
     def _stop_seconds(self) -> float:
         """The time for stopping. A spot notice may leave less than the settings."""
-        if self._notice is None or self._notice.seconds_left is None:
+        if self._notice is None:
             return self._settings.stop_seconds
         late = _CHILD_LATE_SECONDS + _PARENT_LATE_SECONDS
         return max(0.0, min(self._settings.stop_seconds, self._notice.seconds_left - late))
@@ -241,7 +242,7 @@ class Parent:
         error = f"The process that worked on it died: {exception}"
         trace = take_crash_reports(self._folder)
         try:
-            message = ScoreShard.understood(kwargs or {})
+            message = ScoreShard.model_validate(kwargs or {})
             fields = {"run_id": message.run_id, "shard": message.shard}
             logger.error("Shard %s of %s: %s\n%s", message.shard, message.run_id, error, trace, extra=fields)
             self._ledger.report_crash(message.run_id, message.shard, self._owner, error, trace)

@@ -8,10 +8,10 @@ from celery import Task, signals
 from celery.exceptions import Reject
 from pydantic import ValidationError
 
-from fleet.errors import NewerVersion, Stopped
+from fleet.errors import Stopped
 from fleet.ledger import Claim, Refusal, new_nonce
-from fleet.process.dispatch import NEWER, NOT_OURS, SCORE_SHARD, ScoreShard
-from fleet.process.queues import message_priorities
+from fleet.process.dispatch import NOT_OURS, SCORE_SHARD, ScoreShard
+from fleet.process.queues import NEW
 from worker.app import app
 from worker.service.attempt import Attempt, redis_may_be_away
 from worker.service.child import Child, start_child
@@ -40,20 +40,16 @@ def score_shard_task(self: ShardTask, *positional: object, **fields: object) -> 
     child.install_signal_handlers()
     fields |= _named(positional)
     try:
-        message = ScoreShard.understood(fields)
-    except NewerVersion as newer:
-        return _leave_newer(self, fields, newer)
+        message = ScoreShard.model_validate(fields)
     except ValidationError as error:
         logger.warning("Refused a message that is not one of ours: %s", error)
-        _count_refused(child, NOT_OURS)
+        with redis_may_be_away():
+            child.ledger.count_refused(NOT_OURS)
         raise
-    if message.run_id in child.avoided:
+    if child.avoids(message.run_id):
         return _leave_to_others(self, fields, f"This worker avoids {message.run_id}: its log says why.")
     worker = owner_name(self.request.hostname, os.getppid())
-    try:
-        claim = _claim(child, message, worker)
-    except NewerVersion as newer:
-        return _leave_newer(self, fields, newer)
+    claim = _claim(child, message, worker)
     if isinstance(claim, Refusal):
         return f"nothing to do: {claim}"
     return Attempt(claim=claim, child=child, task=self, worker=worker).run()
@@ -81,22 +77,10 @@ def _named(positional: tuple[object, ...]) -> dict[str, object]:
     return {str(place): value for place, value in enumerate(positional)}
 
 
-def _leave_newer(task: ShardTask, fields: dict[str, object], newer: NewerVersion) -> str:
-    logger.warning("Left to other workers: %s", newer)
-    _count_refused(task.child, NEWER)
-    return _leave_to_others(task, fields, str(newer))
-
-
 def _leave_to_others(task: ShardTask, fields: dict[str, object], why: str) -> str:
     """Send the message again, as for a new shard. At its old place, this worker would take it again before all others."""
     task.child.stopping.wait(_LEAVE_SECONDS)
     queue = task.request.delivery_info["routing_key"]
-    _, later = message_priorities(0)
     with redis_may_be_away():
-        app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=later)
+        app.send_task(task.name, kwargs=fields, task_id=task.request.id, queue=queue, priority=NEW)
     return why
-
-
-def _count_refused(child: Child, what: str) -> None:
-    with redis_may_be_away():
-        child.ledger.count_refused(what)

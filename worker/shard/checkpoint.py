@@ -30,15 +30,90 @@ from fleet.storage.output import Staging
 from worker.scoring import Scores
 from worker.shard.writer import errors_of_each
 
-# Reuse the scores in a shard's side file, if the shard's other stored files were lost or damaged.
-#
-# The side file holds the raw logits and a digest of the texts, as a checkpoint does.
-
+Logits = npt.NDArray[np.float32]
 logger = logging.getLogger(__name__)
 
 
+class Checkpoint:
+    """The windows that earlier attempts at a shard have scored, and a function that stores those of this attempt.
+
+    `found` maps the first row of a window to its packed scores. `store(first_row, content)` must not raise. `side` has the
+    scores of a shard that was done before, if its output was lost or damaged.
+    """
+
+    def __init__(
+        self, found: Mapping[int, bytes], store: Callable[[int, bytes], None], side: "SideScores | None" = None
+    ) -> None:
+        self._found = found
+        self._store = store
+        self._side = side
+
+    def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
+        """The stored scores of a window, one entry per scoring: for all rows, for some rows, or None.
+
+        Only scores of texts with these digests are used.
+        """
+        if self._side and (scores := self._side.scores_of(first_row, digests)):
+            return scores
+        content = self._found.get(first_row)
+        return [None] * len(digests) if content is None else unpacked(content, rows, digests)
+
+    def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
+        """Store the scores of a window, which may be partial, with the digests of its texts."""
+        self._store(first_row, packed(scores, digests))
+
+
+def packed(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
+    """A line of JSON with an entry for each scoring, then for each the logits of its known rows as little-endian float32."""
+    heads = [_head(one, digest) for one, digest in zip(scores, digests, strict=True)]
+    body = b"".join(one.values[one.known].astype("<f4").tobytes() for one in scores)
+    return json.dumps(heads).encode() + b"\n" + body
+
+
+def _head(scores: Scores, digest: str) -> dict[str, object]:
+    rows, outputs = scores.values.shape
+    head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
+    if not scores.has_all_rows:
+        head["known"] = np.packbits(scores.known).tobytes().hex()
+    return head
+
+
+def unpacked(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
+    """The scores of a window of `rows` rows, one entry per scoring. None for other texts, and for unreadable content."""
+    found: list[Scores | None] = [None] * len(digests)
+    try:
+        line, _, body = content.partition(b"\n")
+        heads, logits = json.loads(line), np.frombuffer(body, dtype="<f4")
+        if len(heads) != len(digests):
+            return found
+        for place, (head, digest) in enumerate(zip(heads, digests, strict=True)):
+            scores, logits = _read(head, logits)
+            if (head["texts"], head["rows"]) == (digest, rows):
+                found[place] = scores
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [None] * len(digests)
+    return [None] * len(digests) if len(logits) else found
+
+
+def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
+    """The scores that an entry describes, and the logits of the entries after it."""
+    known = np.ones(head["rows"], dtype=np.bool_)
+    if "known" in head:
+        bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)
+        known = np.unpackbits(bits, count=head["rows"]).astype(np.bool_)
+    values = np.full((head["rows"], head["outputs"]), np.nan, dtype=np.float32)
+    end = int(known.sum()) * head["outputs"]
+    values[known] = logits[:end].reshape(int(known.sum()), head["outputs"])
+    errors = {int(row): str(reason) for row, reason in head["errors"].items()}
+    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known)), logits[end:]
+
+
 class SideScores:
-    """Reads scores by window. Ask for windows in order: only one row group is in memory at a time."""
+    """The scores in the side file of a shard whose other files were lost or damaged, by window.
+
+    The file holds the raw logits and a digest of the texts, as a checkpoint does. Ask for windows in order: only one row group
+    is in memory at a time.
+    """
 
     def __init__(self, parquet: pq.ParquetFile, spec: RunSpec) -> None:
         self._parquet = parquet
@@ -124,80 +199,3 @@ def copied_whole(stored: IO[bytes], file: OutputFile, copy: IO[bytes]) -> bool:
     shutil.copyfileobj(stored, copy)
     copy.seek(0)
     return hashlib.file_digest(copy, "sha256").hexdigest() == file.sha256  # type: ignore[arg-type]
-
-
-Logits = npt.NDArray[np.float32]
-
-
-class Checkpoint:
-    """The windows that earlier attempts at a shard have scored, and a function that stores those of this attempt.
-
-    `found` maps the first row of a window to its packed scores. `store(first_row, content)` must not raise. `side` has the
-    scores of a shard that was done before, if its output was lost or damaged.
-    """
-
-    def __init__(
-        self, found: Mapping[int, bytes], store: Callable[[int, bytes], None], side: SideScores | None = None
-    ) -> None:
-        self._found = found
-        self._store = store
-        self._side = side
-
-    def scores_of(self, first_row: int, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-        """The stored scores of a window, one entry per scoring: for all rows, for some rows, or None.
-
-        Only scores of texts with these digests are used.
-        """
-        if self._side and (scores := self._side.scores_of(first_row, digests)):
-            return scores
-        content = self._found.get(first_row)
-        return [None] * len(digests) if content is None else unpacked(content, rows, digests)
-
-    def store(self, first_row: int, scores: Sequence[Scores], digests: Sequence[str]) -> None:
-        """Store the scores of a window, which may be partial, with the digests of its texts."""
-        self._store(first_row, packed(scores, digests))
-
-
-def packed(scores: Sequence[Scores], digests: Sequence[str]) -> bytes:
-    """A line of JSON with an entry for each scoring, then for each the logits of its known rows as little-endian float32."""
-    heads = [_head(one, digest) for one, digest in zip(scores, digests, strict=True)]
-    body = b"".join(one.values[one.known].astype("<f4").tobytes() for one in scores)
-    return json.dumps(heads).encode() + b"\n" + body
-
-
-def _head(scores: Scores, digest: str) -> dict[str, object]:
-    rows, outputs = scores.values.shape
-    head: dict[str, object] = {"texts": digest, "rows": rows, "outputs": outputs, "errors": scores.errors}
-    if not scores.has_all_rows:
-        head["known"] = np.packbits(scores.known).tobytes().hex()
-    return head
-
-
-def unpacked(content: bytes, rows: int, digests: Sequence[str]) -> Sequence[Scores | None]:
-    """The scores of a window of `rows` rows, one entry per scoring. None for other texts, and for unreadable content."""
-    found: list[Scores | None] = [None] * len(digests)
-    try:
-        line, _, body = content.partition(b"\n")
-        heads, logits = json.loads(line), np.frombuffer(body, dtype="<f4")
-        if len(heads) != len(digests):
-            return found
-        for place, (head, digest) in enumerate(zip(heads, digests, strict=True)):
-            scores, logits = _read(head, logits)
-            if (head["texts"], head["rows"]) == (digest, rows):
-                found[place] = scores
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return [None] * len(digests)
-    return [None] * len(digests) if len(logits) else found
-
-
-def _read(head: Any, logits: Logits) -> tuple[Scores, Logits]:
-    """The scores that an entry describes, and the logits of the entries after it."""
-    known = np.ones(head["rows"], dtype=np.bool_)
-    if "known" in head:
-        bits = np.frombuffer(bytes.fromhex(head["known"]), dtype=np.uint8)
-        known = np.unpackbits(bits, count=head["rows"]).astype(np.bool_)
-    values = np.full((head["rows"], head["outputs"]), np.nan, dtype=np.float32)
-    end = int(known.sum()) * head["outputs"]
-    values[known] = logits[:end].reshape(int(known.sum()), head["outputs"])
-    errors = {int(row): str(reason) for row, reason in head["errors"].items()}
-    return Scores(values=values, errors=errors, missing=np.flatnonzero(~known)), logits[end:]

@@ -15,11 +15,10 @@ from fleet.errors import ShardError, UsageError
 from fleet.inputs.input_file import InputFile
 from fleet.inputs.opening import open_input
 from fleet.ledger.records import Claim
-from fleet.run.columns import kept_schema
 from fleet.run.disclosure import disclosed_source
 from fleet.run.filter import Filter
 from fleet.run.receipt import OutputFile, Phase, Provenance, Receipt, ScoringReceipt
-from fleet.run.spec import RunSpec, Shard
+from fleet.run.spec import Shard
 from fleet.storage.identity import unchanged
 from fleet.storage.output import Staging
 from worker.scoring import Scorer, Scores
@@ -74,7 +73,7 @@ def _write_windows(
 ) -> None:
     spec, vitals = claim.spec, progress.vitals
     vitals.counts = writer.counts
-    keep = _filter(spec, file.schema)
+    keep = Filter(spec.where, writer.kept_schema) if spec.where else None
     scoring = WindowScoring(claim.shard, spec.scorings, scorers, checkpoint)
     with (
         prefetched(read_windows(file, claim.shard, spec), "reader") as windows,
@@ -100,10 +99,6 @@ def _usage_errors_told_of(shard: Shard) -> Iterator[None]:
         yield
     except UsageError as error:
         raise ShardError(f"Shard {shard.name}: {error}") from error
-
-
-def _filter(spec: RunSpec, input_schema: pa.Schema) -> Filter | None:
-    return Filter(spec.where, kept_schema(input_schema, spec)) if spec.where else None
 
 
 def _write(

@@ -106,8 +106,8 @@ class ShardWriter:
         )
         self._shard = shard
         self._spec = spec
-        self._schema = kept_schema(input_schema, spec)
-        self._kept = ParquetFileWriter(folder / "data.parquet", self._schema)
+        self.kept_schema = kept_schema(input_schema, spec)
+        self._kept = ParquetFileWriter(folder / "data.parquet", self.kept_schema)
         self._scores = ParquetFileWriter(folder / "scores.parquet", scores_schema(spec))
         self._text_digests: dict[int, Sequence[str]] = {}
 
@@ -125,7 +125,7 @@ class ShardWriter:
         `digests` are those of the texts that each scoring has scored.
         """
         self._text_digests[window.first_row] = digests
-        self._kept.write(scored.take(pa.array(kept)).cast(self._schema))
+        self._kept.write(scored.take(pa.array(kept)).cast(self.kept_schema))
         self._scores.write(_score_lines(scored, window, scores, errors, self._shard, self._spec))
         self.counts.rows_in += len(scored)
         self.counts.rows_kept += len(kept)

@@ -4,7 +4,6 @@ import logging
 import signal
 import socket
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.presence.demand import Load
@@ -22,14 +21,6 @@ _HOPELESS = (USAGE, EXIT_NO_MODEL)  # the worker has said that another start wou
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Avoided:
-    """A load that could not be served, and the monotonic time at which it is tried again."""
-
-    until: float
-    reason: str
-
-
 class Seat:
     """A worker process at one place. `load` is what it serves, or is to serve next; None: nothing, and no process runs."""
 
@@ -42,23 +33,24 @@ class Seat:
         self._log_level = log_level
         self._reason = folder / f"{place.name}.reason"
         self._ready = folder / f"{place.name}.ready"
-        self.has_loaded = False  # the process has had its model loaded
         self._starts = 0  # since a worker here last had its model loaded
         self._pause_ends = 0.0
-        self._avoided: dict[str, _Avoided] = {}  # by queue
+        self._avoided: dict[str, tuple[float, str]] = {}  # by queue: the monotonic time of the next try, and the reason
 
     @property
     def owner(self) -> str | None:
         """The name under which the process announces itself to the fleet."""
         return owner_name(f"{self.place.name}@{socket.gethostname()}", self.process.pid) if self.process else None
 
-    def avoids(self, load: Load) -> bool:
-        """Whether a worker with this load could lately not serve here."""
-        return self.why_avoided(load) is not None
+    @property
+    def has_loaded(self) -> bool:
+        """Whether the process, or the last one, has had its model loaded."""
+        return self._ready.exists()
 
     def why_avoided(self, load: Load) -> str | None:
-        avoided = self._avoided.get(load.queue)
-        return avoided.reason if avoided and avoided.until > time.monotonic() else None
+        """Why a worker with this load could lately not serve here. None if it may."""
+        until, reason = self._avoided.get(load.queue, (0.0, ""))
+        return reason if until > time.monotonic() else None
 
     def serve(self, load: Load) -> None:
         """Serve this from now on. A process with another load stops first, and gives back what it has."""
@@ -66,11 +58,6 @@ class Seat:
             self.load, self._starts, self._pause_ends = load, 0, 0.0
             if self.process:
                 self.process.terminate()
-
-    def note_loaded(self) -> None:
-        """The process has its model loaded, so that its start was a success."""
-        self.has_loaded = True
-        self._starts = 0
 
     def tend(self, *, may_start: bool) -> None:
         """Notice the end of the process, and start the next one when it is due."""
@@ -83,7 +70,7 @@ class Seat:
         for file in (self._reason, self._ready):
             file.unlink(missing_ok=True)
         self._starts += 1
-        self._running, self.has_loaded = load, False
+        self._running = load
         self.process = start(
             own_command("worker", "serve", "--name", self.place.name, "--log-level", self._log_level),
             environment={
@@ -103,11 +90,11 @@ class Seat:
             logger.info("%s has stopped serving %s", self.place.name, ended)
             return
         self.last_code = code
-        if self._ready.exists():  # also if it was ready for less than the time between two looks at the ledger
-            self.note_loaded()
+        if self.has_loaded:
+            self._starts = 0
         if code in _HOPELESS or self._starts >= _MAX_STARTS:
             reason = self.reason()
-            self._avoided[ended.queue] = _Avoided(until=time.monotonic() + _AVOID_SECONDS, reason=reason)
+            self._avoided[ended.queue] = time.monotonic() + _AVOID_SECONDS, reason
             self.load = None
             again = f"It is tried again in {shown_duration(_AVOID_SECONDS)}, if it is still needed"
             logger.error("%s cannot serve %s: %s. %s", self.place.name, ended, reason.rstrip("."), again)

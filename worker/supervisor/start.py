@@ -1,66 +1,60 @@
-"""What `worker start` does: find the places and the models, then supervise."""
+"""Run `worker start`: find the places and the models, then supervise."""
 
 import logging
-import socket
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import WORKER
-from fleet.presence.announcements import list_machines
 from fleet.presence.demand import Wanted
 from fleet.process.durations import parse_duration
 from fleet.process.logs import log_to_stderr
 from fleet.process.settings import Settings
 from fleet.run.scorers import resolve_model
-from worker.supervisor.places import ALL, Place, check_accelerate, find_places
+from worker.supervisor.places import check_accelerate, find_places
 from worker.supervisor.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartOptions:
-    """The user's choices for a machine. What its workers have in common comes from the settings."""
+def start(
+    settings: Settings,
+    *,
+    gpus: str,
+    workers: int | None,
+    name: str | None,
+    exit_when_idle: str | None,
+    on_idle: str | None,
+    log_level: str,
+) -> int:
+    """Run the workers of this machine until they are stopped. Returns the exit code. Raises UsageError before any starts.
 
-    gpus: str = ALL
-    workers: int | None = None  # None: one per GPU, on a CPU one
-    name: str | None = None  # None: gpu0, gpu1, …; on a CPU worker
-    exit_when_idle: str | None = None  # a duration
-    on_idle: str | None = None  # a shell command
-    log_level: str = "INFO"
-
-
-def start(settings: Settings, options: StartOptions) -> int:
-    """Run the workers of this machine until they are stopped. Returns the exit code. Raises UsageError before any starts."""
-    idle_seconds = parse_duration(options.exit_when_idle) if options.exit_when_idle else None
-    if options.on_idle and idle_seconds is None:
+    `workers` None: one for each GPU. `exit_when_idle` is a duration, and `on_idle` a shell command.
+    """
+    idle_seconds = parse_duration(exit_when_idle) if exit_when_idle else None
+    if on_idle and idle_seconds is None:
         raise UsageError("--on-idle runs after --exit-when-idle. Say after how long, such as --exit-when-idle 10m.")
     check_accelerate(settings.gpus_per_worker)
     places = find_places(
-        gpus=options.gpus,
-        workers=options.workers,
+        gpus=gpus,
+        workers=workers,
         gpus_per_worker=settings.gpus_per_worker,
         device=settings.device,
-        name=options.name,
+        name=name,
     )
-    log_to_stderr(options.log_level)
-    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds, role=WORKER)
+    log_to_stderr(log_level)
+    ledger = Ledger.connect(settings, wait_seconds=settings.redis_wait_seconds)
     wanted = _wanted(settings)
-    _warn_of_others(ledger, places)
     supervisor = Supervisor(
         places,
         ledger,
         wanted=wanted,
         idle_seconds=idle_seconds,
         stop_seconds=settings.stop_seconds,
-        log_level=options.log_level,
+        log_level=log_level,
     )
     code = supervisor.run()
-    if options.on_idle and supervisor.ended_idle:
-        code = _run_on_idle(options.on_idle) or code
+    if on_idle and supervisor.ended_idle:
+        code = _run_on_idle(on_idle) or code
     return code
 
 
@@ -74,18 +68,6 @@ def _wanted(settings: Settings) -> Wanted:
     models = tuple(resolve_model(settings.scorer, name, revision) for name, revision in settings.models)
     any_revision = not any(revision for _, revision in settings.models)
     return Wanted(scorer=scorer, models=models, any_revision=any_revision, dtype=dtype)
-
-
-def _warn_of_others(ledger: Ledger, places: Sequence[Place]) -> None:
-    """Two supervisors on one device share its memory and its time, which is hardly ever meant."""
-    devices = {device for place in places for device in place.devices}
-    for machine in list_machines(ledger.redis):
-        if machine.host == socket.gethostname() and (shared := sorted(devices.intersection(machine.devices))):
-            logger.warning(
-                "Another `worker start` of this machine (process %d) has announced workers on the same device: %s. "
-                "Unless you want both, stop one, or divide the GPUs with --gpus",
-                *(machine.pid, ", ".join(shared)),
-            )
 
 
 def _run_on_idle(command: str) -> int:

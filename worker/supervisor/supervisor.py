@@ -85,8 +85,6 @@ class Supervisor:
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signals += 1
 
-    # --- what to serve ----------------------------------------------------------------------------------------------
-
     def _look(self) -> None:
         """Give each worker without work what the fleet needs most. If Redis is away, everything stays as it is."""
         try:
@@ -102,10 +100,11 @@ class Supervisor:
         if not self._redis_is_there:
             logger.info("Redis answers again")
         self._redis_is_there = True
-        self._note_loaded(own)
         self._assign(demands, fleet, own)
         self._unserved = sum(demand.queued for demand in demands if self._avoids(demand))
-        if self._has_work(demands, own):
+        is_needed = any(demand.queued and not self._avoids(demand) for demand in demands)
+        is_starting = any(not seat.has_ended and not seat.has_loaded for seat in self._seats)
+        if is_needed or is_starting or any(state.activity == "busy" for state in own.values()):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = time.monotonic()
@@ -120,26 +119,19 @@ class Supervisor:
             avoids={demand.queue: self._why_avoided(demand.load) for demand in demands if self._avoids(demand)},
         )
 
-    def _note_loaded(self, own: dict[str, WorkerState]) -> None:
-        for seat in self._seats:
-            state = own.get(seat.owner or "")
-            if state and state.activity in ("ready", "busy"):
-                seat.note_loaded()
-
     def _assign(self, demands: list[Demand], fleet: list[WorkerState], own: dict[str, WorkerState]) -> None:
-        """Move workers that have no shard to queues that lack some, from queues with enough of them or a lower priority."""
+        """Move workers that have no shard to queues that lack some, from queues that have enough of them."""
         queued = {demand.queue: demand.queued for demand in demands}
-        priority = {demand.queue: demand.priority for demand in demands}
         idle = [seat for seat in self._seats if _may_move(seat, own.get(seat.owner or ""))]
         free = free_workers(state for state in fleet if state.name not in own)
         # A worker that has just started is not announced yet, so own workers are counted here.
         free.update(seat.load.queue for seat in idle if seat.load)
         for seat in idle:
-            load = next_load(demands, free, seat.avoids)
+            load = next_load(demands, free, seat.why_avoided)
             is_needed = seat.load is not None and free[seat.load.queue] <= queued.get(seat.load.queue, 0)
-            if seat.load and is_needed and (load is None or priority[load.queue] <= priority.get(seat.load.queue, 0)):
+            if is_needed:
                 continue
-            if load is None and seat.load is None and self._preload and not seat.avoids(self._preload):
+            if load is None and seat.load is None and self._preload and not seat.why_avoided(self._preload):
                 load = self._preload
             if load is not None and load != seat.load:
                 if seat.load:
@@ -147,20 +139,13 @@ class Supervisor:
                 free[load.queue] += 1
                 seat.serve(load)
 
-    def _has_work(self, demands: list[Demand], own: dict[str, WorkerState]) -> bool:
-        is_needed = any(demand.queued and not self._avoids(demand) for demand in demands)
-        is_starting = any(not seat.has_ended and not seat.has_loaded for seat in self._seats)
-        return is_needed or is_starting or any(map(_is_busy, own.values()))
-
     def _avoids(self, demand: Demand) -> bool:
-        return all(seat.avoids(demand.load) for seat in self._seats)
+        return all(seat.why_avoided(demand.load) for seat in self._seats)
 
     def _why_avoided(self, load: Load) -> str:
         """The reason of the first place, short and without secrets: everyone who may read the ledger sees it."""
         reasons = (seat.why_avoided(load) for seat in self._seats)
         return redacted(next(reason for reason in reasons if reason))[:_REASON_CHARACTERS]
-
-    # --- the end ----------------------------------------------------------------------------------------------------
 
     @property
     def ended_idle(self) -> bool:
@@ -177,12 +162,16 @@ class Supervisor:
     def _is_hopeless(self) -> bool:
         """Whether the models that the user named cannot be served at any place."""
         return self._preload is not None and all(
-            seat.has_ended and seat.load is None and seat.avoids(self._preload) for seat in self._seats
+            seat.has_ended and seat.load is None and seat.why_avoided(self._preload) for seat in self._seats
         )
 
     def _stop(self) -> int:
         """Stop all workers together. Each gives its shard back. A further signal makes them stop at once."""
-        self._say_why()
+        if self.ended_idle:
+            idle = shown_duration(self._idle_seconds or 0)
+            logger.info("The fleet has had nothing to do here for %s: stopping", idle)
+        elif self._signals:
+            logger.info("Told to stop: the workers stop at their next batch, and give their shards back")
         with suppress(redis.RedisError):  # if it fails, the record expires by itself
             withdraw_machine(self._ledger.redis, self.name)
         passed_on = 0
@@ -199,14 +188,6 @@ class Supervisor:
         logger.info("All workers have ended")
         return self._exit_code()
 
-    def _say_why(self) -> None:
-        if self.ended_idle:
-            logger.info(
-                "The fleet has had nothing to do here for %s: stopping", shown_duration(self._idle_seconds or 0)
-            )
-        elif self._signals:
-            logger.info("Told to stop: the workers stop at their next batch, and give their shards back")
-
     def _exit_code(self) -> int:
         """The exit code. What went wrong is the last line of the log."""
         if self._signals:
@@ -220,10 +201,6 @@ class Supervisor:
         return 0
 
 
-def _is_busy(state: WorkerState | None) -> bool:
-    return state is not None and state.activity == "busy"
-
-
 def _may_move(seat: Seat, state: WorkerState | None) -> bool:
     """Whether a worker has no shard and takes shards. One that no longer announces itself waits for its spot machine to end."""
     if state is None:
@@ -231,23 +208,16 @@ def _may_move(seat: Seat, state: WorkerState | None) -> bool:
     return state.activity in ("loading", "ready")
 
 
-# Decide what each worker of a machine serves. Pure functions of what the fleet needs and what it has.
-
-
 def free_workers(workers: Iterable[WorkerState]) -> Counter[str]:
     """The workers of each queue that have no shard: they load their model, or wait."""
     return Counter(worker.queue for worker in workers if worker.activity in ("loading", "ready"))
 
 
-def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], bool]) -> Load | None:
+def next_load(demands: Iterable[Demand], free: Counter[str], avoids: Callable[[Load], object]) -> Load | None:
     """What one more worker should serve, of the queues that lack workers. None: nothing.
 
-    That is the queue of the highest priority, of equal ones the one that lacks the most workers, then the oldest.
+    That is the queue that lacks the most workers, of equal ones that of the oldest run.
     """
-    lacking = [
-        (demand.priority, demand.queued - free[demand.queue], demand.load)
-        for demand in demands
-        if demand.queued > free[demand.queue] and not avoids(demand.load)
-    ]
-    _, _, load = max(lacking, key=lambda one: one[:2], default=(0, 0, None))
-    return load
+    lacking = [demand for demand in demands if demand.queued > free[demand.queue] and not avoids(demand.load)]
+    most = max(lacking, key=lambda demand: demand.queued - free[demand.queue], default=None)
+    return most.load if most else None

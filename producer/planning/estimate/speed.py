@@ -60,16 +60,11 @@ def speeds_of_an_earlier_run(spec: RunSpec, ledger: Ledger) -> list[EarlierSpeed
     """Of the newest run that the same workers serve and that has done shards: one for each kind of device. Empty if none has."""
     try:
         for run_id in ledger.run_ids()[:_MOST_RUNS]:
-            if _has_the_models_of(spec, ledger, run_id) and (speeds := _speeds(ledger, run_id)):
+            if ledger.spec(run_id).queue == spec.queue and (speeds := _speeds(ledger, run_id)):
                 return speeds
     except (redis.RedisError, UsageError):  # a run was deleted meanwhile
         pass
     return []
-
-
-def _has_the_models_of(spec: RunSpec, ledger: Ledger, run_id: str) -> bool:
-    known = ledger.readable_spec(run_id)
-    return known is not None and known.queue == spec.queue
 
 
 def _speeds(ledger: Ledger, run_id: str) -> list[EarlierSpeed]:

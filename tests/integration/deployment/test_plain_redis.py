@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from fleet.doctor.redis_rights import PRODUCER, WORKER, Role
 from fleet.doctor.services import redis_checks
-from fleet.ledger.connect import PRODUCER, WORKER, Role
 from fleet.process.children import running
 from fleet.process.settings import Settings
 from producer.local.redis import find_redis_server

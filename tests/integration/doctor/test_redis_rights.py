@@ -1,4 +1,4 @@
-"""The doctors tell, and producers check, which rights the user in REDIS_URL has. The users are those of ops/redis/users.acl."""
+"""The doctors tell which rights the user in REDIS_URL has. The users are those of ops/redis/users.acl."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,14 @@ import pytest
 import redis
 
 from fleet.doctor.checks import Result
+from fleet.doctor.redis_rights import PRODUCER, WORKER, check_rights, refused_commands
 from fleet.doctor.services import redis_checks
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import PRODUCER, WORKER, check_rights, connect, refused_commands
+from fleet.ledger.connect import connect
 from fleet.process.settings import Settings
 from producer.doctor import fleet_checks
 from support.diagnoses import diagnosed, not_ok
-from support.enqueued_runs import write
 from support.processes import call_command
 from support.proxy import proxied
 from support.redis_servers import RedisServer, redis_server
@@ -49,8 +49,8 @@ def keys_in(server: RedisServer) -> list[str]:
 
 
 def test_each_user_has_the_rights_of_its_role(server: RedisServer, address: str) -> None:
-    operator = Ledger.connect(settings_of(address, OPERATOR_USER), role=PRODUCER).redis
-    worker = Ledger.connect(settings_of(address, WORKER_USER), role=WORKER).redis
+    operator = Ledger.connect(settings_of(address, OPERATOR_USER)).redis
+    worker = Ledger.connect(settings_of(address, WORKER_USER)).redis
 
     assert refused_commands(operator, WORKER) == []
     assert refused_commands(worker, PRODUCER) != []
@@ -82,37 +82,6 @@ def test_a_user_without_rights_to_the_keys_or_the_database_is_told(server: Redis
         check_rights(stranger, WORKER)
     with pytest.raises(UsageError, match="refuses the user in REDIS_URL .*'select'"):
         connect(Settings(redis_url=f"redis://{WORKER_USER}@{address}/1"))
-
-
-def test_enqueueing_as_a_worker_is_refused_before_anything_is_written(
-    server: RedisServer, address: str, tmp_path: Path
-) -> None:
-    (tmp_path / "in").mkdir()
-    write(tmp_path / "in/a.parquet")
-    options = ["--input", tmp_path / "in", "--model", "not/asked-for", "--output", tmp_path / "out"]
-
-    done = call_command(
-        *("producer", "enqueue", *options), environment={"REDIS_URL": settings_of(address, WORKER_USER).redis_url or ""}
-    )
-
-    assert done.returncode == 2
-    assert "The user 'shardsift-worker' of Redis may not run" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "out").exists()
-    assert keys_in(server) == []
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("status",), ("retry", "r"), ("cancel", "r"), ("pause", "r"), ("resume", "r"), ("finalize", "r"), ("finalizer",)],
-)
-def test_other_commands_of_producers_are_refused_too(address: str, command: tuple[str, ...]) -> None:
-    environment = {"REDIS_URL": settings_of(address, WORKER_USER).redis_url or ""}
-
-    done = call_command("producer", *command, environment=environment)
-
-    assert done.returncode == 2
-    assert "may not run all commands that a producer needs" in done.stderr
 
 
 def test_an_autoscaler_may_have_the_user_of_its_workers(address: str) -> None:

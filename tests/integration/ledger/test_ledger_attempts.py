@@ -29,25 +29,6 @@ class TestCompletion:
 
         assert [ledger.complete(claimed(ledger, run, s), a_receipt(run, s)) for s in (A, B, C)] == [2, 1, 0]
 
-    def test_completing_twice_adds_its_rows_once(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        receipt = a_receipt(run, A)
-
-        assert [ledger.complete(claim, receipt), ledger.complete(claim, receipt)] == [2, 2]
-
-        counts = ledger.counts(run)
-        assert (counts.rows_in, counts.rows_kept, counts.rows_dropped, counts.rows_errored) == (10, 6, 3, 1)
-        assert counts.done == 1
-
-    def test_another_receipt_of_a_done_shard_is_refused(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.complete(claim, a_receipt(run, A))
-
-        with pytest.raises(LeaseLost):
-            ledger.complete(claim, a_receipt(run, A, rows_kept=5, rows_dropped=4))
-
-        assert [receipt.rows_kept for receipt in ledger.receipts(run)] == [6]
-
     def test_receipts_come_back_whole_in_the_order_of_names(self, ledger: Ledger, run: str) -> None:
         for shard in (C, A, B):
             ledger.complete(claimed(ledger, run, shard), a_receipt(run, shard))
@@ -72,25 +53,6 @@ class TestStops:
             ledger.release(claim)
 
         assert ledger.counts(run).queued == 3
-
-    def test_a_stop_after_an_error_leaves_that_attempt_counted(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        ledger.retry_later(claimed(ledger, run), "network", "")
-        end_back_off(client, run)
-
-        ledger.release(claimed(ledger, run))
-
-        assert claimed(ledger, run).attempt == 2
-
-    def test_stops_do_not_add_to_earlier_crashes(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        for _ in (1, 2):
-            crash_by_report(ledger, client, run)
-
-        for _ in range(5):
-            ledger.release(claimed(ledger, run))
-
-        assert claimed(ledger, run).attempt == 3
 
     def test_ending_all_workers_at_once_fails_no_shard(self, ledger: Ledger, run: str) -> None:
         for _ in range(5):
@@ -137,23 +99,6 @@ class TestErrors:
         assert again(ledger, run) == [A.name]
         assert claimed(ledger, run).attempt == 2
 
-    def test_errors_do_not_add_to_crashes_nor_crashes_to_errors(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        for _ in (1, 2):
-            crash_by_report(ledger, client, run)
-        for _ in range(7):
-            ledger.retry_later(claimed(ledger, run), "network", "")
-            end_back_off(client, run)
-
-        assert ledger.counts(run).failed == 0
-        assert claimed(ledger, run).attempt == 10
-
-    def test_a_non_retryable_shard_fails_at_once(self, ledger: Ledger, run: str) -> None:
-        assert ledger.fail(claimed(ledger, run), "corrupt", "trace") == 2
-
-        assert [(failure.error, failure.attempts) for failure in ledger.failures(run)] == [("corrupt", 1)]
-
 
 class TestCrashes:
     @pytest.mark.parametrize(
@@ -193,13 +138,6 @@ class TestCrashes:
         assert (failure.worker, failure.attempts) == ("w1", 3)
         assert failure.error == "The process that scored it exited unexpectedly."
 
-    def test_crashes_of_all_kinds_add_up(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        crash_by_expiry(ledger, client, run)
-        crash_by_exception(ledger, client, run)
-        crash_by_report(ledger, client, run)
-
-        assert ledger.counts(run).failed == 1
-
     def test_a_crash_by_an_exception_waits_like_an_error(self, ledger: Ledger, run: str) -> None:
         ledger.record_crash(claimed(ledger, run), "KeyError: 7", "trace")
 
@@ -213,17 +151,6 @@ class TestCrashes:
         with pytest.raises(LeaseLost):
             ledger.renew(dead, rows=1)
         assert claimed(ledger, run, owner="w2").attempt == 2
-
-    def test_a_report_is_of_the_owners_own_shard_and_counts_once(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run, owner="w1")
-
-        ledger.report_crash(run, A.name, "w2", "killed by signal 9")
-        ledger.renew(claim, rows=1)
-        for _ in range(4):
-            ledger.report_crash(run, A.name, "w1", "killed by signal 9")
-
-        assert ledger.counts(run).failed == 0
-        assert claimed(ledger, run).attempt == 2
 
     def test_the_setting_limits_the_number_of_crashes(self, client: redis.Redis, run: str) -> None:
         strict = Ledger(client, max_attempts=1)
@@ -264,23 +191,6 @@ class TestCrashesBetweenProgress:
 
         (failure,) = ledger.failures(run)
         assert (failure.attempts, failure.crashes) == (5, 3)
-
-    def test_a_window_that_was_stored_before_is_no_progress(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        for _ in range(3):
-            ledger.save_scores(claimed(ledger, run), 0, b"scores")
-            ledger.report_crash(run, A.name, "w1", "killed by signal 9")
-
-        assert ledger.counts(run).failed == 1
-
-    def test_a_window_without_room_is_no_progress(self, client: redis.Redis, run: str) -> None:
-        full = Ledger(client, checkpoint_bytes=0)
-        for window in range(3):
-            assert not full.save_scores(claimed(full, run), window, b"scores")
-            full.report_crash(run, A.name, "w1", "killed by signal 9")
-
-        assert full.counts(run).failed == 1
 
     def test_with_a_limit_of_one_crash_progress_does_not_help(self, client: redis.Redis, run: str) -> None:
         strict = Ledger(client, max_attempts=1)

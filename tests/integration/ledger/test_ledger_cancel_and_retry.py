@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from fleet.errors import LeaseLost
-from fleet.ledger import Claim, Ledger, Publication, Refusal
+from fleet.ledger import Claim, Ledger, Refusal
 from fleet.run.spec import RunSpec
 from support.ledger_states import (
     A,
@@ -34,14 +34,6 @@ class TestCancelAndRetry:
         assert ledger.claim(run, B.name, "w2") is Refusal.CANCELLED
         assert len(ledger.take_due(run, room=10)) == 0
 
-    def test_a_shard_that_was_done_when_its_run_was_cancelled_counts(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.cancel(run)
-
-        ledger.complete(claim, a_receipt(run, A))
-
-        assert ledger.counts(run).done == 1
-
     @pytest.mark.parametrize("how", ["retry", "create_run"])
     def test_a_cancelled_run_is_resumed(self, ledger: Ledger, spec: RunSpec, run: str, how: str) -> None:
         ledger.cancel(run)
@@ -53,15 +45,6 @@ class TestCancelAndRetry:
 
         assert not ledger.is_cancelled(run)
         assert fresh(ledger, run) == [A.name, B.name, C.name]
-
-    def test_failed_shards_are_queued_again_and_done_ones_left(self, ledger: Ledger, run: str) -> None:
-        ledger.fail(claimed(ledger, run), "corrupt", "")
-        ledger.complete(claimed(ledger, run, B), a_receipt(run, B))
-
-        assert ledger.retry(run) == 1
-
-        assert ledger.failures(run) == []
-        assert fresh(ledger, run) == [A.name, C.name]
 
     def test_a_retried_shard_has_all_its_tries_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
         for _ in range(7):
@@ -90,12 +73,6 @@ class TestCancelAndRetry:
         assert "vanished" in failure.error
         assert failure.traceback == ""
 
-    def test_retrying_twice_does_nothing_more(self, ledger: Ledger, run: str) -> None:
-        ledger.fail(claimed(ledger, run), "corrupt", "")
-
-        assert [ledger.retry(run), ledger.retry(run)] == [1, 0]
-        assert ledger.counts(run).queued == 3
-
     def test_rows_count_once_however_a_retry_of_all_and_the_workers_interleave(
         self, ledger: Ledger, spec: RunSpec
     ) -> None:
@@ -118,16 +95,3 @@ class TestCancelAndRetry:
         assert retried.result() == 500
         assert (counts.rows_in, counts.rows_errored) == (10 * counts.done, counts.done)
         assert counts.done + counts.queued == 500
-
-    def test_done_shards_are_scored_again_only_if_asked(self, ledger: Ledger, run: str) -> None:
-        ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
-        ledger.fail(claimed(ledger, run, B), "corrupt", "")
-        ledger.record_publication(run, Publication(uri="x", commit="", shards=1))
-
-        assert ledger.retry(run, done_too=True) == 2
-
-        counts = ledger.counts(run)
-        assert (counts.queued, counts.done, counts.failed, counts.rows_in) == (3, 0, 0, 0)
-        assert ledger.publication(run) is None
-        assert list(ledger.receipts(run)) == []
-        assert ledger.complete(claimed(ledger, run, A), a_receipt(run, A)) == 2

@@ -3,7 +3,7 @@
 import redis
 
 from fleet.ledger import Ledger
-from support.ledger_states import A, B, again, checkpoint_bytes, claimed, crash_by_report, end_back_off, end_lease
+from support.ledger_states import A, B, checkpoint_bytes, claimed, crash_by_report, end_back_off
 from support.records import a_receipt
 
 
@@ -16,14 +16,6 @@ class TestCheckpoints:
         assert [ledger.save_scores(claim, 0, self.BYTES), ledger.save_scores(claim, 8192, b"")] == [True, True]
 
         assert ledger.saved_scores(claim) == {0: self.BYTES, 8192: b""}
-
-    def test_a_later_save_replaces_a_windows_earlier_one(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claim = claimed(ledger, run)
-        for scores in (b"12345", b"1", b"123"):
-            ledger.save_scores(claim, 0, scores)
-
-        assert ledger.saved_scores(claim) == {0: b"123"}
-        assert checkpoint_bytes(client, run) == 3
 
     def test_a_run_stores_no_more_bytes_than_its_limit(self, client: redis.Redis, run: str) -> None:
         small = Ledger(client, checkpoint_bytes=100)
@@ -40,18 +32,6 @@ class TestCheckpoints:
         assert saved == [True, False, True, False, True]
         assert checkpoint_bytes(client, run) == 100
         assert (small.saved_scores(first), small.saved_scores(second)) == ({0: bytes(60)}, {0: bytes(40)})
-
-    def test_a_done_shard_frees_its_own(self, client: redis.Redis, run: str) -> None:
-        small = Ledger(client, checkpoint_bytes=100)
-        claim = claimed(small, run, A)
-        small.save_scores(claim, 0, bytes(60))
-        small.save_scores(claim, 8192, bytes(40))
-
-        small.complete(claim, a_receipt(run, A))
-
-        assert client.exists(f"shardsift:run:{run}:scores:{A.name}") == 0
-        assert checkpoint_bytes(client, run) == 0
-        assert small.save_scores(claimed(small, run, B), 0, bytes(100))
 
     def test_it_outlives_a_stop_an_error_a_crash_and_a_failure(
         self, ledger: Ledger, client: redis.Redis, run: str
@@ -90,14 +70,3 @@ class TestCheckpoints:
         assert not first.spilled
         assert claimed(small, run).spilled
         assert not claimed(small, run, B).spilled
-
-    def test_a_worker_saves_what_it_scored_while_its_lease_ran_out(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        claim = claimed(ledger, run)
-        end_lease(client, run)
-        again(ledger, run)
-
-        assert ledger.save_scores(claim, 0, self.BYTES)
-
-        assert ledger.saved_scores(claimed(ledger, run, owner="w2")) == {0: self.BYTES}

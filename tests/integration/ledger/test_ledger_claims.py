@@ -53,35 +53,11 @@ class TestClaims:
         assert second.attempt == 2
         assert second.token != first.token
 
-    def test_a_renewed_lease_keeps_others_out(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claim = claimed(ledger, run)
-        end_lease(client, run)
-        ledger.renew(claim, rows=5)
-
-        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
-
-    def test_the_same_owner_may_claim_again_since_its_child_is_dead(self, ledger: Ledger, run: str) -> None:
-        dead = claimed(ledger, run)
-
-        alive = claimed(ledger, run)
-
-        assert alive.attempt == 2
-        with pytest.raises(LeaseLost):
-            ledger.renew(dead, rows=1)
-        ledger.renew(alive, rows=1)
-
     @pytest.mark.parametrize(("run_id", "name"), [("nope", "a"), (None, "nope")])
     def test_a_message_that_outlived_its_run_is_refused(
         self, ledger: Ledger, run: str, run_id: str | None, name: str
     ) -> None:
         assert ledger.claim(run_id or run, name, "w1") is Refusal.UNKNOWN
-
-    def test_done_and_failed_shards_are_refused(self, ledger: Ledger, run: str) -> None:
-        ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
-        ledger.fail(claimed(ledger, run, B), "broken", "")
-
-        assert ledger.claim(run, A.name, "w1") is Refusal.DONE
-        assert ledger.claim(run, B.name, "w1") is Refusal.FAILED
 
 
 class LossyConnection(redis.UnixDomainSocketConnection):

@@ -9,7 +9,6 @@ import pytest
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
-from fleet.ledger.connect import PRODUCER, WORKER, Role
 from fleet.process.children import running
 from fleet.process.settings import Settings
 from producer.local.redis import find_redis_server
@@ -124,18 +123,17 @@ class TestConnecting:
 class TestEviction:
     """A Redis that deletes keys when it is full would delete parts of runs. It is refused before anything is written."""
 
-    @pytest.mark.parametrize("role", [PRODUCER, WORKER], ids=["producer", "worker"])
     @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random"])
-    def test_one_that_may_delete_any_key_is_refused(self, limited: RedisServer, policy: str, role: Role) -> None:
+    def test_one_that_may_delete_any_key_is_refused(self, limited: RedisServer, policy: str) -> None:
         limited.client.config_set("maxmemory-policy", policy)
 
         with pytest.raises(UsageError, match=f"maxmemory-policy is {policy}.*CONFIG SET maxmemory-policy noeviction"):
-            Ledger.connect(Settings(redis_url=limited.url), role=role)
+            Ledger.connect(Settings(redis_url=limited.url))
 
     @pytest.mark.parametrize("policy", ["noeviction", "volatile-lru", "volatile-ttl"])
     def test_one_that_deletes_no_key_of_a_run_is_accepted(self, limited: RedisServer, policy: str) -> None:
         limited.client.config_set("maxmemory-policy", policy)
-        ledger = Ledger.connect(Settings(redis_url=limited.url), role=PRODUCER)
+        ledger = Ledger.connect(Settings(redis_url=limited.url))
         ledger.redis.flushall()
 
         ledger.create_run(a_spec(), [a_shard("a"), a_shard("b")], now=1.0)
@@ -147,7 +145,7 @@ class TestEviction:
 
     def test_without_a_limit_of_memory_no_key_is_deleted(self, tmp_path: Path) -> None:
         with redis_server(tmp_path, "--maxmemory-policy", "allkeys-lru") as unlimited:
-            Ledger.connect(Settings(redis_url=unlimited.url), role=PRODUCER)
+            Ledger.connect(Settings(redis_url=unlimited.url))
 
     @pytest.mark.parametrize(
         "command",
@@ -174,13 +172,3 @@ class TestEviction:
         assert done.returncode == 2
         assert "maxmemory-policy is allkeys-lru" in done.stderr.splitlines()[-1]
         assert not (tmp_path / "out").exists()
-
-    def test_a_run_under_way_can_still_be_looked_at(self, limited: RedisServer) -> None:
-        limited.client.config_set("maxmemory-policy", "noeviction")
-        Ledger.connect(Settings(redis_url=limited.url)).create_run(a_spec(), [a_shard("a")], now=1.0)
-        limited.client.config_set("maxmemory-policy", "allkeys-lru")
-
-        done = call_command("producer", "status", a_spec().run_id, environment={"REDIS_URL": limited.url})
-
-        assert done.returncode == 3
-        assert a_spec().run_id in done.stdout

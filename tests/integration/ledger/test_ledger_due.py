@@ -51,19 +51,6 @@ class TestDue:
         assert (due.fresh, len(due)) == ([], 3)
         assert ledger.counts(run).running == 0
 
-    def test_a_sent_shard_can_be_claimed(self, ledger: Ledger, run: str) -> None:
-        fresh(ledger, run)
-
-        assert claimed(ledger, run).attempt == 1
-
-    def test_a_running_shard_is_not_due(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        fresh(ledger, run)
-        claimed(ledger, run)
-        age_messages(client, run)
-
-        assert sorted(resent(ledger, run)) == [B.name, C.name]
-        assert ledger.counts(run).running == 1
-
     def test_a_shard_that_was_claimed_or_sent_again_meanwhile_is_not_lost(
         self, ledger: Ledger, client: redis.Redis, run: str
     ) -> None:
@@ -77,20 +64,6 @@ class TestDue:
         assert sorted(lost) == [A.name, B.name, C.name]
         assert ledger.queue_again(run, lost, seconds=60) == [C.name]
         assert again(ledger, run) == [C.name]
-
-    def test_a_young_message_is_not_sent_again(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        fresh(ledger, run)
-        age_messages(client, run, seconds=50)
-
-        assert resent(ledger, run, resend_seconds=60) == []
-
-    def test_done_and_failed_shards_are_never_due(self, ledger: Ledger, run: str) -> None:
-        ledger.complete(claimed(ledger, run, A), a_receipt(run, A))
-        ledger.fail(claimed(ledger, run, B), "broken", "")
-
-        due = ledger.take_due(run, room=10)
-
-        assert (due.again, due.fresh) == ([], [C.name])
 
     def test_sweeps_at_once_share_the_shards(self, redis_url: str, spec: RunSpec) -> None:
         ledger = Ledger.connect(Settings(redis_url=redis_url))

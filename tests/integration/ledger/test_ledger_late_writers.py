@@ -22,13 +22,6 @@ class TestZombies:
         assert again(ledger, run) == [A.name]
         return claim
 
-    def test_it_takes_back_a_shard_that_no_other_worker_took(self, ledger: Ledger, run: str, zombie: Claim) -> None:
-        ledger.renew(zombie, rows=3)
-
-        assert ledger.claim(run, A.name, "w2") is Refusal.RUNNING
-        assert ledger.complete(zombie, a_receipt(run, A)) == 2
-        assert ledger.counts(run).done == 1
-
     def test_its_receipt_counts_if_no_other_worker_took_the_shard(
         self, ledger: Ledger, run: str, zombie: Claim
     ) -> None:
@@ -36,30 +29,6 @@ class TestZombies:
 
         counts = ledger.counts(run)
         assert (counts.queued, counts.running, counts.done, counts.rows_in) == (2, 0, 1, 10)
-
-    def test_a_lease_that_expired_unnoticed_still_completes(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        claim = claimed(ledger, run)
-        end_lease(client, run)
-
-        ledger.complete(claim, a_receipt(run, A))
-
-        assert ledger.counts(run).done == 1
-
-    def test_its_stop_takes_back_the_crash_that_the_sweep_saw(self, ledger: Ledger, run: str, zombie: Claim) -> None:
-        ledger.release(zombie)
-
-        assert claimed(ledger, run, owner="w2").attempt == 1
-
-    def test_an_attempt_that_was_given_back_cannot_be_renewed(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.release(claim)
-
-        with pytest.raises(LeaseLost):
-            ledger.renew(claim, rows=1)
-
-        assert ledger.counts(run).running == 0
 
 
 class TestLateWriters:
@@ -103,18 +72,6 @@ class TestLateWriters:
         counts = ledger.counts(run)
         assert (counts.queued, counts.running, counts.failed) == (2, 1, 0)
         assert ledger.claim(run, A.name, "w3") is Refusal.RUNNING
-
-    def test_it_stays_out_when_the_other_gives_the_shard_back(
-        self, ledger: Ledger, client: redis.Redis, run: str
-    ) -> None:
-        stale = claimed(ledger, run)
-        end_lease(client, run)
-        ledger.release(claimed(ledger, run, owner="w2"))
-
-        with pytest.raises(LeaseLost):
-            ledger.renew(stale, rows=1)
-        with pytest.raises(LeaseLost):
-            ledger.complete(stale, a_receipt(run, A))
 
     def test_a_forged_token_is_accepted_only_for_a_free_shard_that_the_ledger_may_have_forgotten(
         self, ledger: Ledger, run: str

@@ -126,32 +126,6 @@ class TestLossOfRedis:
 
         assert len(set(tokens)) == 9
 
-    def test_a_claim_taken_back_counts_as_one(
-        self, ledger: Ledger, client: redis.Redis, run: str, lose_all: Callable[[], None]
-    ) -> None:
-        stopped, broken = claimed(ledger, run, A), claimed(ledger, run, B)
-        lose_all()
-        ledger.renew(stopped, rows=1)
-        ledger.renew(broken, rows=1)
-
-        ledger.release(stopped)
-        ledger.record_crash(broken, "odd", "")
-        end_back_off(client, run, B)
-
-        assert claimed(ledger, run, A).attempt == 1
-        assert claimed(ledger, run, B).attempt == 2
-
-    def test_a_stop_under_way_is_not_undone_by_a_late_renewal(
-        self, ledger: Ledger, run: str, lose_all: Callable[[], None]
-    ) -> None:
-        claim = claimed(ledger, run)
-        lose_all()
-        ledger.renew(claim, rows=1)
-        ledger.release(claim)
-
-        with pytest.raises(LeaseLost):
-            ledger.renew(claim, rows=1)
-
     def test_a_worker_continues_with_an_older_state_too(
         self, ledger: Ledger, client: redis.Redis, redis_url: str, run: str
     ) -> None:

@@ -48,14 +48,6 @@ class TestPaused:
 
         assert ledger.claim(run, A.name, "w1", nonce="n") == claim
 
-    def test_a_shard_that_was_done_meanwhile_counts(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.pause(run)
-
-        ledger.complete(claim, a_receipt(run, A))
-
-        assert ledger.counts(run).done == 1
-
     def test_a_worker_that_vanishes_leaves_no_shard_running(
         self, ledger: Ledger, run: str, client: redis.Redis
     ) -> None:
@@ -82,12 +74,6 @@ class TestPaused:
         due = ledger.take_due(run, room=10)
         assert (due.again, due.fresh) == ([C.name], [A.name]), "the message of the other one is still in the queue"
 
-    def test_a_second_pause_keeps_the_reason_of_the_first(self, ledger: Ledger, run: str) -> None:
-        ledger.pause(run, reason="it is too expensive")
-        ledger.pause(run)
-
-        assert ledger.pause_reason(run) == "it is too expensive"
-
     def test_enqueueing_or_retrying_does_not_resume_it(self, ledger: Ledger, run: str, spec: RunSpec) -> None:
         ledger.pause(run)
 
@@ -108,17 +94,6 @@ class TestTheEndOfAPause:
         assert ledger.pause_reason(run) is None
         assert again(ledger, run) == [A.name]
         assert claimed(ledger, run).attempt == 1, "a pause does not count as an attempt"
-
-    def test_resuming_a_run_that_is_not_paused_changes_nothing(self, ledger: Ledger, run: str) -> None:
-        assert not ledger.resume(run)
-
-    def test_a_cancellation_ends_it(self, ledger: Ledger, run: str) -> None:
-        ledger.pause(run)
-
-        ledger.cancel(run)
-        ledger.retry(run)
-
-        assert ledger.pause_reason(run) is None
 
     def test_so_does_the_publication_of_a_run_whose_last_shards_were_done_meanwhile(
         self, ledger: Ledger, run: str

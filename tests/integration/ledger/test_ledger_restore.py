@@ -5,7 +5,7 @@ import redis
 from fleet.ledger import Ledger, Refusal
 from fleet.ledger.base import Keys
 from fleet.run.spec import RunSpec
-from support.ledger_states import A, B, C, checkpoint_bytes, claimed, fresh
+from support.ledger_states import A, B, C, claimed, fresh
 from support.records import a_receipt, a_shard
 
 
@@ -22,24 +22,6 @@ class TestRestore:
         assert fresh(ledger, run) == [B.name]
         assert list(ledger.receipts(run)) == [a_receipt(run, A), a_receipt(run, C)]
 
-    def test_restoring_twice_does_nothing_more(self, ledger: Ledger, run: str) -> None:
-        again = [ledger.restore(run, [a_receipt(run, A)]) for _ in range(2)]
-
-        assert again == [1, 0]
-        assert ledger.counts(run).rows_in == 10
-
-    def test_shards_that_are_held_done_failed_or_unknown_stay_as_they_are(self, ledger: Ledger, run: str) -> None:
-        claim = claimed(ledger, run, A)
-        ledger.complete(claimed(ledger, run, B, owner="w2"), a_receipt(run, B))
-        ledger.fail(claimed(ledger, run, C, owner="w3"), "corrupt", "")
-        others = a_receipt(run, B, rows_kept=5, rows_dropped=4)
-
-        assert ledger.restore(run, [a_receipt(run, A), others, a_receipt(run, C), a_receipt(run, a_shard("x"))]) == 0
-
-        counts = ledger.counts(run)
-        assert (counts.running, counts.done, counts.failed, counts.rows_kept) == (1, 1, 1, 6)
-        ledger.renew(claim, rows=1)
-
     def test_a_sent_shard_is_taken_too_and_its_message_finds_it_done(self, ledger: Ledger, run: str) -> None:
         fresh(ledger, run)
 
@@ -47,16 +29,6 @@ class TestRestore:
 
         assert ledger.claim(run, A.name, "w1") is Refusal.DONE
         assert ledger.counts(run).open == 2
-
-    def test_its_checkpoint_is_freed(self, ledger: Ledger, client: redis.Redis, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.save_scores(claim, 0, b"scores")
-        ledger.release(claim)
-
-        ledger.restore(run, [a_receipt(run, A)])
-
-        assert client.keys(f"shardsift:run:{run}:*:{A.name}") == []
-        assert checkpoint_bytes(client, run) == 0
 
     def test_a_worker_that_recorded_the_same_receipt_learns_that_it_counts(self, ledger: Ledger, run: str) -> None:
         claim = claimed(ledger, run)

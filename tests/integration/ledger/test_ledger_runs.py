@@ -14,22 +14,6 @@ from support.waiting import wait_until
 
 
 class TestRuns:
-    def test_shards_written_twice_are_there_once(self, ledger: Ledger, spec: RunSpec) -> None:
-        added = [ledger.create_run(spec, [A, B], now=1.0), ledger.create_run(spec, [A, B, C], now=2.0)]
-
-        assert added == [2, 1]
-        assert ledger.counts(spec.run_id).shards == ledger.counts(spec.run_id).queued == 3
-
-    def test_writing_it_again_leaves_states_alone(self, ledger: Ledger, spec: RunSpec, run: str) -> None:
-        claim = claimed(ledger, run)
-        ledger.complete(claimed(ledger, run, B), a_receipt(run, B))
-
-        ledger.create_run(spec, [A, B, C], now=time.time())
-
-        ledger.renew(claim, rows=1)
-        counts = ledger.counts(run)
-        assert (counts.queued, counts.running, counts.done) == (1, 1, 1)
-
     def test_more_shards_than_fit_in_one_call_are_all_written(self, ledger: Ledger, spec: RunSpec) -> None:
         shards = [a_shard(f"{number:05}") for number in range(2_345)]
 

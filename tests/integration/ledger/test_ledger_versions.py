@@ -1,17 +1,17 @@
-"""A run that a newer version has enqueued is left to workers of that version, and does not disturb other runs."""
+"""All processes of a fleet have one version: the ledger of another is refused."""
 
 import json
 
 import pytest
 
-from fleet.errors import NewerVersion
-from fleet.ledger import Claim, Ledger
-from fleet.ledger.base import Keys
-from fleet.run.spec import RunSpec
+from fleet.errors import UsageError
+from fleet.ledger import Ledger
+from fleet.ledger.base import VERSION_KEY, Keys
+from fleet.process.settings import Settings
 from support.processes import call_command
 from support.records import a_shard, a_spec
 
-SPEC, OLDER = a_spec(), a_spec(limit_rows=7)
+SPEC = a_spec()
 A = a_shard("crawl/a")
 
 
@@ -20,50 +20,35 @@ def _empty(ledger: Ledger) -> None:
     ledger.redis.flushall()
 
 
-@pytest.fixture(params=[(), ("scorings", 0), ("scorings", 0, "model")], ids=["run", "scoring", "model"])
-def newer(request: pytest.FixtureRequest, ledger: Ledger) -> RunSpec:
-    """A run whose spec has a field that this version does not know."""
+def test_the_ledger_of_another_version_is_refused(ledger: Ledger, redis_url: str) -> None:
+    ledger.create_run(SPEC, [A], now=1)
+    Ledger.connect(Settings(redis_url=redis_url))
+    ledger.redis.set(VERSION_KEY, "2")
+
+    with pytest.raises(UsageError, match=r"another version of shardsift \(format 2, and 1 here\)"):
+        Ledger.connect(Settings(redis_url=redis_url))
+    done = call_command("worker", "start", environment={"REDIS_URL": redis_url})
+
+    assert done.returncode == 2
+    assert "Install the same version everywhere" in done.stderr
+
+
+@pytest.mark.parametrize("part", [(), ("scorings", 0), ("scorings", 0, "model")], ids=["run", "scoring", "model"])
+def test_a_spec_with_an_unknown_field_is_not_read_as_if_the_field_were_not_there(
+    part: tuple[str | int, ...], ledger: Ledger
+) -> None:
     ledger.create_run(SPEC, [A], now=1)
     spec = json.loads(SPEC.to_json())
-    part = spec
-    for step in request.param:
-        part = part[step]
-    part["of_a_later_version"] = 3
+    changed = spec
+    for step in part:
+        changed = changed[step]
+    changed["of_a_later_version"] = 3
     ledger.redis.hset(Keys(SPEC.run_id).run, "spec", json.dumps(spec))
-    return SPEC
 
+    with pytest.raises(UsageError, match=r"another version of shardsift.*of_a_later_version") as raised:
+        ledger.spec(SPEC.run_id)
 
-def test_its_spec_is_not_read_as_if_the_field_were_not_there(newer: RunSpec, ledger: Ledger) -> None:
-    with pytest.raises(NewerVersion, match=r"of_a_later_version: .*\. Update shardsift here\.") as raised:
-        ledger.spec(newer.run_id)
-
-    assert newer.run_id in str(raised.value)
-
-
-def test_its_shards_are_not_claimed_and_count_no_attempt(newer: RunSpec, ledger: Ledger) -> None:
-    with pytest.raises(NewerVersion):
-        ledger.claim(newer.run_id, A.name, owner="w1@host/1")
-
-    counts = ledger.counts(newer.run_id)
-    assert (counts.queued, counts.running) == (1, 0)
-    assert ledger.redis.hgetall(Keys(newer.run_id).attempts(A.name)) == {}
-
-
-def test_open_runs_of_this_version_are_found_beside_it(newer: RunSpec, ledger: Ledger) -> None:
-    ledger.create_run(OLDER, [A], now=2)
-
-    assert [run.run_id for run in ledger.open_runs()] == [OLDER.run_id]
-    assert isinstance(ledger.claim(OLDER.run_id, A.name, owner="w1@host/1"), Claim)
-
-
-def test_the_list_of_runs_names_it(newer: RunSpec, ledger: Ledger, redis_url: str) -> None:
-    ledger.create_run(OLDER, [A], now=2)
-
-    done = call_command("producer", "runs", environment={"REDIS_URL": redis_url})
-
-    assert done.returncode == 0
-    assert OLDER.run_id in done.stdout
-    assert f"Run {newer.run_id} was enqueued by another version of shardsift" in done.stderr
+    assert SPEC.run_id in str(raised.value)
 
 
 def test_open_runs_are_those_with_shards_that_may_be_taken(ledger: Ledger) -> None:

@@ -26,29 +26,12 @@ def redirects(handler: Handler) -> None:
     handler.answer(Reply(307, headers={"Location": f"{handler.server.address}/elsewhere"}))
 
 
-def never_ends(handler: Handler) -> None:
-    handler.send_response(200)
-    handler.end_headers()
-    while handler.write(b"x" * 4096):
-        pass
-
-
 def says_nothing(handler: Handler) -> None:
     handler.server.closing.wait(60)
 
 
-def drips(handler: Handler) -> None:
-    """Each part of the answer comes in time, but the answer never ends."""
-    handler.send_response(200)
-    handler.end_headers()
-    while handler.write(b"x") and not handler.server.closing.wait(0.1):
-        pass
-
-
 class TestBrokenService:
-    @pytest.mark.parametrize(
-        "fault", [fails, speaks_garbage, answers_json_of_another_shape, hangs_up, redirects, never_ends]
-    )
+    @pytest.mark.parametrize("fault", [fails, speaks_garbage, answers_json_of_another_shape, hangs_up, redirects])
     def test_a_fault_costs_one_warning_and_a_later_notice_is_seen(
         self, cloud: str, service: Service, fault: Misbehaviour, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -65,11 +48,10 @@ class TestBrokenService:
         assert f"The metadata service of {cloud} fails; polling continues" in warnings[0]
         assert ("GET", "/elsewhere") not in service.asked
 
-    @pytest.mark.parametrize("fault", [says_nothing, drips])
-    def test_a_slow_answer_is_given_up_after_two_seconds_and_a_later_notice_is_seen(
-        self, gcp: GcpService, fault: Misbehaviour, caplog: pytest.LogCaptureFixture
+    def test_a_silent_service_is_given_up_after_two_seconds_and_a_later_notice_is_seen(
+        self, gcp: GcpService, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gcp.misbehaviour = fault
+        gcp.misbehaviour = says_nothing
 
         with watching("gcp", gcp.address) as watched:
             wait_until(lambda: caplog.messages, description="a warning", seconds=20)
@@ -91,7 +73,7 @@ class TestBrokenService:
         with watching("gcp", "http://[nowhere") as watched:
             wait_until(lambda: caplog.messages, description="a warning")
 
-            assert watched.watch.is_running
+            assert watched.watch.thread.is_alive()
 
     def test_a_second_outage_is_logged_again(self, gcp: GcpService, caplog: pytest.LogCaptureFixture) -> None:
         with watching("gcp", gcp.address):

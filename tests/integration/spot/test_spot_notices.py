@@ -7,7 +7,6 @@ from email.utils import format_datetime
 import pytest
 
 from support.metadata_services import AwsService, AzureService, GcpService, Service, an_event, polled, watching
-from support.waiting import wait_until
 
 
 class TestEachCloud:
@@ -21,13 +20,8 @@ class TestEachCloud:
 
         assert seen_before == []
         assert notice.cloud == cloud
+        assert notice.seconds_left == {"aws": 120, "gcp": 30, "azure": 30}[cloud], "the promise, since it says no time"
         assert notice.action == ("terminate" if cloud == "aws" else "preempt")
-
-    def test_the_promise_of_the_cloud_counts_if_the_notice_has_no_time(self, cloud: str, service: Service) -> None:
-        service.give_notice()
-
-        with watching(cloud, service.address) as watched:
-            assert watched.notice().seconds_left == {"aws": 120, "gcp": 30, "azure": 30}[cloud]
 
     def test_a_notice_is_logged_once_in_one_sentence_and_ends_the_watch(
         self, cloud: str, service: Service, caplog: pytest.LogCaptureFixture
@@ -73,34 +67,6 @@ class TestAws:
 
         with watching("aws", aws.address) as watched:
             assert watched.notice().seconds_left == 120
-
-    def test_one_token_serves_many_polls(self, aws: AwsService) -> None:
-        with watching("aws", aws.address):
-            polled(aws, times=10)
-
-        assert aws.tokens == 1
-
-    def test_a_token_is_renewed_before_its_end(self, aws: AwsService, caplog: pytest.LogCaptureFixture) -> None:
-        aws.token_seconds = "30"  # less than the minute before expiry
-
-        with watching("aws", aws.address):
-            wait_until(lambda: aws.tokens >= 3, description="new tokens")
-
-        assert caplog.messages == []
-
-    def test_a_token_that_is_refused_is_renewed_and_the_notice_still_seen(
-        self, aws: AwsService, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with watching("aws", aws.address) as watched:
-            polled(aws)
-            aws.revoked = aws.tokens
-            wait_until(lambda: aws.tokens == 2, description="a new token")
-            warnings = list(caplog.messages)
-
-            aws.give_notice()
-            watched.notice()
-
-        assert warnings == []
 
 
 class TestGcp:
