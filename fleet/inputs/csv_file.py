@@ -27,6 +27,7 @@ _FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
 _ROW = re.compile(rb"%b(?:,%b)*+\r?(?:\n|\Z)|(?P<odd>[^\n]*+(?:\n|\Z))" % (_FIELD, _FIELD))
 _MISFIT, _FIELDS = "does not fit the run's columns", "another number of fields"
 _LONE_QUOTE, _LONE_RETURN = 'a quote (") inside a field', "a line ends with CR alone"
+_NO_END = "a quoted field has no end, or a quote stands inside a field"
 _QUOTE_REMEDY = 'Quote such a field whole, with two quotes for one: "a ""b"" c".'
 _Problems = dict[int, tuple[str, str, str]]  # place of a row in its block → reason, detail, remedy
 
@@ -164,11 +165,7 @@ class CsvFile:
                 continue
             if (odd := match["odd"]) is not None:
                 if odd.count(b'"') % 2:
-                    line, problem = (
-                        block.line_at(match.start()),
-                        "a quoted field has no end, or a quote stands inside a field",
-                    )
-                    raise self._lines.error(line, f"{problem}. {_QUOTE_REMEDY}")
+                    raise self._lines.error(block.line_at(match.start()), f"{_NO_END}. {_QUOTE_REMEDY}")
                 problems[len(starts)] = _why_odd(odd)
             starts.append(match.start())
         if not is_utf8(block.data):
@@ -204,7 +201,7 @@ def _last_end(piece: bytes) -> int:
 
 
 def _is_blank(row: re.Match[bytes]) -> bool:
-    return row.end() - row.start() <= len(b"\r\n") and not row[0].strip(b"\r\n")
+    return row.end() - row.start() <= len(b"\r\n") and row[0] in (b"", b"\r", b"\n", b"\r\n")
 
 
 def _why_odd(row: bytes) -> tuple[str, str, str]:
