@@ -23,8 +23,9 @@ from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows
 from fleet.inputs.line_blocks import Block, LineFile, is_utf8
 from fleet.process.wording import counted
 
-_FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\r\n]*+)'
+_FIELD = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n]*+)'
 _ROW = re.compile(rb"%b(?:,%b)*+\r?(?:\n|\Z)|(?P<odd>[^\n]*+(?:\n|\Z))" % (_FIELD, _FIELD))
+_QUOTED, _RETURN = re.compile(rb'"[^"]*"'), re.compile(rb"\r(?!\n|\Z)")
 _MISFIT, _FIELDS = "does not fit the run's columns", "another number of fields"
 _LONE_QUOTE, _LONE_RETURN = 'a quote (") inside a field', "a line ends with CR alone"
 _NO_END = "a quoted field has no end, or a quote stands inside a field"
@@ -166,8 +167,12 @@ class CsvFile:
             if (odd := match["odd"]) is not None:
                 if odd.count(b'"') % 2:
                     raise self._lines.error(block.line_at(match.start()), f"{_NO_END}. {_QUOTE_REMEDY}")
-                problems[len(starts)] = _why_odd(odd)
+                problems[len(starts)] = (_LONE_QUOTE, _LONE_QUOTE, _QUOTE_REMEDY)
             starts.append(match.start())
+        if block.data.count(b"\r") > block.data.count(b"\r\n"):
+            for place, row in enumerate(_split_at(block, starts)):
+                if _RETURN.search(_QUOTED.sub(b"", row)):
+                    problems[place] = (_LONE_RETURN, _LONE_RETURN, "End lines with LF or CR LF.")
         if not is_utf8(block.data):
             for place, row in enumerate(_split_at(block, starts)):
                 if not is_utf8(row):
@@ -202,12 +207,6 @@ def _last_end(piece: bytes) -> int:
 
 def _is_blank(row: re.Match[bytes]) -> bool:
     return row.end() - row.start() <= len(b"\r\n") and row[0] in (b"", b"\r", b"\n", b"\r\n")
-
-
-def _why_odd(row: bytes) -> tuple[str, str, str]:
-    if b"\r" in row.rstrip(b"\r\n"):
-        return _LONE_RETURN, _LONE_RETURN, "End lines with LF or CR LF."
-    return _LONE_QUOTE, _LONE_QUOTE, _QUOTE_REMEDY
 
 
 def _split_at(block: Block, starts: list[int]) -> list[bytes]:
