@@ -1,7 +1,7 @@
 """The columns of files that do not say their types."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -12,11 +12,6 @@ SEEN = ""  # instead of a type: that of the first rows
 NAMED_TYPES = ("string", "int64", "double", "bool")  # of --columns
 REMEDY = "All rows of a run need the same types. Leave the field out with --columns, or convert the files to Parquet."
 RUN_REMEDY = f"{REMEDY} Either is a new run, with another --output."
-
-
-def named_schema(columns: Columns, uri: str) -> pa.Schema:
-    """Raises ShardError for a type that only Parquet has."""
-    return pa.schema([pa.field(name, _type(name, kind, uri)) for name, kind in columns])
 
 
 def seen_names(columns: Columns) -> list[str]:
@@ -34,9 +29,12 @@ def no_such_field(name: str, names: Iterable[str], uri: str, *, hint: str = "") 
     return UsageError(f'{uri} has no field "{name}" in its first rows; it has: {", ".join(known)}. {hint}'.rstrip())
 
 
-def typed(columns: Columns, seen: pa.Schema, uri: str) -> pa.Schema:
-    """The columns, of which some have the types of the first rows, which have these fields."""
-    return named_schema(tuple((name, kind or str(seen.field(name).type)) for name, kind in columns), uri)
+def typed(columns: Columns, seen: Mapping[str, pa.DataType], uri: str) -> pa.Schema:
+    """The columns, of which those without a type have that of the first rows.
+
+    Raises ShardError for a type that only Parquet has.
+    """
+    return pa.schema([(name, _type(name, kind, uri) if kind else seen[name]) for name, kind in columns])
 
 
 def _type(name: str, kind: str, uri: str) -> pa.DataType:

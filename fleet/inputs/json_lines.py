@@ -1,12 +1,13 @@
-"""Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows."""
+"""Rows of a JSON Lines file: one object a line, in UTF-8. A field that a line lacks is null; blank lines are no rows.
+
+pyarrow reads the lines. Python looks only at those near a line that pyarrow refuses, or may have read otherwise than it is
+written, because Python is slow. Messages hold no values.
+"""
 
 import io
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ from fleet.errors import ShardError
 from fleet.inputs.columns import (
     REMEDY,
     RUN_REMEDY,
+    SEEN,
     Columns,
     counted_rows,
     is_named,
@@ -28,17 +30,14 @@ from fleet.inputs.columns import (
     typed,
 )
 from fleet.inputs.input_file import STEP_ROWS, BadRow, BadRows, note_bad_rows
-from fleet.inputs.line_blocks import Block, LineFile, RecordEnds, is_utf8
+from fleet.inputs.line_blocks import Block, LineFile, is_utf8
 
-_RECORDS = RecordEnds(last_end=lambda piece: piece.rfind(b"\n") + 1)
 _WHITE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _NOTHING = b"{}"  # stands for a bad row, since it is read as a row of nulls
 _NOT_JSON, _MISFIT = "not valid JSON", "does not fit the run's columns"
 _FEW = 64  # lines that Python looks at together
-_MOST_DIGITS = 400  # no column holds a whole number with so many, and Python refuses to read some more
-_Problem = tuple[str, str, str]  # reason, detail, remedy
-_Named = Callable[[list[tuple[str, Any]]], dict[str, Any]]  # makes an object, or refuses its names
+_Problem = tuple[str, str]  # reason, detail
 
 
 class JsonLines:
@@ -52,12 +51,16 @@ class JsonLines:
     @cached_property
     def schema(self) -> pa.Schema:
         """Raises ShardError if the first rows have no columns, UsageError if they lack a field whose type they decide."""
-        if self._columns is None:
-            return self._seen_schema()
-        seen = self._seen_schema() if seen_names(self._columns) else pa.schema([])
-        if missing := [name for name in seen_names(self._columns) if name not in seen.names]:
-            raise no_such_field(missing[0], self._first_fields(), self._lines.uri)
-        return typed(self._columns, seen, self._lines.uri)
+        if self._columns is not None and not seen_names(self._columns):
+            return typed(self._columns, {}, self._lines.uri)
+        rows = self._first_rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        columns = tuple((name, SEEN) for name in names) if self._columns is None else self._columns
+        for name in seen_names(columns):
+            if name not in names:
+                raise no_such_field(name, names, self._lines.uri)
+        seen = {name: self._seen_type(name, rows) for name in seen_names(columns)}
+        return typed(columns, seen, self._lines.uri)
 
     def batches(
         self,
@@ -69,7 +72,7 @@ class JsonLines:
     ) -> Iterator[pa.RecordBatch]:
         """Reads on the caller's thread only."""
         first_row = 0
-        for block in self._lines.blocks(_RECORDS):
+        for block in self._lines.blocks(_last_end):
             table, found = self._rows(block)
             note_bad_rows(found, bad, first_row=first_row, uri=self._lines.uri)
             yield from sliced(table.select(columns or self.schema.names), most_rows)
@@ -77,48 +80,80 @@ class JsonLines:
 
     def count_rows(self, most: int | None = None) -> int:
         """Counts lines, whatever they hold."""
-        return counted_rows((sum(1 for _ in _filled_lines(block)) for block in self._lines.blocks(_RECORDS)), most)
+        return counted_rows((sum(1 for _ in _filled_lines(block)) for block in self._lines.blocks(_last_end)), most)
+
+    def _first_rows(self) -> list[dict[str, Any]]:
+        """The objects of the first lines that have one. Raises ShardError if none has a field."""
+        rows, refused = [], ""
+        for block in self._lines.sample(_last_end):
+            for line, text in _filled_lines(block):
+                try:
+                    rows.append(_object(text))
+                except ValueError as error:
+                    refused = refused or f" Line {line:,}: {error}."
+        if not any(rows):
+            raise ShardError(f"{self._lines.uri} has no row with a field, so its columns are not known.{refused}")
+        return rows
+
+    def _seen_type(self, name: str, rows: list[dict[str, Any]]) -> pa.DataType:
+        try:
+            found = type_of(row.get(name) for row in rows)
+        except ValueError as error:
+            raise ShardError(f'{self._lines.uri}: "{name}" has {error}. {REMEDY}') from error
+        if not is_named(found):
+            problem = 'has fields with names like "a: b", which the name of its type cannot hold'
+            raise ShardError(f'{self._lines.uri}: "{name}" {problem}. {REMEDY}')
+        return found
 
     def _rows(self, block: Block) -> tuple[pa.Table, BadRows]:
         """The rows of a block, and the bad ones by their place among them."""
         table = self._parsed(block.data.rstrip(_WHITE))
-        if table is not None and not self._may_have_misfits(table):
+        if table is not None and not self._may_differ(table):
             return table, {}
         lines = list(_filled_lines(block))
         problems = self._problems([text for _, text in lines])
-        found = {
+        good = [_NOTHING if problem else text for (_, text), problem in zip(lines, problems, strict=True)]
+        table = self._parsed(b"\n".join(good)) if good else self.schema.empty_table()
+        if table is None:
+            raise self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
+        return table, {
             place: _bad_row(line, problem)
             for place, ((line, _), problem) in enumerate(zip(lines, problems, strict=True))
             if problem
         }
-        if table is not None and not found:
-            return table, {}
-        good = [_NOTHING if place in found else text for place, (_, text) in enumerate(lines)]
-        table = self._parsed(b"\n".join(good)) if good else self.schema.empty_table()
-        if table is None:
-            raise self._lines.error(block.first_line, "not readable as JSON Lines from this line on.")
-        return table, found
 
     def _problems(self, lines: list[bytes]) -> list[_Problem | None]:
-        """Why each line cannot be read. Python is slow, so it looks only at lines near one that pyarrow refuses."""
-        table = self._parsed(b"\n".join(lines))
-        if table is not None and not self._may_have_misfits(table):
+        """Why each line cannot be read."""
+        if self._reads(lines):
             return [None] * len(lines)
-        if table is None and len(lines) > _FEW:
+        if len(lines) > _FEW:
             half = len(lines) // 2
             return self._problems(lines[:half]) + self._problems(lines[half:])
-        named = _with_names if self._only is not None else _with_unique_names  # pyarrow refuses repeated columns
-        problems = [self._problem(line, named) for line in lines]
-        good = [line for line, problem in zip(lines, problems, strict=True) if problem is None]
-        if table is not None or not good or self._parsed(b"\n".join(good)) is not None:
+        problems = [self._problem(line) for line in lines]
+        good = [line for line, problem in zip(lines, problems, strict=True) if not problem]
+        if not good or self._parsed(b"\n".join(good)) is not None:
             return problems
         return [problem or self._unreadable(line) for line, problem in zip(lines, problems, strict=True)]
 
+    def _problem(self, text: bytes) -> _Problem | None:
+        """Why a line cannot be read. None also if only pyarrow knows a reason."""
+        try:
+            row = _object(text)
+        except ValueError as error:
+            return None if self._reads([text]) else (_NOT_JSON, str(error))
+        if self._only is not None:
+            row = {name: value for name, value in row.items() if name in self._only}
+        found = misfit(row, pa.struct(list(self.schema)), "")
+        return (_MISFIT, found) if found else None
+
     def _unreadable(self, line: bytes) -> _Problem | None:
-        """Why pyarrow cannot read a line that Python can."""
         if self._parsed(line) is not None:
             return None
-        return self._problem(line, _with_unique_names) or (_NOT_JSON, "not readable as JSON", "")
+        return _NOT_JSON, "not valid JSON, perhaps because a field stands twice in an object"
+
+    def _reads(self, lines: list[bytes]) -> bool:
+        table = self._parsed(b"\n".join(lines))
+        return table is not None and not self._may_differ(table)
 
     def _parsed(self, data: bytes) -> pa.Table | None:
         """The rows of some lines. None unless each is one object that pyarrow reads with the schema."""
@@ -138,7 +173,7 @@ class JsonLines:
             return None
         return table if len(table) == data.count(b"\n") + 1 else None
 
-    def _may_have_misfits(self, table: pa.Table) -> bool:
+    def _may_differ(self, table: pa.Table) -> bool:
         """Whether pyarrow may have rounded a number, or left out fields inside of the columns."""
         return (self._only is not None and self._has_objects) or any(map(has_rounded, table.columns))
 
@@ -146,52 +181,9 @@ class JsonLines:
     def _has_objects(self) -> bool:
         return any("struct<" in str(field.type) for field in self.schema)
 
-    def _problem(self, text: bytes, named: _Named) -> _Problem | None:
-        """Why a line cannot be read. None also if pyarrow may know a reason."""
-        try:
-            misfit = next(misfits(self._fields(text, named), self.schema), None)
-        except _OddJson as odd:
-            table = self._parsed(text)
-            is_read = table is not None and not self._may_have_misfits(table)
-            return None if is_read else (_NOT_JSON, str(odd), "")
-        except ValueError as error:
-            return _NOT_JSON, str(error), ""
-        return (_MISFIT, misfit, RUN_REMEDY) if misfit else None
 
-    def _seen_schema(self) -> pa.Schema:
-        seen, refused = Seen(), ""
-        for line, text in self._first_lines():
-            try:
-                seen.add(self._fields(text, _with_unique_names))
-            except ValueError as error:
-                refused = refused or f" Line {line:,}: {error}."
-        if not seen.fields and (self._only is None or not self._first_fields()):
-            raise ShardError(f"{self._lines.uri} has no row with a field, so its columns are not known.{refused}")
-        try:
-            schema = seen.schema()
-        except TypeConflict as conflict:
-            raise ShardError(f"{self._lines.uri}: {conflict}. {REMEDY}") from conflict
-        if unnamed := next((field.name for field in schema if not is_named(field.type)), None):
-            problem = f'"{unnamed}" has fields with names like "a: b", which the name of its type cannot hold'
-            raise ShardError(f"{self._lines.uri}: {problem}. {REMEDY}")
-        return schema
-
-    def _first_fields(self) -> list[str]:
-        """The fields of the first rows, also those that are left out."""
-        names: dict[str, None] = {}
-        for _, text in self._first_lines():
-            with suppress(ValueError):
-                names |= dict.fromkeys(_object(text, _with_names))
-        return list(names)
-
-    def _first_lines(self) -> Iterator[tuple[int, bytes]]:
-        for block in self._lines.sample(_RECORDS):
-            yield from _filled_lines(block)
-
-    def _fields(self, text: bytes, named: _Named) -> dict[str, Any]:
-        """The fields that are read. Raises ValueError if the line is not an object."""
-        row = _object(text, named)
-        return row if self._only is None else {name: value for name, value in row.items() if name in self._only}
+def _last_end(piece: bytes) -> int:
+    return piece.rfind(b"\n") + 1
 
 
 def _filled_lines(block: Block) -> Iterator[tuple[int, bytes]]:
@@ -215,50 +207,27 @@ def _are_objects(data: bytes) -> bool:
 
 
 def _bad_row(line: int, problem: _Problem) -> BadRow:
-    reason, detail, remedy = problem
-    return BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=remedy)
+    reason, detail = problem
+    return BadRow(place=f"line {line:,}", reason=reason, detail=detail, remedy=RUN_REMEDY if reason == _MISFIT else "")
 
 
-class _OddJson(ValueError):
-    """A line that pyarrow may be able to read, but not Python."""
-
-
-def _object(text: bytes, named: _Named) -> dict[str, Any]:
+def _object(text: bytes) -> dict[str, Any]:
     """The object in a line. Raises ValueError if it is none."""
     if not is_utf8(text):
         raise ValueError("not UTF-8")
     if not text.startswith(b"{"):
         raise ValueError("not a JSON object. Each line has to be one object, like {…}")
     try:
-        row: dict[str, Any] = json.loads(text, object_pairs_hook=named, parse_int=_int, parse_float=_float)
+        row: dict[str, Any] = json.loads(text, parse_float=_float)
+        if b"\\u" in text:
+            json.dumps(row, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        kind = _OddJson if b"Inf" in text or b"-NaN" in text else ValueError
-        raise kind(f"not valid JSON: {error.msg} (character {error.pos + 1:,})") from error
-    except ValueError as error:
+        raise ValueError(f"not valid JSON: {error.msg} (character {error.pos + 1:,})") from error
+    except UnicodeEncodeError as error:
+        raise ValueError("not valid JSON: half of a surrogate pair, which is not Unicode") from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not valid JSON: {error}") from error
-    except RecursionError as error:
-        raise _OddJson(f"not valid JSON: {error}") from error
     return row
-
-
-def _with_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = _with_names(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        name = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f'the field "{name}" stands twice in an object')
-    return fields
-
-
-def _with_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if not all(map(is_unicode, fields)):
-        raise ValueError("the name of a field has half of a surrogate pair, which is not Unicode")
-    return fields
-
-
-def _int(digits: str) -> int:
-    return int(digits[:_MOST_DIGITS])
 
 
 def _float(digits: str) -> float:
@@ -268,8 +237,6 @@ def _float(digits: str) -> float:
 
 
 # The Arrow types of JSON values, and where a value does not have the type that it should have.
-#
-# Strings stay strings, also those that look like times. A field without values is a string. Messages hold no values.
 
 _KINDS = {
     bool: "true or false",
@@ -279,97 +246,66 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
-_PLAIN: dict[type | None, pa.DataType] = {bool: pa.bool_(), float: pa.float64()}
 _MOST_DEPTH = 64
-_INT64, _NUMBERS = range(-(1 << 63), 1 << 63), range(-(1 << 63), 1 << 64)  # of int64, and of any integer column
+_INT64, _INTEGERS = range(-(1 << 63), 1 << 63), range(-(1 << 63), 1 << 64)  # of int64, and of any integer column
 
 
-class TypeConflict(ValueError):
-    """Values that no column can hold. The message names their field."""
+def type_of(values: Iterable[Any], depth: int = 0) -> pa.DataType:
+    """The type that most of the values have; rows with others are bad ones. Strings stay strings, whatever they look like.
+
+    Raises ValueError if no column can hold the values. The message ends a sentence that begins with "The field has".
+    """
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"lists or objects more than {_MOST_DEPTH} deep")
+    by_kind: dict[type, list[Any]] = {}
+    for value in values:
+        by_kind.setdefault(float if type(value) is int else type(value), []).append(value)
+    by_kind.pop(type(None), None)
+    kind = max(by_kind, key=lambda kind: len(by_kind[kind]), default=str)
+    if kind is list:
+        return pa.list_(type_of((item for value in by_kind[list] for item in value), depth + 1))
+    if kind is dict:
+        return _struct_of(by_kind[dict], depth)
+    if kind is float:
+        return _number_of(by_kind[float])
+    return pa.bool_() if kind is bool else pa.string()
 
 
-@dataclass
-class Seen:
-    """What the values of one field were. Most of them decide about its type; rows with others are bad ones."""
-
-    path: str = ""
-    votes: Counter[type] = field(default_factory=Counter)  # whole numbers vote for numbers
-    has_fraction: bool = False
-    smallest: int = 0
-    largest: int = 0
-    items: "Seen | None" = None
-    fields: dict[str, "Seen"] = field(default_factory=dict)
-
-    def add(self, value: Any, depth: int = 0) -> None:
-        """Raises ValueError if the value is too deep, in which case nothing is added."""
-        if not depth and _is_deeper(value, _MOST_DEPTH):
-            raise ValueError(f"lists or objects more than {_MOST_DEPTH} deep")
-        if value is None:
-            return
-        self.votes[float if type(value) is int else type(value)] += 1
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                self._field(name).add(inner, depth + 1)
-        elif isinstance(value, list):
-            self.items = self.items or Seen(path=f"{self.path}[]")
-            for inner in value:
-                self.items.add(inner, depth + 1)
-        elif isinstance(value, float):
-            self.has_fraction = True
-        elif type(value) is int and value in _NUMBERS:
-            self.smallest, self.largest = min(self.smallest, value), max(self.largest, value)
-
-    def data_type(self) -> pa.DataType:
-        """Raises TypeConflict if no column can hold the values."""
-        kind = self.votes.most_common(1)[0][0] if self.votes else None
-        if kind is list:
-            return pa.list_((self.items or Seen()).data_type())
-        if kind is dict:
-            if not self.fields:
-                raise TypeConflict(f'"{self.path}" has only objects without fields, which Parquet cannot hold')
-            return pa.struct(list(self.schema()))
-        if kind is float and not self.has_fraction:
-            return pa.uint64() if self.largest not in _INT64 and not self.smallest else pa.int64()
-        return _PLAIN.get(kind, pa.string())
-
-    def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(name, inner.data_type()) for name, inner in self.fields.items()])
-
-    def _field(self, name: str) -> "Seen":
-        if name not in self.fields:
-            self.fields[name] = Seen(path=f"{self.path}.{name}" if self.path else name)
-        return self.fields[name]
+def _struct_of(objects: list[dict[str, Any]], depth: int) -> pa.DataType:
+    values: dict[str, list[Any]] = {}
+    for name, value in (item for one in objects for item in one.items()):
+        values.setdefault(name, []).append(value)
+    if not values:
+        raise ValueError("only objects without fields, which Parquet cannot hold")
+    return pa.struct([(name, type_of(found, depth + 1)) for name, found in values.items()])
 
 
-def _is_deeper(value: Any, most: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return inner is not None and (most < 0 or any(_is_deeper(item, most - 1) for item in inner))
+def _number_of(numbers: list[int | float]) -> pa.DataType:
+    if any(isinstance(number, float) for number in numbers):
+        return pa.float64()
+    held = [number for number in numbers if number in _INTEGERS]
+    return pa.uint64() if max(held, default=0) not in _INT64 and min(held) >= 0 else pa.int64()
 
 
-def misfits(row: dict[str, Any], schema: pa.Schema) -> Iterator[str]:
-    """What is wrong with a row, such as `"tags[]" is a number, and the run reads it as string`."""
-    yield from _in_fields(row, {column.name: column.type for column in schema}, "")
+def misfit(value: Any, data_type: pa.DataType, path: str) -> str | None:
+    """Why the run cannot read a value, such as `"tags[]" is a number, and the run reads it as string`."""
+    if isinstance(value, dict) and pa.types.is_struct(data_type):
+        return _misfit_inside(value, {inner.name: inner.type for inner in data_type}, path)
+    if isinstance(value, list) and pa.types.is_list(data_type):
+        return next(filter(None, (misfit(item, data_type.value_type, f"{path}[]") for item in value)), None)
+    if value is None or _fits(value, data_type):
+        return None
+    return f'"{path}" is {_kind(value, data_type)}, and the run reads it as {data_type}'
 
 
-def _in_fields(value: dict[str, Any], types: dict[str, pa.DataType], path: str) -> Iterator[str]:
+def _misfit_inside(value: dict[str, Any], types: dict[str, pa.DataType], path: str) -> str | None:
     for name, inner in value.items():
         inner_path = f"{path}.{name}" if path else name
         if name not in types:
-            yield f'"{inner_path}" is a field that the run does not have'
-        else:
-            yield from _misfit(inner, types[name], inner_path)
-
-
-def _misfit(value: Any, data_type: pa.DataType, path: str) -> Iterator[str]:
-    if isinstance(value, dict) and pa.types.is_struct(data_type):
-        yield from _in_fields(value, {inner.name: inner.type for inner in data_type}, path)
-    elif isinstance(value, list) and pa.types.is_list(data_type):
-        for item in value:
-            yield from _misfit(item, data_type.value_type, f"{path}[]")
-    elif value is not None and not _fits(value, data_type):
-        yield f'"{path}" is {_kind(value, data_type)}, and the run reads it as {data_type}'
-    elif isinstance(value, str) and not is_unicode(value):
-        yield f'"{path}" has half of a surrogate pair, which is not Unicode'
+            return f'"{inner_path}" is a field that the run does not have'
+        if found := misfit(inner, types[name], inner_path):
+            return found
+    return None
 
 
 def _fits(value: Any, data_type: pa.DataType) -> bool:
@@ -405,11 +341,3 @@ def has_rounded(values: pa.ChunkedArray) -> bool:
         return False
     ends = pc.min_max(values).as_py()
     return any(end is not None and abs(end) >= 1 << 53 for end in ends.values())
-
-
-def is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

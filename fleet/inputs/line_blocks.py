@@ -34,12 +34,7 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordEnds:
-    """What a format says about its records, for a piece of the file that begins with one."""
-
-    last_end: Callable[[bytes], int]  # after the last record that ends in the piece; 0 if none does
-    open_record: Callable[[bytes], str | None] = lambda piece: None  # why the file's last piece is no whole record
+LastEnd = Callable[[bytes], int]  # after the last record that ends in a piece that begins with one; 0 if none does
 
 
 class LineFile:
@@ -60,28 +55,26 @@ class LineFile:
         self._block_bytes = block_bytes
         self._most_record_bytes = most_record_bytes
 
-    def blocks(self, records: RecordEnds) -> Iterator[Block]:
+    def blocks(self, last_end: LastEnd) -> Iterator[Block]:
         """Raises ShardError if the file is truncated or damaged, or a record is too long."""
         with translated(f"Reading {self.uri}"), self._opened() as file:
             rest, line = b"", 1
             for piece in self._pieces(file):
                 rest += piece
-                if end := records.last_end(rest):
+                if end := last_end(rest):
                     block = Block(data=rest[:end], first_line=line)
                     yield block
                     rest, line = rest[end:], block.line_at(end)
                 elif len(rest) > self._most_record_bytes:
                     long = f"a row is longer than {self._most_record_bytes >> 20} MiB. Convert the file to Parquet."
-                    raise self.error(line, records.open_record(rest) or long)
+                    raise self.error(line, long)
             if rest:
-                if reason := records.open_record(rest):
-                    raise self.error(line, reason)
                 yield Block(data=rest, first_line=line)
 
-    def sample(self, records: RecordEnds) -> Iterator[Block]:
+    def sample(self, last_end: LastEnd) -> Iterator[Block]:
         """The first blocks, which decide about types."""
         left = SAMPLE_BYTES
-        for block in self.blocks(records):
+        for block in self.blocks(last_end):
             yield block
             left -= len(block.data)
             if left <= 0:

@@ -5,8 +5,7 @@ A manifest proves itself too: one digest covers everything that is read from it,
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from fleet.run.disclosure import disclosed_spec
-from fleet.run.receipt import Histogram, OutputFile, Parity, Provenance, Receipt, ScoringReceipt
+from fleet.run.receipt import Receipt
 from fleet.run.spec import RunSpec
 from fleet.storage.inspection import Finding, Problem, is_text
 from fleet.storage.output import CARD_PATH, MANIFEST_PATH
@@ -23,51 +22,47 @@ from fleet.storage.output import CARD_PATH, MANIFEST_PATH
 _RUN = b"shardsift.run"  # JSON: what the manifest says beside its lines
 _DIGEST = b"shardsift.sha256"
 
+# The columns have the names and the nesting of `Receipt`, but the provenance is not nested.
 _TIME = pa.timestamp("ms", tz="UTC")
-_SOURCE = ("source_uri", "source_identity", "source_changed")
-_SAME_IN_SCORING = ("score_column", "dtype", "backend", "max_batch_tokens")
-_SAME_IN_BOTH = ("shard", *_SOURCE, "rows_in", "rows_kept", "rows_dropped", "rows_errored")
+_TIMES = ("started_at", "finished_at")
+_FILE = pa.struct({"path": pa.string(), "size_bytes": pa.int64(), "sha256": pa.string(), "rows": pa.int64()})
+_HISTOGRAM = pa.struct({"bins_per_unit": pa.int64(), "rows_by_bin": pa.map_(pa.int64(), pa.int64())})
+_PARITY = pa.struct(
+    {"rows": pa.int64(), "max_error": pa.float64(), "p999_error": pa.float64(), "flipped_share": pa.float64()}
+)
 _SCORING = pa.struct(
-    [
-        ("score_column", pa.string()),
-        ("dtype", pa.string()),
-        ("backend", pa.string()),
-        ("max_batch_tokens", pa.int64()),
-        ("parity_rows", pa.int64()),
-        ("parity_max_error", pa.float64()),
-        ("parity_p999_error", pa.float64()),
-        ("parity_flipped_share", pa.float64()),
-        ("refused_dtypes", pa.list_(pa.string())),
-        ("bins_per_unit", pa.int64()),
-        ("rows_by_bin", pa.map_(pa.int64(), pa.int64())),
-        ("label_rows_by_bin", pa.list_(pa.map_(pa.int64(), pa.int64()))),
-    ]
+    {
+        "score_column": pa.string(),
+        "dtype": pa.string(),
+        "backend": pa.string(),
+        "max_batch_tokens": pa.int64(),
+        "parity": _PARITY,
+        "refused_dtypes": pa.list_(pa.string()),
+        "histogram": _HISTOGRAM,
+        "label_histograms": pa.list_(_HISTOGRAM),
+    }
 )
 _SCHEMA = pa.schema(
-    [
-        ("shard", pa.string()),
-        ("source_uri", pa.string()),
-        ("source_identity", pa.string()),
-        ("source_changed", pa.bool_()),
-        ("rows_in", pa.int64()),
-        ("rows_kept", pa.int64()),
-        ("rows_dropped", pa.int64()),
-        ("rows_errored", pa.int64()),
-        ("errors", pa.map_(pa.string(), pa.int64())),
-        ("scorings", pa.list_(_SCORING)),
-        ("data_path", pa.string()),
-        ("data_size_bytes", pa.int64()),
-        ("data_sha256", pa.string()),
-        ("scores_path", pa.string()),
-        ("scores_size_bytes", pa.int64()),
-        ("scores_sha256", pa.string()),
-        ("worker", pa.string()),
-        ("attempt", pa.int64()),
-        ("device", pa.string()),
-        ("versions", pa.map_(pa.string(), pa.string())),
-        ("started_at", _TIME),
-        ("finished_at", _TIME),
-    ]
+    {
+        "shard": pa.string(),
+        "source_uri": pa.string(),
+        "source_identity": pa.string(),
+        "source_changed": pa.bool_(),
+        "rows_in": pa.int64(),
+        "rows_kept": pa.int64(),
+        "rows_dropped": pa.int64(),
+        "rows_errored": pa.int64(),
+        "errors": pa.map_(pa.string(), pa.int64()),
+        "scorings": pa.list_(_SCORING),
+        "data": _FILE,
+        "scores": _FILE,
+        "worker": pa.string(),
+        "attempt": pa.int64(),
+        "device": pa.string(),
+        "versions": pa.map_(pa.string(), pa.string()),
+        "started_at": _TIME,
+        "finished_at": _TIME,
+    }
 )
 
 
@@ -97,7 +92,7 @@ class Manifest:
             "card_sha256": self.card_sha256,
         }
         run, table = json.dumps(about).encode(), pa.Table.from_pylist([*map(_line, self.receipts)], schema=_SCHEMA)
-        table = table.replace_schema_metadata({_RUN: run, _DIGEST: _digest(run, table.to_pylist())})
+        table = table.replace_schema_metadata({_RUN: run, _DIGEST: _digest(run, _lines(table))})
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -116,7 +111,7 @@ def read_manifest(content: bytes | None) -> Manifest | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         table = file.read(use_threads=False)  # a pool's thread may abort a process that exits (apache/arrow#34314)
-        run, lines = table.schema.metadata[_RUN], table.to_pylist()
+        run, lines = table.schema.metadata[_RUN], _lines(table)
         if table.schema.metadata[_DIGEST] != _digest(run, lines):
             return None
         about = json.loads(run)
@@ -164,99 +159,17 @@ def _digest(run: bytes, lines: list[dict[str, Any]]) -> bytes:
     return sha256(content).hexdigest().encode()
 
 
-def _line(receipt: Receipt) -> dict[str, object]:
-    made = receipt.provenance
-    return {
-        "shard": receipt.shard,
-        "source_uri": receipt.source_uri,
-        "source_identity": receipt.source_identity,
-        "source_changed": receipt.source_changed,
-        "rows_in": receipt.rows_in,
-        "rows_kept": receipt.rows_kept,
-        "rows_dropped": receipt.rows_dropped,
-        "rows_errored": receipt.rows_errored,
-        "errors": list(receipt.errors.items()),
-        "scorings": [_scoring_line(scoring) for scoring in receipt.scorings],
-        "data_path": receipt.data.path,
-        "data_size_bytes": receipt.data.size_bytes,
-        "data_sha256": receipt.data.sha256,
-        "scores_path": receipt.scores.path,
-        "scores_size_bytes": receipt.scores.size_bytes,
-        "scores_sha256": receipt.scores.sha256,
-        "worker": made.worker,
-        "attempt": made.attempt,
-        "device": made.device,
-        "versions": list(made.versions.items()),
-        "started_at": round(made.started_at * 1000),
-        "finished_at": round(made.finished_at * 1000),
-    }
+def _lines(table: pa.Table) -> list[dict[str, Any]]:
+    return table.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
-def _scoring_line(scoring: ScoringReceipt) -> dict[str, object]:
-    return {
-        **{name: getattr(scoring, name) for name in _SAME_IN_SCORING},
-        **_parity_columns(scoring.parity),
-        "refused_dtypes": list(scoring.refused_dtypes),
-        "bins_per_unit": scoring.histogram.bins_per_unit,
-        "rows_by_bin": list(scoring.histogram.rows_by_bin.items()),
-        "label_rows_by_bin": [list(histogram.rows_by_bin.items()) for histogram in scoring.label_histograms],
-    }
+def _line(receipt: Receipt) -> dict[str, Any]:
+    made = asdict(receipt.provenance)
+    return {**asdict(receipt), **made, **{name: round(made[name] * 1000) for name in _TIMES}}
 
 
-def _parity_columns(parity: Parity | None) -> dict[str, object]:
-    return {f"parity_{name}": value for name, value in asdict(parity).items()} if parity else {}
-
-
-def _receipt(line: dict[str, Any], run_id: str) -> Receipt:
-    return Receipt(
-        run_id=run_id,
-        data=_file(line, "data", rows=line["rows_kept"]),
-        scores=_file(line, "scores", rows=line["rows_in"]),
-        errors=dict(line["errors"]),
-        scorings=tuple(map(_scoring, line["scorings"])),
-        provenance=_provenance(line),
-        **{name: line[name] for name in _SAME_IN_BOTH},
-    )
-
-
-def _file(line: dict[str, Any], kind: str, *, rows: int) -> OutputFile:
-    path = line[f"{kind}_path"]
-    return OutputFile(
-        path=path,
-        staged_path=path,
-        size_bytes=line[f"{kind}_size_bytes"],
-        sha256=line[f"{kind}_sha256"],
-        rows=rows,
-    )
-
-
-def _provenance(line: dict[str, Any]) -> Provenance:
-    return Provenance(
-        versions=dict(line["versions"]),
-        started_at=_seconds(line["started_at"]),
-        finished_at=_seconds(line["finished_at"]),
-        **{name: line[name] for name in ("worker", "attempt", "device")},
-    )
-
-
-def _scoring(line: dict[str, Any]) -> ScoringReceipt:
-    return ScoringReceipt(
-        parity=_parity(line),
-        refused_dtypes=tuple(line.get("refused_dtypes") or ()),  # an earlier version wrote none
-        histogram=_histogram(line, line["rows_by_bin"]),
-        label_histograms=tuple(_histogram(line, bins) for bins in line.get("label_rows_by_bin") or ()),  # as above
-        **{name: line[name] for name in _SAME_IN_SCORING},
-    )
-
-
-def _histogram(line: dict[str, Any], bins: list[tuple[int, int]]) -> Histogram:
-    return Histogram(bins_per_unit=line["bins_per_unit"], rows_by_bin=dict(bins))
-
-
-def _parity(line: dict[str, Any]) -> Parity | None:
-    found = {field.name: line[f"parity_{field.name}"] for field in fields(Parity)}
-    return None if found["rows"] is None else Parity(**found)
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.timestamp()
+def _receipt(line: dict[str, Any], run_id: str) -> dict[str, Any]:
+    """The fields of the receipt that a line was made of."""
+    files = {kind: {**line[kind], "staged_path": line[kind]["path"]} for kind in ("data", "scores")}
+    made = {**line, **{name: line[name].timestamp() for name in _TIMES}}
+    return {**line, **files, "run_id": run_id, "provenance": made}

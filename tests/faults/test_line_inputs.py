@@ -13,8 +13,7 @@ SAVE = "fleet.ledger.ledger:Ledger.save_scores"
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("ending", [".jsonl.zst", ".csv.gz"])
-@pytest.mark.parametrize("action", ["kill", "kill worker"])
+@pytest.mark.parametrize(("ending", "action"), [(".jsonl.zst", "kill"), (".csv.gz", "kill worker")])
 def test_a_killed_workers_shard_has_the_bytes_of_an_undisturbed_run(
     ending: str,
     action: str,

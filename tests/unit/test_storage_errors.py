@@ -86,114 +86,118 @@ def test_every_error_of_a_library_becomes_ours_in_one_line(kind: type[Exception]
     assert_readable(ours)
 
 
-@pytest.mark.parametrize("kind", HTTP_ERRORS)
-def test_trouble_of_the_network_passes(kind: type[Exception]) -> None:
-    assert isinstance(raised(made(kind)), TransientError)
+def of_package(name: str, package: str, **fields: object) -> Exception:
+    """An error as a client of buckets raises it. The packages are optional, and their errors are no OSErrors."""
+    kind = type(name, (Exception,), {"__module__": f"{package}.exceptions"})
+    error = kind(LONG)
+    vars(error).update(fields)
+    return error
 
 
-@pytest.mark.parametrize("status", [408, 409, 412, 425, 429, 500, 502, 503, 504, 599])
-def test_trouble_of_the_hub_passes(status: int) -> None:
-    ours = raised(made(HfHubHTTPError, status))
-
-    assert isinstance(ours, TransientError)
-    assert f"the Hub answered {status}" in str(ours)
+def of_path(code: str) -> OSError:
+    number = getattr(errno, code)
+    return OSError(number, os.strerror(number), "/data")
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 413, 422])
-def test_a_refusal_of_the_hub_stays(status: int) -> None:
-    ours = raised(made(HfHubHTTPError, status))
-
-    assert isinstance(ours, ShardError)
-    assert str(status) in str(ours)
+def of_xet(status: str, kind: type[Exception] = RuntimeError) -> Exception:
+    return kind(f"Network error: Request error: HTTP status {status}, domain: http://hub")
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_token_is_told_with_what_to_do(status: int) -> None:
-    assert "Give HF_TOKEN the rights" in str(raised(made(HfHubHTTPError, status)))
+def of_s3(code: str) -> Exception:
+    """As s3fs raises it."""
+    error = PermissionError("The provided token has expired.")
+    error.__cause__ = of_package("ClientError", "botocore", response={"Error": {"Code": code}})
+    return error
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        (hub_errors.RepositoryNotFoundError, "Check the name and HF_TOKEN"),
-        (hub_errors.GatedRepoError, "Check the name and HF_TOKEN"),
-        (hub_errors.RevisionNotFoundError, "no longer on the Hub"),
-        (hub_errors.RemoteEntryNotFoundError, "no longer on the Hub"),
-        (hub_errors.EntryNotFoundError, "the file does not exist"),
-        (hub_errors.LocalTokenNotFoundError, "Check the token"),
-        (hub_errors.HFValidationError, "first line second line"),
-        (pa.ArrowInvalid, "not a readable Parquet file"),
-        (pa.ArrowNotImplementedError, "not a readable Parquet file"),
-        (OSError, "not a readable Parquet file"),  # what pyarrow raises for a truncated file
-        (FileNotFoundError, "the file does not exist"),  # fsspec's, without an errno
-        (PermissionError, "permission denied"),
-    ],
-)
-def test_what_no_later_attempt_mends_says_what_it_is(kind: type[Exception], says: str) -> None:
-    ours = raised(made(kind, 404))
+NO_CREDENTIALS = "this machine has no valid credentials for the storage"
+TRANSIENT: list[tuple[Exception, str]] = [
+    *((made(kind), "") for kind in HTTP_ERRORS),
+    *(
+        (made(HfHubHTTPError, status), f"the Hub answered {status}")
+        for status in (408, 409, 412, 425, 429, 500, 503, 599)
+    ),
+    (made(hub_errors.LocalEntryNotFoundError), "the network failed"),  # "not in the cache, and the network is away"
+    (made(hub_errors.OfflineModeIsEnabled), "the network failed"),
+    (made(hub_errors.FileMetadataError), "the network failed"),
+    (made(hub_errors.XetDownloadError), ""),
+    (made(pa.ArrowMemoryError), "out of memory"),
+    (ConnectionResetError(), "the network failed (ConnectionResetError)"),
+    (TimeoutError(LONG), "the network failed"),
+    (RuntimeError(LONG), "first line second line"),  # hf_xet's
+    *(
+        (of_path(code), "")
+        for code in ("EIO", "ESTALE", "EBUSY", "EMFILE", "ETIMEDOUT", "ECONNRESET", "EPIPE", "EINTR")
+    ),
+    *((of_path(code), "Free some on that disk") for code in ("ENOSPC", "EDQUOT")),
+    (of_xet("client error (429 Too Many Requests)"), "429"),
+    (of_xet("server error (503 Service Unavailable)", ConnectionError), "503"),
+    (of_package("EndpointConnectionError", "botocore"), "the network failed"),
+    (of_package("ServerDisconnectedError", "aiohttp.client"), "the network failed"),
+    (of_package("ClientResponseError", "aiohttp.client", status=503), "the network failed"),
+    (of_package("ClientResponseError", "aiohttp.client", status=429), "the network failed"),
+    (of_package("ServiceRequestError", "azure.core"), "the network failed"),
+]
+TRANSIENT_OF_MACHINE: list[tuple[Exception, str]] = [
+    (of_package("NoCredentialsError", "botocore"), NO_CREDENTIALS),
+    (of_package("UnauthorizedSSOTokenError", "botocore"), NO_CREDENTIALS),
+    (of_package("ProfileNotFound", "botocore"), NO_CREDENTIALS),
+    (of_package("RefreshError", "google.auth"), NO_CREDENTIALS),
+    (of_package("ClientAuthenticationError", "azure.core"), NO_CREDENTIALS),
+    (of_s3("ExpiredToken"), NO_CREDENTIALS),
+    (of_s3("RequestTimeTooSkewed"), NO_CREDENTIALS),
+]
+OF_SHARD: list[tuple[Exception, str]] = [
+    *((made(HfHubHTTPError, status), f"the Hub answered {status}") for status in (400, 404, 410, 413, 422)),
+    (made(hub_errors.RevisionNotFoundError, 404), "no longer on the Hub"),
+    (made(hub_errors.RemoteEntryNotFoundError, 404), "no longer on the Hub"),
+    (made(hub_errors.EntryNotFoundError), "the file does not exist"),
+    (made(hub_errors.HFValidationError), "first line second line"),
+    (made(pa.ArrowInvalid), "not a readable Parquet file"),
+    (made(pa.ArrowNotImplementedError), "not a readable Parquet file"),
+    (OSError(LONG), "not a readable Parquet file"),  # what pyarrow raises for a truncated file
+    (FileNotFoundError(LONG), "the file does not exist"),  # fsspec's, without an errno
+    *(
+        (of_path(code), f"{os.strerror(getattr(errno, code))} (/data).")
+        for code in ("ENOENT", "EISDIR", "ENOTDIR", "ENAMETOOLONG")
+    ),
+    (of_xet("client error (404 Not Found)"), "404"),
+    (of_package("ParamValidationError", "botocore"), "the storage refuses it"),
+    (of_package("HttpError", "gcsfs", code=400), "the storage refuses it"),
+]
+OF_MACHINE: list[tuple[Exception, str]] = [
+    *((made(HfHubHTTPError, status), "Give HF_TOKEN the rights") for status in (401, 403)),
+    (
+        made(hub_errors.RepositoryNotFoundError, 404),
+        "Check the name and HF_TOKEN",
+    ),  # the Hub's answer for a private one
+    (made(hub_errors.GatedRepoError, 403), "Check the name and HF_TOKEN"),
+    (made(hub_errors.LocalTokenNotFoundError), "Check the token"),
+    (of_xet("client error (403 Forbidden)"), "Give HF_TOKEN the rights"),
+    (of_xet("client error (401 Unauthorized)", ConnectionError), "Give HF_TOKEN the rights"),
+    (PermissionError("Access Denied"), "permission denied"),  # s3fs's, without an errno
+    *((of_path(code), os.strerror(getattr(errno, code))) for code in ("EACCES", "EPERM", "EROFS")),
+    (of_package("ClientResponseError", "aiohttp.client", status=403), "the storage refuses it"),
+    (of_package("HttpResponseError", "azure.core", status_code=403), "the storage refuses it"),
+]
+CASES = [
+    *((error, says, TransientError, False) for error, says in TRANSIENT),
+    *((error, says, TransientError, True) for error, says in TRANSIENT_OF_MACHINE),
+    *((error, says, ShardError, False) for error, says in OF_SHARD),
+    *((error, says, ShardError, True) for error, says in OF_MACHINE),
+]
 
-    assert isinstance(ours, ShardError)
+
+@pytest.mark.parametrize(("error", "says", "kind", "of_machine"), CASES, ids=repr)
+def test_an_error_says_who_can_try_again_and_what_to_do(
+    error: Exception, says: str, kind: type[ShardError | TransientError], of_machine: bool
+) -> None:
+    ours = raised(error)
+
+    assert isinstance(ours, kind)
+    assert ours.of_machine == of_machine
     assert says in str(ours)
     assert_readable(ours)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        hub_errors.LocalEntryNotFoundError,  # "not in the cache, and the network is away"
-        hub_errors.OfflineModeIsEnabled,
-        hub_errors.FileMetadataError,
-        hub_errors.XetDownloadError,
-        pa.ArrowMemoryError,
-        ConnectionResetError,
-        TimeoutError,
-        RuntimeError,  # hf_xet's
-    ],
-)
-def test_what_a_later_attempt_may_not_meet_is_transient(kind: type[Exception]) -> None:
-    assert isinstance(raised(made(kind)), TransientError)
-
-
-@pytest.mark.parametrize("code", ["ENOENT", "EACCES", "EPERM", "EISDIR", "ENOTDIR", "EROFS", "ENAMETOOLONG"])
-def test_a_path_that_cannot_be_stays_so(code: str, tmp_path: Path) -> None:
-    number, file = getattr(errno, code), tmp_path / "a.parquet"
-
-    ours = raised(OSError(number, os.strerror(number), str(file)))
-
-    assert isinstance(ours, ShardError)
-    assert str(ours) == f"Reading shard a: {os.strerror(number)} ({file})."
-
-
-@pytest.mark.parametrize("code", ["EIO", "ESTALE", "EBUSY", "EMFILE", "ETIMEDOUT", "ECONNRESET", "EPIPE", "EINTR"])
-def test_trouble_of_a_disk_or_mount_passes(code: str) -> None:
-    number = getattr(errno, code)
-
-    assert isinstance(raised(OSError(number, os.strerror(number))), TransientError)
-
-
-@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT"])
-def test_a_full_disk_passes_and_is_told_with_what_to_do(code: str) -> None:
-    ours = raised(OSError(getattr(errno, code), "full"))
-
-    assert isinstance(ours, TransientError)
-    assert "Free some on that disk" in str(ours)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        ("client error (401 Unauthorized)", ShardError),
-        ("client error (403 Forbidden)", ShardError),
-        ("client error (404 Not Found)", ShardError),
-        ("client error (429 Too Many Requests)", TransientError),
-        ("server error (503 Service Unavailable)", TransientError),
-    ],
-)
-@pytest.mark.parametrize("raises", [ConnectionError, RuntimeError])
-def test_a_status_that_hf_xet_tells_in_words_is_understood(
-    raises: type[Exception], status: str, kind: type[Exception]
-) -> None:
-    assert isinstance(raised(raises(f"Network error: Request error: HTTP status {status}, domain: http://hub")), kind)
 
 
 @pytest.mark.parametrize("page", [" \n<html>\n<h1>502 Bad Gateway</h1>\n", ""])
@@ -219,88 +223,6 @@ def test_a_bug_of_ours_is_not_taken_for_trouble_of_storage(kind: type[Exception]
         raise kind
 
 
-def test_an_error_without_words_is_told_by_its_class() -> None:
-    assert str(as_ours(ConnectionResetError(), "Reading a")) == "Reading a: the network failed (ConnectionResetError)."
-
-
-def of_package(name: str, package: str, **fields: object) -> Exception:
-    """An error as a client of buckets raises it. The packages are optional, and their errors are no OSErrors."""
-    kind = type(name, (Exception,), {"__module__": f"{package}.exceptions"})
-    error = kind(LONG)
-    vars(error).update(fields)
-    return error
-
-
-@pytest.mark.parametrize(
-    ("name", "package"),
-    [
-        ("NoCredentialsError", "botocore"),
-        ("PartialCredentialsError", "botocore"),
-        ("UnauthorizedSSOTokenError", "botocore"),
-        ("ProfileNotFound", "botocore"),
-        ("DefaultCredentialsError", "google.auth"),
-        ("RefreshError", "google.auth"),
-        ("ClientAuthenticationError", "azure.core"),
-    ],
-)
-def test_a_machine_without_credentials_leaves_the_shard_to_others_and_says_so(name: str, package: str) -> None:
-    ours = raised(of_package(name, package))
-
-    assert isinstance(ours, TransientError)
-    assert "this machine has no valid credentials for the storage (first line second line" in str(ours)
-    assert "Set them in the environment of the process, such as AWS_ACCESS_KEY_ID" in str(ours)
-    assert ours.of_machine
-
-
-@pytest.mark.parametrize("code", ["ExpiredToken", "RequestTimeTooSkewed"])
-def test_credentials_that_have_expired_are_those_of_the_machine(code: str) -> None:
-    error = PermissionError("The provided token has expired.")  # as s3fs raises it
-    error.__cause__ = of_package("ClientError", "botocore", response={"Error": {"Code": code}})
-
-    ours = as_ours(error, "Reading shard a")
-
-    assert isinstance(ours, TransientError)
-    assert "no valid credentials" in str(ours)
-    assert ours.of_machine
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        made(HfHubHTTPError, 401),
-        made(HfHubHTTPError, 403),
-        made(hub_errors.RepositoryNotFoundError, 404),  # what the Hub answers for a private one
-        made(hub_errors.GatedRepoError, 403),
-        RuntimeError("Network error: Request error: HTTP status client error (403 Forbidden), domain: http://hub"),
-        PermissionError("Access Denied"),  # s3fs's, without an errno
-        OSError(errno.EACCES, "Permission denied", "/data/a.parquet"),
-        OSError(errno.EROFS, "Read-only file system", "/data/a.parquet"),
-    ],
-)
-def test_what_another_machine_may_do_is_of_the_machine(error: Exception) -> None:
-    ours = as_ours(error, "Reading shard a")
-
-    assert isinstance(ours, ShardError)
-    assert ours.of_machine
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        made(HfHubHTTPError, 404),
-        made(hub_errors.RevisionNotFoundError, 404),
-        pa.ArrowInvalid("not Parquet"),
-        FileNotFoundError("gone"),
-        OSError(errno.EISDIR, "Is a directory", "/data"),
-        ConnectionResetError("reset"),
-    ],
-)
-def test_what_no_other_machine_can_do_either_is_not(error: Exception) -> None:
-    ours = as_ours(error, "Reading shard a")
-
-    assert not ours.of_machine
-
-
 def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path: Path) -> None:
     def missing(file: Path) -> ShardError | TransientError:
         return as_ours(FileNotFoundError(errno.ENOENT, "No such file or directory", str(file)), "Looking at a")
@@ -310,41 +232,6 @@ def test_a_missing_file_is_of_the_machine_if_its_folder_is_missing_too(tmp_path:
     assert (unmounted.of_machine, gone.of_machine) == (True, False)
     assert str(unmounted).endswith(f"This machine has no folder {tmp_path / 'disk'}: mount its disk.")
     assert str(gone) == f"Looking at a: No such file or directory ({tmp_path / 'a.parquet'})."
-
-
-@pytest.mark.parametrize(
-    ("name", "package", "status"),
-    [
-        ("EndpointConnectionError", "botocore", None),
-        ("ReadTimeoutError", "botocore", None),
-        ("ConnectionClosedError", "botocore", None),
-        ("ServerDisconnectedError", "aiohttp.client", None),
-        ("ClientResponseError", "aiohttp.client", 503),
-        ("ClientResponseError", "aiohttp.client", 429),
-        ("ServiceRequestError", "azure.core", None),
-    ],
-)
-def test_trouble_of_a_bucket_passes_as_that_of_the_hub(name: str, package: str, status: int | None) -> None:
-    ours = raised(of_package(name, package, status=status))
-
-    assert isinstance(ours, TransientError)
-    assert_readable(ours)
-
-
-@pytest.mark.parametrize(
-    ("name", "package", "fields"),
-    [
-        ("ParamValidationError", "botocore", {}),
-        ("ClientResponseError", "aiohttp.client", {"status": 403}),
-        ("HttpError", "gcsfs", {"code": 400}),
-        ("HttpResponseError", "azure.core", {"status_code": 403}),
-    ],
-)
-def test_a_refusal_of_a_bucket_stays(name: str, package: str, fields: dict[str, object]) -> None:
-    ours = raised(of_package(name, package, **fields))
-
-    assert isinstance(ours, ShardError)
-    assert_readable(ours)
 
 
 def test_no_server_lets_a_shard_wait_for_longer_than_an_hour() -> None:

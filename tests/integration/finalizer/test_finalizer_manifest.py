@@ -43,7 +43,7 @@ class TestManifest:
                 "errors",
                 "scorings",
             ),
-            *("data_path", "data_size_bytes", "data_sha256", "scores_path", "scores_size_bytes", "scores_sha256"),
+            *("data", "scores"),
             *("worker", "attempt", "device"),
             *("versions", "started_at", "finished_at"),
         ]
@@ -53,18 +53,18 @@ class TestManifest:
         assert first["errors"] == [("empty text", 1)]
         (scoring,) = first["scorings"]
         assert [scoring[name] for name in ("score_column", "dtype", "backend")] == ["score", "float32", "padded"]
-        assert (scoring["bins_per_unit"], scoring["rows_by_bin"]) == (4, [(-2, 1), (5, 2), (12, 4), (15, 2)])
+        assert scoring["histogram"] == {"bins_per_unit": 4, "rows_by_bin": [(-2, 1), (5, 2), (12, 4), (15, 2)]}
         assert dict(first["versions"]) == {"torch": "2.11.0", "shardsift": "0.1.0"}
         assert first["started_at"].isoformat() == "2023-11-14T22:13:20.500000+00:00"
         assert first["worker"] == "w1@host/7"
-        assert (scoring["parity_rows"], scoring["parity_flipped_share"]) == (16, 0.0)
+        assert (scoring["parity"]["rows"], scoring["parity"]["flipped_share"]) == (16, 0.0)
 
     def test_it_names_what_lies_beside_it(self, manifest: pa.Table, out: Path) -> None:
         for line in manifest.to_pylist():
             for kind in ("data", "scores"):
-                content = (out / line[f"{kind}_path"]).read_bytes()
-                assert len(content) == line[f"{kind}_size_bytes"]
-                assert hashlib.sha256(content).hexdigest() == line[f"{kind}_sha256"]
+                content = (out / line[kind]["path"]).read_bytes()
+                assert len(content) == line[kind]["size_bytes"]
+                assert hashlib.sha256(content).hexdigest() == line[kind]["sha256"]
 
     def test_it_carries_the_run_and_the_digest_of_the_card(
         self, manifest: pa.Table, ledger: Ledger, spec: RunSpec, out: Path

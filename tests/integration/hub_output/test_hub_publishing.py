@@ -59,8 +59,8 @@ class TestPublishing:
 
         lines = pq.read_table(pa.BufferReader(run.hub.read(run.repo, MANIFEST_PATH))).to_pylist()
         for line in lines:
-            assert line["data_sha256"] == hashlib.sha256(staged[line["data_path"]]).hexdigest()
-            assert line["scores_size_bytes"] == len(staged[line["scores_path"]])
+            assert line["data"]["sha256"] == hashlib.sha256(staged[line["data"]["path"]]).hexdigest()
+            assert line["scores"]["size_bytes"] == len(staged[line["scores"]["path"]])
         assert run.finalizer.call(published, run.spec) == run.run_id
 
     def test_a_page_in_place_of_the_manifest_is_not_taken_for_it(self, run: HubRun) -> None:

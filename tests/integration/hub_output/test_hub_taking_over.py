@@ -9,7 +9,6 @@ from fleet.storage.output import ACCEPTED_PATH, AcceptedFiles
 from producer.status import run_status
 from support.hub_fleet import accept, accepted
 from support.hub_runs import SHARDS, A, B, C, D, HubRun, data_of, delete_repo, write_to
-from support.records import a_receipt
 
 pytestmark = pytest.mark.usefixtures("enqueued")
 
@@ -128,14 +127,6 @@ class TestTakingOver:
 
         assert run.branches() == {"main", run.branch}
         assert run.saved() == []
-
-    @pytest.mark.parametrize("content", [b"", b"{\n\xff", a_receipt("other-run", A).to_json()])
-    def test_what_is_no_receipt_of_this_run_is_skipped(self, run: HubRun, content: bytes) -> None:
-        run.score(A)
-        run.look(1)
-        run.finalizer.call(write_to, run.repo, run.branch, f".shardsift/{run.run_id}/receipts/0.jsonl", content)
-
-        assert [receipt.shard for receipt in run.saved()] == [A.name]
 
     def test_a_file_that_was_changed_on_the_branch_does_not_count(self, run: HubRun) -> None:
         run.score(A, B)
