@@ -157,7 +157,7 @@ def scores(
         list[str] | None,
         typer.Option(
             metavar="URI",
-            help="The input, for the texts of rows that were not kept. A run in the ledger knows it. May be repeated.",
+            help="The input, for the texts of the rows. A run in the ledger knows it. May be repeated.",
         ),
     ] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw histogram and keep rate.")] = None,

@@ -24,6 +24,7 @@ from producer.scores.distribution import Distribution, chart
 from producer.scores.examples import examples
 from producer.scores.near import rows_near, rows_of_run_near
 from producer.scores.read import published_distributions, report_of, scored_run
+from producer.scores.shown_rows import shown_rows
 from producer.verify.source import source_shards
 from support.models import tiny_classifier
 from support.processes import call_command
@@ -268,16 +269,27 @@ def test_rows_near_a_threshold_come_with_url_and_text_of_the_input(scored: Score
     assert some == rows_near(published, scored.spec.scorings[0], count=5, seed=1, **near)
 
 
-def test_without_the_input_only_kept_rows_have_a_text(scored: Scored) -> None:
-    lines = scored.scores(scored.output, "--near", 2.5, "--within", 0.2, "--sample", 1000)
-    by_ledger = scored.scores(scored.spec.run_id, "--near", 2.5, "--within", 0.2, "--sample", 1000)
+def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
+    lines = scored.scores(scored.output, "--near", 2.5, "--within", 0.2, "--sample", 3)
+    by_ledger = scored.scores(scored.spec.run_id, "--near", 2.5, "--within", 0.2, "--sample", 3)
 
-    frame = scored.rows
-    dropped = ((frame["score"] - 2.5).abs() <= 0.2) & (frame["score"] < 2.5)
-    hint = "       (not kept; name the input with --source to see its text)"
-    assert lines.count(hint) == dropped.sum() > 0
+    hint = "       (name the input with --source to see the text)"
+    assert lines[1::2] == [hint] * 3
+    assert lines[::2] == [line.partition("  http")[0] for line in by_ledger[::2]]
     assert hint not in by_ledger
-    assert lines[0].startswith("2.3") or lines[0].startswith("2.4")
+
+
+def test_the_text_of_a_template_or_a_pair_is_shown_as_it_was_scored(scored: Scored) -> None:
+    (edu,) = scored.spec.scorings
+    file = scored.folder / "source/000_00001.parquet"
+    row = pq.read_table(file).slice(7, 1).to_pylist()[0]
+    filled = replace(edu, text_template="<{url}> {text}", text_columns=("url", "text"))
+    pair = replace(edu, text_pair_column="url")
+
+    shown = [shown_rows(str(file), [7], scored.spec, scoring)[7] for scoring in (filled, pair)]
+
+    assert [one.text for one in shown] == [f"<{row['url']}> {row['text']}", f"{row['text']}\n\n{row['url']}"]
+    assert [one.url for one in shown] == [row["url"]] * 2
 
 
 @pytest.mark.parametrize(
