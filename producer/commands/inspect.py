@@ -30,7 +30,7 @@ def status(
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger_of
     from producer.status import run_status
-    from producer.status.verdict import other_runs
+    from producer.status.advice import other_runs
     from producer.status.watch import redraw
 
     others = []
@@ -55,8 +55,8 @@ def runs(as_json: AsJson = False) -> None:
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger
     from producer.status import Present, run_status
+    from producer.status.advice import attention_lines
     from producer.status.screen import present_line, status_table
-    from producer.status.verdict import attention_lines
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)

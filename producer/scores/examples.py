@@ -19,8 +19,8 @@ from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes, identity_now
 from fleet.storage.opening import open_output
+from producer.scores.distribution import threshold_of
 from producer.scores.shown_rows import ShownRow, shown_rows
-from producer.status.facts import threshold_of
 
 MOST_ROWS = 5000  # of the beginning of a shard: a bound on what is read, whatever its size
 _OF_EACH_KIND = 3
@@ -49,7 +49,7 @@ class Examples:
     dropped: tuple[ExampleRow, ...]
 
 
-def examples(ledger: Ledger, run_id: str, shard: str, *, seed: int) -> Examples:
+def examples(ledger: Ledger, run_id: str, shard: str, *, seed: object) -> Examples:
     """The same seed chooses the same rows. Reads the beginnings of the shard's scores, of its kept rows and of its input.
 
     Raises UsageError if the shard is not done, or if the run does not say which rows were kept. Raises ShardError for files
@@ -62,7 +62,7 @@ def examples(ledger: Ledger, run_id: str, shard: str, *, seed: int) -> Examples:
     scoring = spec.scorings[0]
     threshold = threshold_of(spec.where, scoring.score_column)
     scores = _scores(spec, scoring, found.receipt)
-    kinds = _chosen(scores, _kept_rows(spec, found.receipt, len(scores)), threshold, random.Random(seed))
+    kinds = _chosen(scores, _kept_rows(spec, found.receipt, len(scores)), threshold, random.Random(str(seed)))
     texts = _texts(ledger, spec, scoring, found.receipt, {row for rows in kinds.values() for row in rows})
     shown = {kind: tuple(_rows(rows, scores, texts)) for kind, rows in kinds.items()}
     return Examples(shard=shard, rows=len(scores), threshold=threshold, **shown)
