@@ -7,18 +7,19 @@ however many machines come and go.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from statistics import fmean
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import redis
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily as Total
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.announcements import hosts
 from fleet.presence.demand import open_demands
-from fleet.run.receipt import AttemptReport
 from producer.status import Present, RunStatus, readable_runs
 from producer.status.cost import LISTED, UNKNOWN, seconds_by_device
 
@@ -94,7 +95,7 @@ def _of_queues(ledger: Ledger) -> Iterator[Metric]:
         [*queued, *running],
         ["queue", "state"],
     )
-    refused = CounterMetricFamily(
+    refused = Total(
         "shardsift_refused", "What was refused because no intact process of the fleet sends it.", labels=["what"]
     )
     _add(refused, [((what,), times) for what, times in ledger.refused().items()])
@@ -125,12 +126,12 @@ def _of_server(ledger: Ledger) -> Iterator[Metric]:
 
 
 def _gauge(name: str, documentation: str, samples: _Samples, labels: Iterable[str] = ()) -> Metric:
-    metric = GaugeMetricFamily(name, documentation, labels=list(labels))
+    metric = Gauge(name, documentation, labels=list(labels))
     _add(metric, samples)
     return metric
 
 
-def _add(metric: CounterMetricFamily | GaugeMetricFamily, samples: _Samples, *first_labels: str) -> None:
+def _add(metric: Total | Gauge, samples: _Samples, *first_labels: str) -> None:
     for labels, number in samples:
         if number is not None:
             metric.add_metric([*first_labels, *labels], number)
@@ -158,8 +159,16 @@ def _idle_seconds(run: RunStatus) -> float | None:
     return None if run.is_over or run.is_paused else run.pace.idle_seconds
 
 
-def _remaining_seconds(run: RunStatus) -> float | None:
+def _left(run: RunStatus) -> float | None:
     return (run.remaining.low + run.remaining.high) / 2 if run.remaining else None
+
+
+def _has_publish_error(run: RunStatus) -> bool:
+    return run.publish_error is not None and not run.is_published
+
+
+def _worker_seconds(run: RunStatus) -> _Samples:
+    return [((), run.counts.worker_seconds)]
 
 
 def _device_seconds(run: RunStatus) -> _Samples:
@@ -177,129 +186,38 @@ def _label(device: str) -> str:
     return "unknown" if device == UNKNOWN else device
 
 
-def _mean(share: Callable[[AttemptReport], float | None]) -> Callable[[RunStatus], _Samples]:
+def _mean(share: Literal["peak_share", "memory_share", "busy_share"]) -> Callable[[RunStatus], _Samples]:
     """The mean over workers by device. A series for each worker would leave many behind, since machines come and go."""
 
     def means(run: RunStatus) -> _Samples:
         known = defaultdict(list)
         for report in (shard.report for shard in run.running if shard.report):
-            if (found := share(report)) is not None:
+            if (found := getattr(report, share)) is not None:
                 known[report.device].append(found)
         return [((device,), fmean(shares)) for device, shares in known.items()]
 
     return means
 
 
-_Family: TypeAlias = tuple[
-    type[CounterMetricFamily] | type[GaugeMetricFamily], str, str, tuple[str, ...], Callable[[RunStatus], _Samples]
-]
+_Family: TypeAlias = tuple[type[Total] | type[Gauge], str, str, tuple[str, ...], Callable[[RunStatus], _Samples]]
 _PER_RUN: tuple[_Family, ...] = (
-    (CounterMetricFamily, "shardsift_rows_scored", "Rows scored, each once.", (), _one(lambda run: run.pace.rows)),
-    (
-        CounterMetricFamily,
-        "shardsift_tokens",
-        "Tokens of the shards that are done.",
-        (),
-        _one(lambda run: run.counts.tokens),
-    ),
-    (
-        CounterMetricFamily,
-        "shardsift_worker_seconds",
-        "Time in which workers have held shards of a run, summed over workers.",
-        (),
-        _one(lambda run: run.counts.worker_seconds),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_idle_seconds",
-        "Time since a row of the run was last scored.",
-        (),
-        _one(_idle_seconds),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_remaining_seconds",
-        "Estimated time until the last open shard is done.",
-        (),
-        _one(_remaining_seconds),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_published",
-        "1 if the run is published with all shards that are done.",
-        (),
-        _one(lambda run: run.is_published),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_publish_error",
-        "1 if the last attempt to publish the run failed.",
-        (),
-        _one(lambda run: run.publish_error is not None and not run.is_published),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_paused",
-        "1 if the run is paused: its open shards wait for `producer resume`.",
-        (),
-        _one(lambda run: run.is_paused),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_workers",
-        "Workers that have the models of the run loaded, or load them.",
-        (),
-        _one(lambda run: len(run.workers)),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_run_stalled_workers",
-        "Workers that hold a shard of the run, and have made no progress for five minutes.",
-        (),
-        _one(lambda run: len(run.stalled)),
-    ),
-    (GaugeMetricFamily, "shardsift_shards", "Shards of a run by state.", ("state",), _shards),
-    (CounterMetricFamily, "shardsift_rows", "Rows of done shards, by what became of them.", ("fate",), _rows),
-    (
-        CounterMetricFamily,
-        "shardsift_phase_seconds",
-        "Where the time of the attempts went that have finished a shard.",
-        ("phase",),
-        _phases,
-    ),
-    (
-        CounterMetricFamily,
-        "shardsift_device_seconds",
-        "The worker seconds of a run by device; those that no device was reported for are of `unknown`.",
-        ("device",),
-        _device_seconds,
-    ),
-    (
-        GaugeMetricFamily,  # no counter, because a new price is that of the time before it too
-        "shardsift_cost",
-        "What these seconds cost: by the price that was given for a GPU-hour, or by the list price of the device in US dollars.",
-        ("device", "price"),
-        _costs,
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_peak_share",
-        "Share of the device's matmul peak that workers with a shard reach.",
-        ("device",),
-        _mean(lambda report: report.peak_share),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_device_memory_share",
-        "Share of the device's memory that is taken.",
-        ("device",),
-        _mean(lambda report: report.memory_share),
-    ),
-    (
-        GaugeMetricFamily,
-        "shardsift_device_busy_share",
-        "Share of the last second in which the device computed anything.",
-        ("device",),
-        _mean(lambda report: report.busy_share),
-    ),
+    (Total, "shardsift_rows_scored", "Rows scored, each counted once.", (), _one(lambda run: run.pace.rows)),
+    (Total, "shardsift_tokens", "Tokens of the shards that are done.", (), _one(lambda run: run.counts.tokens)),
+    (Total, "shardsift_worker_seconds", "Time in which workers held shards, summed over workers.", (), _worker_seconds),
+    (Gauge, "shardsift_run_idle_seconds", "Time since a row of the run was last scored.", (), _one(_idle_seconds)),
+    (Gauge, "shardsift_run_remaining_seconds", "Estimated time until the last open shard is done.", (), _one(_left)),
+    (Gauge, "shardsift_run_published", "1 if published with all done shards.", (), _one(lambda run: run.is_published)),
+    (Gauge, "shardsift_run_publish_error", "1 if the last attempt to publish failed.", (), _one(_has_publish_error)),
+    (Gauge, "shardsift_run_paused", "1 if its open shards wait for `resume`.", (), _one(lambda run: run.is_paused)),
+    (Gauge, "shardsift_run_workers", "Workers that have or load its models.", (), _one(lambda run: len(run.workers))),
+    (Gauge, "shardsift_run_stalled_workers", "Workers without progress.", (), _one(lambda run: len(run.stalled))),
+    (Gauge, "shardsift_shards", "Shards of a run by state.", ("state",), _shards),
+    (Total, "shardsift_rows", "Rows of shards that are done, by what became of them.", ("fate",), _rows),
+    (Total, "shardsift_phase_seconds", "Where the time of the finished attempts went.", ("phase",), _phases),
+    (Total, "shardsift_device_seconds", "The worker seconds by device, if reported.", ("device",), _device_seconds),
+    # No counter, because a new price is that of the time before it too.
+    (Gauge, "shardsift_cost", "Their cost by the given or the list price (US dollars).", ("device", "price"), _costs),
+    (Gauge, "shardsift_peak_share", "Share of the device's matmul peak reached.", ("device",), _mean("peak_share")),
+    (Gauge, "shardsift_device_memory_share", "Share of its memory taken.", ("device",), _mean("memory_share")),
+    (Gauge, "shardsift_device_busy_share", "Share of the last second in use.", ("device",), _mean("busy_share")),
 )
