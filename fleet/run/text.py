@@ -1,6 +1,7 @@
 """Which text of a row is scored, as the user says it to a run or to `worker tune`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from string import Formatter
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from fleet.inputs.columns import NAMED_TYPES, SEEN, Columns
 from fleet.inputs.formats import CSV_LAYOUT, has_footer, kind_of
 from fleet.run.choices import DEFAULT_TEXT_COLUMN
 from fleet.run.columns import is_text, repeated_column, text_column_names
+from fleet.run.scoring import Scoring
 
 
 class TextOptions(Protocol):
@@ -137,3 +139,70 @@ def check_takes_columns(uri: str) -> None:
 def _column(text: str) -> tuple[str, str]:
     name, _, kind = text.rpartition(":")
     return (name, kind) if name and kind in NAMED_TYPES else (text, SEEN)
+
+
+# The text of each row. The worker scores it, and `producer scores` and the Runs page show it.
+
+_BETWEEN = pa.scalar("\n\n", pa.large_string())  # joined columns
+
+
+def texts_of(rows: pa.Table, scoring: Scoring) -> pa.LargeStringArray | pa.StructArray:
+    """The text of each row, or its pair of texts. A row without any of its columns has none: null.
+
+    Columns that are null or blank in a row are left out of a join, and empty in a template.
+    """
+    return row_texts(rows, scoring.text_columns, template=scoring.text_template, pair_column=scoring.text_pair_column)
+
+
+def row_texts(
+    rows: pa.Table, columns: Sequence[str], *, template: str | None, pair_column: str | None
+) -> pa.LargeStringArray | pa.StructArray:
+    texts = _joined([_text_column(rows, name) for name in columns]) if template is None else _filled(rows, template)
+    return texts if pair_column is None else pairs(texts, _text_column(rows, pair_column))
+
+
+def pairs(firsts: pa.LargeStringArray, seconds: pa.LargeStringArray) -> pa.StructArray:
+    """Pairs of texts, with the fields `first` and `second`. Null if one of the two is."""
+    mask = pc.or_(pc.is_null(firsts), pc.is_null(seconds))
+    return pa.StructArray.from_arrays([firsts, seconds], names=["first", "second"], mask=mask)
+
+
+def is_blank(texts: pa.LargeStringArray | pa.StructArray) -> pa.BooleanArray:
+    """Whether a text, or one of a pair, is empty or white space only, as Unicode defines it. Null for null."""
+    if isinstance(texts, pa.StructArray):
+        return pc.or_(*map(is_blank, texts.flatten()))
+    return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+
+
+def _text_column(rows: pa.Table, name: str) -> pa.LargeStringArray:
+    """Any column whose values have a text of their own, such as numbers and times."""
+    return rows.column(name).cast(pa.large_string()).combine_chunks()
+
+
+def _joined(columns: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
+    """A row whose columns are all blank has the text of the first that is not null."""
+    if len(columns) == 1:
+        return columns[0]
+    return pc.coalesce(reduce(_both, map(_without_blank, columns)), *columns)
+
+
+def _both(one: pa.LargeStringArray, other: pa.LargeStringArray) -> pa.LargeStringArray:
+    """One text, the other, or both. (Arrow's null_handling="skip" returns no element at all for a row of nulls.)"""
+    return pc.coalesce(pc.binary_join_element_wise(one, other, _BETWEEN), one, other)
+
+
+def _without_blank(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+    return pc.if_else(is_blank(texts), pa.scalar(None, texts.type), texts)
+
+
+def _filled(rows: pa.Table, template: str) -> pa.LargeStringArray:
+    parts = parts_of(template)
+    columns = {name: _text_column(rows, name) for _, name in parts if name}
+    empty = pa.scalar("", pa.large_string())
+    pieces: list[pa.LargeStringArray | pa.Scalar] = []
+    for literal, name in parts:
+        pieces += [pa.scalar(literal, pa.large_string())] if literal else []
+        pieces += [pc.fill_null(columns[name], empty)] if name else []
+    text = pc.binary_join_element_wise(*pieces, empty)
+    is_missing = reduce(pc.and_, map(pc.is_null, columns.values()))
+    return pc.if_else(is_missing, pa.scalar(None, pa.large_string()), text)

@@ -30,7 +30,7 @@ def status(
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger_of
     from producer.status import run_status
-    from producer.status.verdict import other_runs
+    from producer.status.advice import other_runs
     from producer.status.watch import redraw
 
     others = []
@@ -54,8 +54,8 @@ def runs(as_json: AsJson = False) -> None:
     from fleet.process.settings import read_settings
     from producer.opening import open_ledger
     from producer.status import Present, run_status
+    from producer.status.advice import attention_lines
     from producer.status.screen import present_line, status_table
-    from producer.status.verdict import attention_lines
 
     with open_ledger(read_settings()) as (settings, ledger):
         is_local, present = settings.redis_is_embedded, Present.read(ledger.redis)
@@ -151,7 +151,7 @@ def scores(
         list[str] | None,
         typer.Option(
             metavar="URI",
-            help="The input, for the texts of rows that were not kept. A run in the ledger knows it. May be repeated.",
+            help="The input, for the texts of the rows. A run in the ledger knows it. May be repeated.",
         ),
     ] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw histogram and keep rate.")] = None,

@@ -1,4 +1,4 @@
-"""What the Runs page shows of one run, as JSON: its status, as `producer status` has it, and its shards and scores."""
+"""Draw the Runs page's JSON: the list of runs, and of one run its status, as `producer status` has it, its shards and scores."""
 
 import math
 import random
@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.results import (
-    HistoryPoint,
     ShardDetails,
     ShardStates,
     State,
@@ -20,17 +19,17 @@ from fleet.ledger.results import (
     read_shard_states,
 )
 from fleet.run.receipt import Histogram, Receipt
-from producer.flower import run_page as charts
-from producer.scores.distribution import Distribution
+from producer.scores.distribution import Distribution, threshold_of
 from producer.scores.examples import examples
-from producer.status import RunStatus, run_status
-from producer.status.advice import what_next
-from producer.status.facts import status_lines, threshold_of, time_left
-from producer.status.verdict import level, verdict
+from producer.status import Present, RunStatus, run_status
+from producer.status.advice import level, verdict, what_next, why_a_person
+from producer.status.screen import present_line, status_lines
 from producer.status.watch import progress_line
 
+_MOST_RUNS = 50
 _MOST_FAILURES = 20  # with their tracebacks
 _MOST_LISTED = 1000  # workers, machines and running shards
+MOST_CELLS = 2000  # of the strip; in a larger run a cell is several shards
 _MOST_DETAILS = 100  # shards of a cell
 _URGENCY = {State.FAILED: 0, State.RUNNING: 1, State.QUEUED: 2, State.DONE: 3}
 
@@ -58,8 +57,11 @@ class RunLook:
             "next": _what_next(status),
             "lines": [line.split(maxsplit=1) for line in status_lines(status) if not line.startswith(" ")],
             "strip": self._strip,
-            "scores": charts.scores(status),
-            "throughput": charts.throughput(self._ledger.history(self._run_id)),
+            "scores": _score_charts(status),
+            "throughput": [
+                asdict(point) | {"rows_per_second": round(point.rows_per_second, 1)}
+                for point in self._ledger.history(self._run_id)
+            ],
         }
 
     def details(self, first: str, last: str) -> list[dict[str, object]]:
@@ -70,7 +72,7 @@ class RunLook:
         found = read_shard_details(self._ledger.redis, self._run_id, cell)
         return [_details(one) for one in sorted(found, key=lambda one: _URGENCY[one.state])[:_MOST_DETAILS]]
 
-    def rows(self, seed: int) -> dict[str, object]:
+    def rows(self, seed: str) -> dict[str, object]:
         """Some rows of a random finished shard, for a person to judge. Raises what `examples` raises."""
         done = sorted(read_shard_states(self._ledger.redis, self._run_id).done)
         if not done:
@@ -86,13 +88,39 @@ class RunLook:
         self._rest_until = ended + (ended - began) / self._share_of_time
 
 
+def runs_list(ledger: Ledger) -> dict[str, object]:
+    """The newest runs with their state. Raises redis.RedisError."""
+    run_ids, present = ledger.run_ids(), Present.read(ledger.redis)
+    return {
+        "present": present_line(present),
+        "runs_in_all": len(run_ids),
+        "runs": [_listed(ledger, run_id, present) for run_id in run_ids[:_MOST_RUNS]],
+    }
+
+
+def _listed(ledger: Ledger, run_id: str, present: Present) -> dict[str, object]:
+    try:
+        status = run_status(ledger, run_id, present=present, most_failures=1)
+    except UsageError as error:
+        return {"run_id": run_id, "error": str(error)}
+    said = summary(status)
+    return {
+        "run_id": status.run_id,
+        "state": status.word,
+        "counts": asdict(status.counts),
+        "rows_per_second": round(status.rows_per_second, 1),
+        **said,
+        "why": said["headline"] if why_a_person(status) else None,
+    }
+
+
 def summary(status: RunStatus) -> dict[str, object]:
     """What a list of runs says of each, and the page of a run first."""
     said = verdict(_with_one_failure(status))
     return {
         "level": level(status),
         "headline": progress_line(status) if said == status.word else _without_word(said, status),
-        "time_left": time_left(status) or None,
+        "time_left": status.time_left or None,
     }
 
 
@@ -148,11 +176,6 @@ def _told(receipt: Receipt) -> dict[str, object]:
     }
 
 
-# The strip of a run: its shards in name order, one cell each, or one cell for several shards of a large run.
-
-MOST_CELLS = 2000
-
-
 def shards_per_cell(shards: int) -> int:
     return max(1, math.ceil(shards / MOST_CELLS))
 
@@ -170,20 +193,13 @@ def _cell(names: Sequence[str], states: ShardStates) -> dict[str, object]:
     return {"first": names[0], "last": names[-1], **Counter(map(states.of, names))}
 
 
-# The charts of the Runs page, as JSON: the spread of the scores so far, and what the run was doing over time.
-
-
-def scores(status: RunStatus) -> list[dict[str, object]]:
+def _score_charts(status: RunStatus) -> list[dict[str, object]]:
     """A chart for each score column that has a row. `threshold` is the filter's, if the filter is one on that column."""
     return [
         _chart(column, histogram, threshold_of(status.where, column))
         for column, histogram in status.histograms.items()
         if histogram.rows
     ]
-
-
-def throughput(history: list[HistoryPoint]) -> list[dict[str, object]]:
-    return [asdict(point) | {"rows_per_second": round(point.rows_per_second, 1)} for point in history]
 
 
 def _chart(column: str, histogram: Histogram, threshold: float | None) -> dict[str, object]:

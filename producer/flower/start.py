@@ -82,7 +82,9 @@ def _new_application(celery: Celery, arguments: Sequence[str]) -> Flower:
     apply_options("flower", arguments)
     extract_settings()
     setup_logging()
-    return Flower(capp=celery, options=options, template_loader=template_loader(), **flower_settings)
+    return Flower(
+        capp=celery, options=options, template_loader=template_loader(), compress_response=True, **flower_settings
+    )
 
 
 def is_news(application: Flower, record: logging.LogRecord) -> bool:

@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 _MOST_THRESHOLDS = 12
+_THRESHOLD = re.compile(r'\s*"?(?P<column>\w+)"?\s*>=?\s*(?P<value>-?\d+(\.\d+)?)\s*')  # what --min-score writes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,12 @@ def added(distributions: Iterable[Distribution]) -> Distribution:
         labels=dict(labels.most_common()),
         int_scores=dict(sorted(rounded.items())),
     )
+
+
+def threshold_of(where: str | None, column: str) -> float | None:
+    """The threshold of a filter that compares this column with a number and does nothing else."""
+    found = _THRESHOLD.fullmatch(where or "")
+    return float(found["value"]) if found and found["column"] == column else None
 
 
 def _widths(finest: float) -> Iterable[float]:

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from fleet.errors import ShardError, UsageError
 from fleet.inputs.formats import has_footer
-from fleet.inputs.opening import open_input
 from fleet.ledger import Ledger
 from fleet.ledger.results import read_shard_details
 from fleet.run.receipt import Receipt
@@ -20,8 +19,8 @@ from fleet.run.spec import RunSpec
 from fleet.storage.errors import translated
 from fleet.storage.identity import are_of_other_bytes, identity_now
 from fleet.storage.opening import open_output
-from producer.scores.near import shown_columns, text_of, url_of, values_of_input
-from producer.status.facts import threshold_of
+from producer.scores.distribution import threshold_of
+from producer.scores.shown_rows import ShownRow, shown_rows
 
 MOST_ROWS = 5000  # of the beginning of a shard: a bound on what is read, whatever its size
 _OF_EACH_KIND = 3
@@ -50,7 +49,7 @@ class Examples:
     dropped: tuple[ExampleRow, ...]
 
 
-def examples(ledger: Ledger, run_id: str, shard: str, *, seed: int) -> Examples:
+def examples(ledger: Ledger, run_id: str, shard: str, *, seed: object) -> Examples:
     """The same seed chooses the same rows. Reads the beginnings of the shard's scores, of its kept rows and of its input.
 
     Raises UsageError if the shard is not done, or if the run does not say which rows were kept. Raises ShardError for files
@@ -61,17 +60,12 @@ def examples(ledger: Ledger, run_id: str, shard: str, *, seed: int) -> Examples:
     if found.receipt is None:
         raise UsageError(f"Shard {shard} of {run_id} is not done yet.")
     scoring = spec.scorings[0]
+    threshold = threshold_of(spec.where, scoring.score_column)
     scores = _scores(spec, scoring, found.receipt)
-    kinds = _chosen(
-        scores, _kept_rows(spec, found.receipt, len(scores)), _threshold(spec, scoring), random.Random(seed)
-    )
-    values = _values(ledger, spec, scoring, found.receipt, {row for rows in kinds.values() for row in rows})
-    shown = {kind: tuple(_rows(rows, scores, values, scoring)) for kind, rows in kinds.items()}
-    return Examples(shard=shard, rows=len(scores), threshold=_threshold(spec, scoring), **shown)
-
-
-def _threshold(spec: RunSpec, scoring: Scoring) -> float | None:
-    return threshold_of(spec.where, scoring.score_column)
+    kinds = _chosen(scores, _kept_rows(spec, found.receipt, len(scores)), threshold, random.Random(str(seed)))
+    texts = _texts(ledger, spec, scoring, found.receipt, {row for rows in kinds.values() for row in rows})
+    shown = {kind: tuple(_rows(rows, scores, texts)) for kind, rows in kinds.items()}
+    return Examples(shard=shard, rows=len(scores), threshold=threshold, **shown)
 
 
 def _scores(spec: RunSpec, scoring: Scoring, receipt: Receipt) -> np.ndarray:
@@ -124,22 +118,17 @@ def _some(rows: Sequence[int], chances: random.Random) -> list[int]:
     return sorted(chances.sample(rows, min(_OF_EACH_KIND, len(rows))))
 
 
-def _values(
-    ledger: Ledger, spec: RunSpec, scoring: Scoring, receipt: Receipt, rows: set[int]
-) -> dict[int, dict[str, object]]:
+def _texts(ledger: Ledger, spec: RunSpec, scoring: Scoring, receipt: Receipt, rows: set[int]) -> dict[int, ShownRow]:
     """Of the input, which must have the bytes that were scored."""
     (shard,) = ledger.shards(receipt.run_id, [receipt.shard])
     is_known = has_footer(shard.uri)  # to identify a file of lines, all of it would have to be read
     if is_known and are_of_other_bytes(identity_now(shard.uri)[0], receipt.source_identity):
         raise ShardError(f"{shard.uri} has other bytes than those that were scored, so its rows are not shown.")
-    with open_input(shard.uri, spec.columns, only=spec.only_columns) as file:
-        return values_of_input(file, rows, shown_columns(spec, scoring))
+    return shown_rows(shard.uri, rows, spec, scoring)
 
 
-def _rows(
-    rows: Sequence[int], scores: np.ndarray, values: Mapping[int, dict[str, object]], scoring: Scoring
-) -> Iterator[ExampleRow]:
+def _rows(rows: Sequence[int], scores: np.ndarray, texts: Mapping[int, ShownRow]) -> Iterator[ExampleRow]:
     for row in rows:
-        text = " ".join(text_of(values[row], scoring).split())
+        text = " ".join(texts[row].text.split())
         shown = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
-        yield ExampleRow(row=row, score=round(float(scores[row]), 3), url=url_of(values[row]), text=shown)
+        yield ExampleRow(row=row, score=round(float(scores[row]), 3), url=texts[row].url, text=shown)

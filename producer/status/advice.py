@@ -1,24 +1,88 @@
-"""What is wrong with a run, what it waits for, and the command that helps."""
+"""Judge a run: one line that says whether all is well, and what is wrong, what it waits for, and the command that helps."""
 
 import math
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
-from fleet.ledger import Failure
+from fleet.ledger import Ledger, RunningShard
 from fleet.presence.announcements import machine_names
 from fleet.process.durations import shown_duration
 from fleet.process.wording import counted, first_of
 from fleet.storage.inspection import lines_of
-from producer.status.state import Checked, RunStatus
+from producer.status.failures import failure_lines, retry_lines
+from producer.status.view import Checked, Present, RunStatus, readable_runs
 
-AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
-_NAMED_SILENT = 5
-_NAMED_STALLED = 3
+Level = Literal["good", "doubtful", "bad"]
+
+_BAD = {"failed", "stalled", "damaged", "record lost"}
+_TOLD_SECONDS = 300.0
+_DOUBTFUL = {"half enqueued", "paused", "stopped", "cancelled", "published without its failed shards"}
+_LEFT_ALONE = {"cancelled", "published without its failed shards"}  # a person decided that
+_MOST_OTHERS = 20  # runs, the newest
+_AFTER_FIXING = "After fixing the cause"  # begins the line with the command that goes on after a failure
+_NAMED_WORKERS = 5
 _CHECKED = {
     Checked.SIZES: "Checked just now: every file is there and has its size. With --verify its sha256 is compared too.",
     Checked.SHA256: "Checked just now: every file is there and has its sha256.",
 }
+
+
+def verdict(status: RunStatus) -> str:
+    """One line, such as `on track, 50 min to 1 h 10 min left`, or what is wrong and the command that helps."""
+    if status.is_published:
+        return status.word
+    if status.word != "running":
+        lines = [*what_it_waits_for(status), *_on_no_finalizer(status), *what_next(status)]
+        said = lines[:1]
+        if status.word == "failed":
+            said += [line for line in lines if line.startswith(_AFTER_FIXING)]
+        return f"{status.word}: {' '.join(said)}" if said else status.word
+    but, left = list(troubles(status)), status.time_left
+    return f"{'on track' if not but else 'running'}{f', {left} left' if left else ''}{''.join(f'; {what}' for what in but)}"
+
+
+def troubles(status: RunStatus) -> Iterator[str]:
+    """What a person should know of a run that goes on nevertheless."""
+    if status.counts.failed:
+        yield f"{counted(status.counts.failed, 'shard')} failed"
+    if status.retries:
+        yield f"{counted(len(status.retries), 'shard')} to try again"
+    if status.silent:
+        yield f"{counted(len(status.silent), 'worker')} silent"
+    died = status.counts.last_death_seconds
+    if died is not None and died < _TOLD_SECONDS:
+        yield f"a worker died {shown_duration(died)} ago"
+    if status.stalled:
+        yield f"{counted(len(status.stalled), 'worker')} without progress"
+    if status.lacks_finalizer:
+        yield "no finalizer is running"
+
+
+def level(status: RunStatus) -> Level:
+    """How much the run needs a person. A doubtful one goes on, or waits for something that a person decides."""
+    if status.word in _BAD:
+        return "bad"
+    is_doubtful = status.word in _DOUBTFUL or status.counts.failed or status.silent or status.stalled
+    is_doubtful = is_doubtful or status.is_unserved or status.lacks_finalizer
+    return "doubtful" if is_doubtful or (status.publish_error and not status.is_published) else "good"
+
+
+def why_a_person(status: RunStatus) -> str | None:
+    """What is wrong and the command that helps. None for a run that is on its way, or where somebody left it."""
+    return None if level(status) == "good" or status.word in _LEFT_ALONE else verdict(status)
+
+
+def attention_lines(statuses: Iterable[RunStatus]) -> Iterator[str]:
+    for status in statuses:
+        if why := why_a_person(status):
+            yield f"{status.run_id} is {why}"
+
+
+def other_runs(ledger: Ledger, run_id: str, *, is_of_this_machine: bool) -> list[str]:
+    """The lines of the newest runs beside this one, for a person who named none."""
+    others = [other for other in ledger.run_ids() if other != run_id][:_MOST_OTHERS]
+    present = Present.read(ledger.redis)
+    return list(attention_lines(readable_runs(ledger, others, present, is_of_this_machine=is_of_this_machine)))
 
 
 def what_next(status: RunStatus) -> list[str]:
@@ -30,7 +94,7 @@ def what_next(status: RunStatus) -> list[str]:
         *_on_stalled(status),
         *_on_publishing(status),
         *what_it_waits_for(status),
-        *on_no_finalizer(status),
+        *_on_no_finalizer(status),
         *_on_refused(status),
     ]
 
@@ -39,7 +103,7 @@ def _on_failures(status: RunStatus) -> Iterator[str]:
     yield from failure_lines(status.failures)
     if status.failures and not status.is_published:
         them = "it" if status.counts.failed == 1 else "them"
-        yield f"{AFTER_FIXING}, try {them} again: producer retry {status.run_id}"
+        yield f"{_AFTER_FIXING}, try {them} again: producer retry {status.run_id}"
         if status.counts.done and not status.counts.open:
             yield f"Or publish the others without {them}: producer finalize {status.run_id}"
 
@@ -56,31 +120,24 @@ def _on_silent(status: RunStatus) -> Iterator[str]:
     if not silent or status.cancelled:
         return
     least, longest = min(one.seen_seconds for one in silent), max(one.lease_seconds_left for one in silent)
-    when = f"in {shown_duration(longest)}" if longest else "now"
-    if len(silent) == 1:
-        (one,) = silent
-        yield (
-            f"{one.worker or 'A worker'} has given no sign of life for {shown_duration(least)}. Its shard {one.name} goes "
-            f"to another worker when the lease ends, {when}."
-        )
-        return
     yield (
-        f"{len(silent):,} workers have given no sign of life for {shown_duration(least)} or more: "
-        f"{first_of([one.worker for one in silent], _NAMED_SILENT)}. Their shards go to other workers when the leases "
-        f"end, the last {when}."
+        f"No sign of life for {shown_duration(least)} from {_workers_and_shards(silent)}. Another worker takes each shard "
+        f"when the lease ends, {f'in {shown_duration(longest)}' if longest else 'now'}."
     )
 
 
 def _on_stalled(status: RunStatus) -> Iterator[str]:
     """The watchdog of each ends its process in time, and another one goes on."""
-    stalled = () if status.cancelled else status.stalled
-    for shard in stalled[:_NAMED_STALLED]:
+    stalled = status.stalled
+    if stalled and not status.cancelled:
         yield (
-            f"{shard.worker or 'A worker'} has made no progress for {shown_duration(shard.idle_seconds)}, in {shard.name}. If it "
-            "hangs, its process is replaced after SHARDSIFT_STALL_SECONDS (default: 15 min), and its log says where it was."
+            f"No progress for {shown_duration(min(one.idle_seconds for one in stalled))} from {_workers_and_shards(stalled)}. "
+            "If a process hangs, it is replaced after SHARDSIFT_STALL_SECONDS (default: 15 min), and its log says where it was."
         )
-    if len(stalled) > _NAMED_STALLED:
-        yield f"{counted(len(stalled) - _NAMED_STALLED, 'more worker')} without progress."
+
+
+def _workers_and_shards(shards: Sequence[RunningShard]) -> str:
+    return first_of([f"{one.worker or 'a worker'} ({one.name})" for one in shards], _NAMED_WORKERS)
 
 
 def _on_publishing(status: RunStatus) -> Iterator[str]:
@@ -102,7 +159,7 @@ def _on_publishing(status: RunStatus) -> Iterator[str]:
         yield from _on_no_kept_row(status)
     elif status.publish_error and status.publish_failed:
         yield f"It cannot be published: {status.publish_error}"
-        yield f"{AFTER_FIXING}: producer finalize {status.run_id}"
+        yield f"{_AFTER_FIXING}: producer finalize {status.run_id}"
     elif status.publish_error:
         yield f"Publishing has not succeeded yet, and is tried again: {status.publish_error}"
 
@@ -150,7 +207,8 @@ def what_it_waits_for(status: RunStatus) -> Iterator[str]:
             yield f"No worker serves this run. Start one: {status.worker_command}"
             yield from _on_workers_elsewhere(status)
         case "queued":
-            yield f"Its workers are at other runs: {', '.join(sorted({str(w.run_id) for w in status.serving}))}."
+            others = sorted({str(worker.run_id) for worker in status.serving})
+            yield f"All its workers are busy with other runs: {', '.join(others)}."
 
 
 def loading_line(status: RunStatus) -> str:
@@ -161,25 +219,23 @@ def loading_line(status: RunStatus) -> str:
 
 def _on_workers_elsewhere(status: RunStatus) -> Iterator[str]:
     """Why workers that are there do not help: they were started for certain models or a --dtype."""
-    if status.workers_elsewhere == 1:
-        yield "The one worker of this fleet serves another model or dtype."
-    elif status.workers_elsewhere:
-        yield f"The {status.workers_elsewhere:,} workers of this fleet serve other models or dtypes."
+    if status.workers_elsewhere:
+        yield f"Workers of this fleet that serve other models or dtypes: {status.workers_elsewhere:,}."
 
 
 def _higher_limit(status: RunStatus) -> str:
-    """What `resume` needs too, if the run has cost what it may: twice the limit, or more if the cost is far above it."""
+    """What `resume` needs too, if the run has cost what it may."""
     limit, cost = status.steering.max_cost, status.steering.cost(status.counts.worker_seconds)
     if limit is None or cost is None or cost < limit:
         return ""
-    return f" --max-cost {2 * limit if cost < 2 * limit else math.ceil(2 * cost):g}"
+    return f" --max-cost {math.ceil(2 * cost)}"
 
 
 def _on_machines(status: RunStatus) -> str:
     free = [machine.name for machine in status.machines if machine.free]
     if free:
         return f"{free[0]} starts a worker for this run within seconds."
-    return f"The workers of {machine_names(status.machines)} are at other runs. One comes to this run when it is free."
+    return f"All workers of {machine_names(status.machines)} are busy with other runs. This run gets the next free one."
 
 
 def _on_unable(status: RunStatus) -> Iterator[str]:
@@ -191,7 +247,7 @@ def _on_unable(status: RunStatus) -> Iterator[str]:
     yield f"No worker of {names} could serve it: {reason}. Tried again after ten minutes, or when `worker start` is restarted."
 
 
-def on_no_finalizer(status: RunStatus) -> Iterator[str]:
+def _on_no_finalizer(status: RunStatus) -> Iterator[str]:
     if status.lacks_finalizer:
         yield (
             "No finalizer is running: no finished run is published, and no lost shard is sent again. "
@@ -212,111 +268,3 @@ def _on_refused(status: RunStatus) -> Iterator[str]:
     if status.refused:
         refused = "; ".join(f"{what} ({times:,})" for what, times in status.refused.items())
         yield f"Refused or repaired lately, in all runs: {refused}."
-
-
-# Failed attempts in a few lines, grouped by cause, so that one mistake in a hundred shards reads as one.
-
-_MOST_CAUSES = 5
-_NAMED_SHARDS = 5
-_TRACEBACK_LINES = 8
-_PATH = re.compile(r"\S*/\S*")
-_NUMBER = re.compile(r"\b(?![45]\d\d\b)\d[\d,.]*\b")  # an HTTP status tells causes apart: 403 is not 503
-_ERROR = re.compile(r"[\w.]+: ")  # begins the message below a traceback
-_OURS = ("fleet.", "worker.")  # modules whose errors say enough without a traceback
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cause:
-    """Shards with the same error, apart from names, paths and numbers in it."""
-
-    failures: tuple[Failure, ...]
-
-    @property
-    def first(self) -> Failure:
-        return self.failures[0]
-
-    @property
-    def others(self) -> list[str]:
-        return [failure.shard for failure in self.failures[1:]]
-
-    @property
-    def traceback(self) -> list[str]:
-        return unexpected_traceback(self.first)
-
-
-def unexpected_traceback(failure: Failure) -> list[str]:
-    """The last lines of its traceback. None if the error is one of ours, or if a process died without one."""
-    lines = failure.traceback.rstrip().splitlines()
-    errors = [line for line in lines if _ERROR.match(line)]
-    return [] if not errors or errors[-1].startswith(_OURS) else lines[-_TRACEBACK_LINES:]
-
-
-def causes_of(failures: Sequence[Failure]) -> list[Cause]:
-    """The cause of most shards first."""
-    groups: dict[str, list[Failure]] = {}
-    for failure in failures:
-        groups.setdefault(_without_details(failure), []).append(failure)
-    causes = [Cause(failures=tuple(group)) for group in groups.values()]
-    return sorted(causes, key=lambda cause: -len(cause.failures))
-
-
-def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """What failed, cause by cause, with one traceback of an unexpected error."""
-    causes = causes_of(failures)
-    for cause in causes[:_MOST_CAUSES]:
-        yield from _failed(cause)
-    yield from _more(causes)
-    yield from _one_traceback(causes)
-
-
-def retry_lines(retries: Sequence[Failure]) -> Iterator[str]:
-    """What went wrong with shards that are tried again by themselves."""
-    causes = causes_of(retries)
-    wait = "waits" if len(retries) == 1 else "wait"
-    yield f"{counted(len(retries), 'shard')} {wait} for another attempt. {_last_error(causes[0])}"
-    for cause in causes[1:_MOST_CAUSES]:
-        yield f"  {_last_error(cause)}"
-    yield from _more(causes)
-    yield from _one_traceback(causes)
-
-
-def _failed(cause: Cause) -> Iterator[str]:
-    first = cause.first
-    if not cause.others:
-        yield f"Shard {first.shard} failed{_by(first)}: {first.error}"
-        return
-    shards = counted(len(cause.failures), "shard")
-    yield f"{shards} failed with one error. {first.shard}{_by(first)}: {first.error}"
-    yield f"  The others: {first_of(cause.others, _NAMED_SHARDS)}"
-
-
-def _last_error(cause: Cause) -> str:
-    how_often = f" ({counted(len(cause.failures), 'shard')})" if cause.others else ""
-    first = cause.first
-    return f"Shard {first.shard} on {first.worker}, attempt {first.attempts}: {first.error}{how_often}"
-
-
-def _by(failure: Failure) -> str:
-    """The finalizer, which finds damaged outputs, has no worker's name."""
-    return f" on {failure.worker} (attempt {failure.attempts})" if failure.worker else ""
-
-
-def _more(causes: Sequence[Cause]) -> Iterator[str]:
-    rest = causes[_MOST_CAUSES:]
-    if rest:
-        shards = sum(len(cause.failures) for cause in rest)
-        yield f"And {counted(len(rest), 'other error')} of {counted(shards, 'shard')}: see --json."
-
-
-def _one_traceback(causes: Sequence[Cause]) -> Iterator[str]:
-    """Of the most frequent unexpected error."""
-    unexpected = next((cause for cause in causes if cause.traceback), None)
-    if unexpected:
-        yield f"  The traceback of {unexpected.first.shard} ends with these lines; --json has it whole:"
-        yield from (f"    {line}" for line in unexpected.traceback)
-
-
-def _without_details(failure: Failure) -> str:
-    """The error with its shard, paths and numbers masked."""
-    masked = re.sub(rf"(?<!\w){re.escape(failure.shard)}(?!\w)", "…", failure.error)
-    return _NUMBER.sub("#", _PATH.sub("…", masked))

@@ -1,18 +1,25 @@
-"""What `producer status` prints: the verdict, the facts, and what to do."""
+"""Draw what `producer status` prints: the verdict, the facts about the run, a line each, and what to do."""
 
+import math
 from collections.abc import Iterator
 
+from rich.filesize import decimal
 from rich.table import Table
 
+from fleet.ledger import RunningShard
 from fleet.presence.announcements import machines_line
+from fleet.process.durations import shown_duration
 from fleet.process.wording import counted
-from producer.status.advice import what_next
-from producer.status.facts import status_lines
-from producer.status.read import Present
-from producer.status.state import RunStatus
-from producer.status.verdict import verdict
+from fleet.run.receipt import AttemptReport, Histogram
+from producer.status.advice import verdict, what_next
+from producer.status.cost import LISTED, Cost
+from producer.status.view import Present, RunStatus
 
 _BAR_WIDTH = 40
+_BARS = " ▁▂▃▄▅▆▇█"
+_MOST_BARS = 40
+_NAMED_WORKERS = 16
+_SHOWN_SHARE = 0.05  # of the time of an attempt
 
 
 def status_screen(status: RunStatus) -> list[str]:
@@ -33,7 +40,157 @@ def _bar(status: RunStatus) -> Iterator[str]:
     yield f"progress {bar}  {100 * counts.done // counts.shards}% of shards done"
 
 
-# The runs of a fleet for people: a table with a line for each, and who is there to serve them.
+def status_lines(status: RunStatus) -> list[str]:
+    counts = status.counts
+    return [
+        f"run      {status.run_id}",
+        f"shards   {counts.done:,} of {counts.shards:,} done, {counts.running:,} running, {counts.queued:,} queued, "
+        f"{counts.failed:,} failed",
+        f"rows     {counts.rows_in:,} in, {counts.rows_kept:,} kept, {counts.rows_dropped:,} dropped, "
+        f"{counts.rows_errored:,} errored{_unfinished(status)}",
+        *_kept(status),
+        *_errored(status),
+        *(f"format   {column} in {told}" for column, told in status.formats.items()),
+        f"speed    {_speed(status)}",
+        *_spent(status),
+        f"workers  {_workers(status)}{_at_most(status)}",
+        *_at_work(status),
+        f"output   {status.output_uri}{_stored(status)}",
+        *_waves(status),
+    ]
+
+
+def _kept(status: RunStatus) -> Iterator[str]:
+    """What is known of the scores while the run goes on. `producer scores` tells more."""
+    if status.counts.open and status.rows_written:
+        yield f"kept     {status.rows_kept / status.rows_written:.1%} so far"
+    for column, histogram in status.histograms.items():
+        if status.counts.open and histogram.rows:
+            yield f"scores   {spread_line(histogram)}{f'  {column}' if len(status.histograms) > 1 else ''}"
+
+
+def spread_line(histogram: Histogram) -> str:
+    """For example `0.25 ▂▄█▇▅▃▁ 4.5`: the lowest and the highest bin, and a bar for each between them."""
+    first, last = min(histogram.rows_by_bin), max(histogram.rows_by_bin)
+    wide = -(-(last - first + 1) // _MOST_BARS)
+    rows = [
+        sum(histogram.rows_by_bin.get(number, 0) for number in range(start, start + wide))
+        for start in range(first, last + 1, wide)
+    ]
+    bars = "".join(_BARS[math.ceil(count * (len(_BARS) - 1) / max(rows))] for count in rows)
+    unit = histogram.bins_per_unit
+    return f"{first / unit:g} {bars} {(last + 1) / unit:g}"
+
+
+def _errored(status: RunStatus) -> Iterator[str]:
+    if status.error_reasons:
+        yield f"errored  {', '.join(f'{rows:,} {reason}' for reason, rows in status.error_reasons.items())}"
+
+
+def _unfinished(status: RunStatus) -> str:
+    """Rows count as in, kept or dropped when their shard is done."""
+    rows = status.counts.rows_running
+    return f"; {rows:,} scored in shards that are not done" if rows else ""
+
+
+def _speed(status: RunStatus) -> str:
+    pace = status.pace
+    if status.word == "running":
+        lately = f"{status.rows_per_second:,.0f} rows/s over the last {shown_duration(pace.seconds_lately)}"
+        left = status.time_left
+        return f"{lately}{f'; {left} left' if left else ''}"
+    return f"{status.rows_per_second:,.0f} rows/s over {shown_duration(pace.seconds)} of work"
+
+
+def _spent(status: RunStatus) -> Iterator[str]:
+    """The time that workers have held shards, and what that costs if a price is known."""
+    left, seconds = status.remaining, status.counts.worker_seconds
+    if seconds:
+        coming = f", about {shown_duration(left.worker_seconds)} to come" if left else ""
+        yield f"work     {shown_duration(seconds)} of all workers together{coming}"
+    if status.cost:
+        yield from _cost(status.cost)
+
+
+def _cost(cost: Cost) -> Iterator[str]:
+    unit = "$" if cost.price_from == LISTED else ""
+    coming = f", about {unit}{cost.to_come:,.2f} to come" if cost.to_come is not None else ""
+    rate = f"; {unit}{cost.per_million_rows:,.2f} per million rows" if cost.per_million_rows is not None else ""
+    yield f"cost     {unit}{cost.so_far:,.2f} so far{coming}{rate}; starts and idle time are not counted"
+    if cost.price_from == LISTED:
+        yield from _list_prices(cost)
+
+
+def _list_prices(cost: Cost) -> Iterator[str]:
+    """By which list prices the cost was computed, and which devices have none."""
+    priced = [
+        f"{one.device} ${one.device_price:.2f} an hour for {shown_duration(one.device_seconds)}"
+        for one in cost.devices
+        if one.device_price is not None
+    ]
+    left_out = ", ".join(f"{one.device} ({shown_duration(one.device_seconds)})" for one in cost.left_out)
+    but = f"; left out, since no price is known: {left_out}" if left_out else ""
+    yield f"prices   {', '.join(priced)}: {LISTED}{but}"
+
+
+def _at_work(status: RunStatus) -> Iterator[str]:
+    """A line for each worker that has a shard of the run."""
+    devices = {worker.name: worker.device for worker in status.workers}
+    for shard in status.running[:_NAMED_WORKERS]:
+        device = devices.get(shard.worker) or "silent"
+        yield f"         {shard.worker} ({device}): {counted(shard.rows, 'row')} of {shard.name}{_of_attempt(shard)}"
+    if len(status.running) > _NAMED_WORKERS:
+        yield f"         and {len(status.running) - _NAMED_WORKERS:,} more"
+
+
+def _of_attempt(shard: RunningShard) -> str:
+    """For example `; 117 rows/s; 91% device, 6% tokenize; 41% of peak; last seen 40 s ago`."""
+    again = f"; attempt {shard.attempt}" if shard.attempt > 1 else ""
+    seen = f"; last seen {shown_duration(shard.seen_seconds)} ago" if shard.is_silent else ""
+    if not shard.report:
+        return f"{again}{seen}"
+    total = sum(shard.report.seconds.values()) or 1.0
+    spent = sorted(shard.report.seconds.items(), key=lambda phase: -phase[1])
+    shares = ", ".join(f"{seconds / total:.0%} {phase}" for phase, seconds in spent if seconds >= _SHOWN_SHARE * total)
+    return f"; {shard.report.rows_per_second:,.0f} rows/s; {shares}{_of_device(shard.report)}{again}{seen}"
+
+
+def _of_device(report: AttemptReport) -> str:
+    """What is known of `; 41% of peak, 63% of memory, 97% busy`."""
+    shares = {"of peak": report.peak_share, "of memory": report.memory_share, "busy": report.busy_share}
+    known = [f"{share:.0%} {what}" for what, share in shares.items() if share is not None]
+    return f"; {', '.join(known)}" if known else ""
+
+
+def _stored(status: RunStatus) -> str:
+    return (
+        f"; {decimal(status.counts.stored_bytes)} in {counted(status.counts.done, 'shard')}"
+        if status.counts.done
+        else ""
+    )
+
+
+def _waves(status: RunStatus) -> Iterator[str]:
+    """Only an output that drops files without a commit has waves."""
+    counts = status.counts
+    if counts.last_wave_seconds is not None and not status.is_published:
+        ago = shown_duration(counts.last_wave_seconds)
+        yield f"saved    by {counted(counts.waves, 'commit')}, the last {ago} ago; published when all shards are done"
+
+
+def _workers(status: RunStatus) -> str:
+    doing = [worker.activity for worker in status.workers]
+    told = ", ".join(
+        f"{doing.count(activity)} {activity}" for activity in ("busy", "ready", "loading") if activity in doing
+    )
+    if not told and status.machines and status.counts.open:
+        return f"none yet; {machines_line(status.machines)}"
+    return told or "none"
+
+
+def _at_most(status: RunStatus) -> str:
+    most = status.steering.max_workers
+    return f"; at most {most:,} have shards at once" if most else ""
 
 
 def status_table(statuses: list[RunStatus]) -> Table:

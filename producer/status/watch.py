@@ -13,9 +13,8 @@ from fleet.ledger import Ledger
 from fleet.process.command_line import say
 from fleet.process.wording import counted
 from producer.status import RunStatus, run_status
-from producer.status.facts import time_left
+from producer.status.advice import troubles, verdict
 from producer.status.screen import status_screen
-from producer.status.verdict import troubles, verdict
 
 _LOOK_SECONDS = 0.5
 _REDRAW_SECONDS = 2.0
@@ -129,6 +128,6 @@ def progress_line(status: RunStatus) -> str:
     said = verdict(status)
     if status.word == "publishing" or (status.word != "running" and said != status.word):
         return said
-    rows, left = counted(status.counts.rows_scored, "row"), time_left(status)
+    rows, left = counted(status.counts.rows_scored, "row"), status.time_left
     but = "".join(f"; {what}" for what in troubles(status))
     return f"{rows}, {status.rows_per_second:,.0f} rows/s{f'; {left} left' if left else ''}{but}"

@@ -182,16 +182,12 @@ def test_the_pages_say_what_is_missing_and_run_nothing_that_data_holds(fleet: Fl
     assert page_without_redis.text == page.text
 
 
-def test_the_note_on_flowers_own_pages_leads_to_the_runs(flower: Fleet) -> None:
+def test_flowers_own_pages_lead_to_the_runs_and_no_argument_shows_its_password(flower: Fleet) -> None:
+    import psutil
+
     for path in ("/workers", "/tasks", "/broker"):
         assert "Flower counts Celery tasks" in (text := get(path))
         assert text.count('href="/runs"') == 2  # in the navigation, and in the note
-
-
-def test_flower_shows_no_password_in_its_arguments(flower: Fleet) -> None:
-    import psutil
-
     arguments = [part for process in psutil.process_iter(["cmdline"]) for part in process.info["cmdline"] or ()]
-
     assert any("flower" in part for part in arguments)
     assert not any("a-password" in part for part in arguments)

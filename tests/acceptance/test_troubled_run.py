@@ -119,15 +119,17 @@ def test_the_first_screen_says_what_is_wrong_and_what_to_type(trouble: Trouble) 
     )
 
     newest, of_run, listed = trouble.status(), trouble.status(run), trouble.fleet.call_producer("runs").stderr
-    page_of_run = trouble.page(f"/runs/{run}", until="no sign of life")
+    page_of_run = trouble.page(f"/runs/{run}", until="No sign of life")
     page_of_runs = trouble.page("/runs", until="No worker serves this run")
 
     assert newest.startswith("queued: No worker serves this run. Start one: worker start --model ")
-    assert "The one worker of this fleet serves another model or dtype." in newest
+    assert "Workers of this fleet that serve other models or dtypes: 1." in newest
     assert line_with(run, newest).startswith(f"{run} is running")
     assert re.match(r"running.*; 1 shard failed; 1 worker silent$", of_run.splitlines()[0])
     assert "is truncated" in line_with(f"Shard {CORRUPT} failed", of_run)
-    assert "goes to another worker when the lease ends" in line_with(f"{GONE}@", of_run.partition("output ")[2])
+    assert "Another worker takes each shard when the lease ends" in line_with(
+        f"{GONE}@", of_run.partition("output ")[2]
+    )
     assert "producer finalize" not in of_run
     assert f"{unserved} is queued: No worker serves this run" in listed
     for said in ("1 shard failed; 1 worker silent", "is truncated", f"producer retry {run}"):

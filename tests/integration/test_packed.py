@@ -32,6 +32,7 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
+from fleet.run.text import pairs
 from support.models import with_lively_scores
 from support.nli import nli_classifier
 from worker.scoring import Hypotheses, ModelError, Place, Reading, Scorer, load_scorer
@@ -42,7 +43,6 @@ from worker.scoring.device import best_device, has_packed_attention
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.precision import convert
 from worker.scoring.shared_encoder import joint_backend, shared_parts
-from worker.scoring.tokenizing.tokenize import pairs
 from worker.scoring.tokenizing.tokens import Tokens
 
 CPU = torch.device("cpu")

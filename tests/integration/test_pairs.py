@@ -12,6 +12,7 @@ from transformers import pipeline
 import shardsift
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
+from fleet.run.text import pairs
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
 from support.families import FAMILIES, family_classifier
@@ -20,7 +21,6 @@ from support.parity import assert_close
 from support.small_run import publish
 from worker.scoring import Reading, load_scorer
 from worker.scoring.parity_trial import sample_texts
-from worker.scoring.tokenizing.tokenize import pairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FIRSTS = [*sample_texts(12, seed=1), "short", "a </s> [SEP] b", "long " * 900, "x"]

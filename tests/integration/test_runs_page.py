@@ -198,8 +198,8 @@ class TestSharedReads:
     def test_however_many_ask_the_ledger_is_read_once(self) -> None:
         reads: list[int] = []
 
-        async def ask() -> list[int]:
-            shared = SharedReads[int](executor, seconds=60)
+        async def ask() -> list[bytes]:
+            shared = SharedReads(executor, seconds=60)
             return [await shared.get("run", read) for _ in range(3)] + list(
                 await asyncio.gather(*(shared.get("run", read) for _ in range(20)))
             )
@@ -211,18 +211,18 @@ class TestSharedReads:
         with ThreadPoolExecutor(4) as executor:
             answers = asyncio.run(ask())
 
-        assert set(answers) == {1}
+        assert set(answers) == {b"1"}
         assert len(reads) == 1
 
     def test_it_is_read_again_when_the_time_is_over(self) -> None:
         answers = iter(range(9))
 
-        async def ask() -> list[int]:
-            shared = SharedReads[int](executor, seconds=0)
+        async def ask() -> list[bytes]:
+            shared = SharedReads(executor, seconds=0)
             return [await shared.get("run", lambda: next(answers)) for _ in range(2)]
 
         with ThreadPoolExecutor(1) as executor:
-            assert asyncio.run(ask()) == [0, 1]
+            assert asyncio.run(ask()) == [b"0", b"1"]
 
     def test_an_error_is_shared_too(self) -> None:
         reads: list[int] = []
@@ -232,7 +232,7 @@ class TestSharedReads:
             raise UsageError("gone")
 
         async def ask() -> None:
-            shared = SharedReads[int](executor, seconds=60)
+            shared = SharedReads(executor, seconds=60)
             for _ in range(3):
                 with pytest.raises(UsageError):
                     await shared.get("run", read)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from fleet.ledger import Counts, Pace, RunningShard
-from fleet.run.receipt import AttemptReport
 from producer.status.remaining import remaining
 
 ROWS, SECONDS = 10_000, 100.0  # of a shard
@@ -71,30 +70,6 @@ def test_the_range_of_uneven_shards_is_wide_at_first_and_gets_narrower() -> None
 
     assert spans == sorted(spans, reverse=True)
     assert spans[0] > spans[-1]
-
-
-def test_a_young_run_is_judged_by_its_finished_shards() -> None:
-    """Its workers have scored the long texts of their windows: 10 of 100 s are left, and two fifths of the rows."""
-    counts, _, _, _ = at(SECONDS + 1, shards=6, workers=2)
-    counts = replace(counts, done=2, running=2, queued=2, rows_in=2 * ROWS, worker_seconds=2 * SECONDS + 2 * 88)
-    counts = replace(counts, phase_seconds={"device": 2 * SECONDS})
-    report = AttemptReport(
-        device="cpu", rows_per_second=0, rows_written=0, rows_kept=0, tokens=0, seconds={"device": 88.0}
-    )
-    running = [
-        RunningShard(name=name, worker=name, rows=round(0.6 * ROWS), seen_seconds=2.0, report=report) for name in "ab"
-    ]
-    rows = 2 * ROWS + sum(shard.rows for shard in running)
-    young = Pace(rows_lately=rows, seconds_lately=190, rows=rows)
-    old = replace(young, rows=rows + 1)  # some of its rows are older than the last minutes
-
-    left, by_rows = remaining(counts, young, running), remaining(counts, old, running)
-
-    assert left is not None
-    assert by_rows is not None
-    assert (left.low + left.high) / 2 == pytest.approx(10 + SECONDS)
-    assert left.worker_seconds == pytest.approx(2 * 10 + 2 * SECONDS)
-    assert (by_rows.low + by_rows.high) / 2 > 1.3 * (10 + SECONDS)
 
 
 def test_nothing_is_said_before_a_shard_is_done_or_while_no_worker_scores() -> None:

@@ -3,27 +3,20 @@
 import pytest
 
 from fleet.run.receipt import Histogram
-from producer.status.facts import kept_line, neighbours, spread_line
+from producer.scores.distribution import threshold_of
+from producer.status.screen import spread_line
 
 LOGITS = Histogram(bins_per_unit=4, rows_by_bin={-1: 10, 0: 40, 9: 20, 10: 10, 12: 15, 14: 5})
-SHARES = Histogram(bins_per_unit=20, rows_by_bin={0: 90, 18: 4, 19: 6})
 
 
-def test_neighbouring_thresholds_are_half_a_logit_or_a_tenth_of_a_probability_away() -> None:
-    assert list(neighbours("score >= 3", {"score": LOGITS})) == [(2.5, 0.3), (3.5, 0.05)]
-    assert list(neighbours("tox_score >= 0.9", {"tox_score": SHARES})) == [(0.8, 0.1), (1.0, 0.0)]
+@pytest.mark.parametrize(("where", "threshold"), [("score >= 3", 3.0), ('"score" >= 3.5', 3.5)])
+def test_a_filter_that_compares_a_score_with_a_number_is_a_threshold(where: str, threshold: float) -> None:
+    assert threshold_of(where, "score") == threshold
 
 
 @pytest.mark.parametrize("where", [None, "score >= 3 and language = 'en'", "other >= 3", "label = 'POSITIVE'"])
-def test_a_filter_that_is_no_threshold_has_no_neighbours(where: str | None) -> None:
-    assert kept_line(20, 100, where, {"score": LOGITS}) == "20.0% so far"
-
-
-def test_the_kept_share_comes_with_its_neighbours() -> None:
-    assert (
-        kept_line(20, 100, "score >= 3", {"score": LOGITS}) == "20.0% so far (by threshold: 30.0% at 2.5, 5.0% at 3.5)"
-    )
-    assert kept_line(1, 2000, None, {}) == "0.05% so far"
+def test_any_other_filter_is_none(where: str | None) -> None:
+    assert threshold_of(where, "score") is None
 
 
 def test_each_bin_has_a_bar_and_a_wide_spread_has_at_most_forty() -> None:

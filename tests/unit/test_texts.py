@@ -9,10 +9,9 @@ from fleet.errors import UsageError
 from fleet.run.choices import passages_and_pool
 from fleet.run.scoring import ZeroShot, check_scoring
 from fleet.run.spec import Shard
-from fleet.run.text import parts_of, template_of, text_columns
+from fleet.run.text import parts_of, template_of, text_columns, texts_of
 from producer.planning.options import RunOptions
 from support.records import a_spec
-from worker.shard.texts import texts_of
 
 SHARD = Shard(name="s", uri="s.parquet", identity="1")
 POSTS = pa.table(

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
+from fleet.run.text import texts_of
 from fleet.run.text_digests import scored_digest
 from worker.scoring import Place, Scorer, Scores
 from worker.scoring.rows import token_count
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.reader import Window
 from worker.shard.scoring_groups import ScoringGroup, scoring_groups, texts_key
-from worker.shard.texts import texts_of, unscorable_rows, with_reasons, without
+from worker.shard.texts import unscorable_rows, with_reasons, without
 from worker.shard.vitals import Progress
 
 

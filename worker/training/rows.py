@@ -16,10 +16,9 @@ from fleet.inputs.line_blocks import THEN_RETRY
 from fleet.inputs.opening import open_input
 from fleet.process.wording import counted
 from fleet.run.columns import is_text
-from fleet.run.text import template_of
+from fleet.run.text import row_texts, template_of
 from fleet.run.text_digests import text_digest
 from fleet.storage.errors import translated
-from worker.shard.texts import row_texts
 from worker.training.labels import LabelSource, checked_columns, shown_path
 from worker.training.spec import FEWEST_ROWS, ClassWeights, TrainSpec, TrainTask
 

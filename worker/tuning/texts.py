@@ -11,11 +11,11 @@ from fleet.inputs.input_file import IgnoredBadRows
 from fleet.inputs.listing import list_files
 from fleet.inputs.opening import open_input
 from fleet.run.choices import DEFAULT_TEXT_COLUMN
-from fleet.run.text import TextOptions, check_takes_columns, chosen_columns, template_of, text_columns
+from fleet.run.text import TextOptions, check_takes_columns, chosen_columns, row_texts, template_of, text_columns
 from fleet.storage.errors import translated
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.tokenizing.tokenize import plain_texts
-from worker.shard.texts import row_texts, unscorable_rows
+from worker.shard.texts import unscorable_rows
 
 _STEP_ROWS = 256  # decoded at once
 TrialTexts: TypeAlias = pa.LargeStringArray | pa.StructArray  # texts, or pairs of them

@@ -18,7 +18,7 @@ from producer.output_look import looked_at
 from producer.planning.enqueue import enqueue
 from producer.planning.plan import Plan
 from producer.status import ExitCode, run_status
-from producer.status.verdict import level, verdict
+from producer.status.advice import level, verdict
 from support.finalizer_runs import A, B, C, do, finish
 from support.ledger_states import claimed
 from support.records import a_spec

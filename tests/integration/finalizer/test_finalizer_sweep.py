@@ -81,11 +81,11 @@ class TestSweeping:
         assert (cheap, status.word, status.cost and status.cost.so_far) == (None, "paused", 50.02)
         assert what_next(status)[0] == (
             "It is paused: it has cost 50.02, and --max-cost is 50. Resume it: "
-            f"producer resume {spec.run_id} --max-cost 100"
+            f"producer resume {spec.run_id} --max-cost 101"
         )
         with pytest.raises(UsageError, match="stays paused: it has cost 50.02, and --max-cost is 50"):
             resume_run(ledger, spec.run_id, AS_IT_WAS)
-        assert resume_run(ledger, spec.run_id, SteeringOptions(max_cost=100))
+        assert resume_run(ledger, spec.run_id, SteeringOptions(max_cost=101))
         sweeper.sweep()
         assert ledger.pause_reason(spec.run_id) is None
 

@@ -20,10 +20,11 @@ from fleet.run.spec import RunSpec
 from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from producer.scores.distribution import Distribution, chart
+from producer.scores.distribution import Distribution, chart, check_chart
 from producer.scores.examples import examples
-from producer.scores.near import rows_near, rows_of_run_near
+from producer.scores.near import near_lines, rows_near, rows_of_run_near
 from producer.scores.read import published_distributions, report_of, scored_run
+from producer.scores.shown_rows import shown_rows
 from producer.verify.source import source_shards
 from support.models import tiny_classifier
 from support.processes import call_command
@@ -219,7 +220,8 @@ def test_labels_are_counted(scored: Scored, tmp_path: Path) -> None:
 
     assert found.labels == labels.value_counts().to_dict()
     label, rows = next(iter(found.labels.items()))
-    assert any(line.split()[:2] == [label, str(rows)] for line in scored.scores(spec.output_uri))
+    lines = report_of(scored_run(spec.output_uri, scored.settings)).lines()
+    assert any(line.split()[:2] == [label, str(rows)] for line in lines)
 
 
 def test_a_run_that_goes_on_shows_its_finished_shards(scored: Scored, tmp_path: Path) -> None:
@@ -268,30 +270,38 @@ def test_rows_near_a_threshold_come_with_url_and_text_of_the_input(scored: Score
     assert some == rows_near(published, scored.spec.scorings[0], count=5, seed=1, **near)
 
 
-def test_without_the_input_only_kept_rows_have_a_text(scored: Scored) -> None:
-    lines = scored.scores(scored.output, "--near", 2.5, "--within", 0.2, "--sample", 1000)
-    by_ledger = scored.scores(scored.spec.run_id, "--near", 2.5, "--within", 0.2, "--sample", 1000)
+def test_without_the_input_the_rows_have_no_text(scored: Scored) -> None:
+    near = {"near": 2.5, "within": 0.2, "count": 3, "seed": 0, "source": ()}
+    by_uri, by_ledger = (
+        rows_of_run_near(scored_run(target, scored.settings), None, **near)
+        for target in (scored.output, scored.spec.run_id)
+    )
 
-    frame = scored.rows
-    dropped = ((frame["score"] - 2.5).abs() <= 0.2) & (frame["score"] < 2.5)
-    hint = "       (not kept; name the input with --source to see its text)"
-    assert lines.count(hint) == dropped.sum() > 0
-    assert hint not in by_ledger
-    assert lines[0].startswith("2.3") or lines[0].startswith("2.4")
+    lines = list(near_lines(by_uri, near=2.5, within=0.2))
+
+    assert lines[1::2] == ["       (name the input with --source to see the text)"] * 3
+    assert [(row.shard, row.row, row.score) for row in by_uri] == [(row.shard, row.row, row.score) for row in by_ledger]
+    assert all(row.text for row in by_ledger)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--near", "3", "--column", "edu"), "The run has no score column 'edu'. There are: score."),
-        (("--png", "/nowhere/scores.png"), "Cannot write the chart to /nowhere/scores.png."),
-    ],
-)
-def test_what_cannot_be_shown_is_said(scored: Scored, arguments: tuple[str, ...], says: str) -> None:
-    done = call_command("producer", "scores", scored.output, *arguments, environment={"REDIS_URL": scored.redis_url})
+def test_the_text_of_a_template_or_a_pair_is_shown_as_it_was_scored(scored: Scored) -> None:
+    (edu,) = scored.spec.scorings
+    file = scored.folder / "source/000_00001.parquet"
+    row = pq.read_table(file).slice(7, 1).to_pylist()[0]
+    filled = replace(edu, text_template="<{url}> {text}", text_columns=("url", "text"))
+    pair = replace(edu, text_pair_column="url")
 
-    assert done.returncode == 2
-    assert says in done.stderr
+    shown = [shown_rows(str(file), [7], scored.spec, scoring)[7] for scoring in (filled, pair)]
+
+    assert [one.text for one in shown] == [f"<{row['url']}> {row['text']}", f"{row['text']}\n\n{row['url']}"]
+    assert [one.url for one in shown] == [row["url"]] * 2
+
+
+def test_what_cannot_be_shown_is_said(scored: Scored) -> None:
+    with pytest.raises(UsageError, match=r"The run has no score column 'edu'\. There are: score\."):
+        scored_run(scored.output, scored.settings).scoring("edu")
+    with pytest.raises(UsageError, match=r"Cannot write the chart to /nowhere/scores\.png\."):
+        check_chart(Path("/nowhere/scores.png"))
 
 
 def test_a_score_that_no_row_has_says_how_to_find_some(scored: Scored) -> None:

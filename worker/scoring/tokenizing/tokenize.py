@@ -116,7 +116,7 @@ class _PlainEncoder:
         return flat(encoded["input_ids"], encoded.get("token_type_ids"))
 
 
-# Convert texts of any Arrow type to one plain array, and two of those to an array of pairs.
+# Convert texts of any Arrow type to one plain array.
 
 Texts: TypeAlias = pa.ChunkedArray | pa.Array | Sequence[str | None]
 
@@ -138,9 +138,3 @@ def plain_texts(texts: Texts) -> pa.LargeStringArray | pa.StructArray:
         raw = column.cast(pa.large_binary()).to_pylist()
         return pa.array([text if text is None else text.decode(errors="replace") for text in raw], pa.large_string())
     return column
-
-
-def pairs(firsts: pa.LargeStringArray, seconds: pa.LargeStringArray) -> pa.StructArray:
-    """Pairs of texts, with the fields `first` and `second`. Null if one of the two is."""
-    mask = pc.or_(pc.is_null(firsts), pc.is_null(seconds))
-    return pa.StructArray.from_arrays([firsts, seconds], names=["first", "second"], mask=mask)
