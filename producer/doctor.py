@@ -1,4 +1,4 @@
-"""All checks of `producer doctor`, cheap ones first."""
+"""Check a machine and its fleet for `producer doctor`, cheap checks first: disks, Redis, the Hub, places, workers, finalizer."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,8 +11,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
-from fleet.doctor.services import hub_checks, redis_checks, scratch_disk_check, state_disk_check
-from fleet.errors import NewerVersion, UsageError
+from fleet.doctor.services import disk_checks, hub_checks, redis_checks
+from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.ledger.connect import PRODUCER
 from fleet.presence.announcements import list_finalizers
@@ -40,14 +40,11 @@ def producer_checks(
     is_hub_needed = any(uri.startswith(_HUB) for uri in places)
     output_repo = output_uri.removeprefix(_HUB_DATASET) if output_uri and output_uri.startswith(_HUB) else None
     return [
-        state_disk_check(settings),
-        scratch_disk_check(settings),
+        *disk_checks(settings),
         *_redis_checks(settings),
-        *(input_check(uri) for uri in input_uris if not uri.startswith(_HUB)),
-        *([output_check(output_uri)] if output_uri and not output_repo else []),
         *hub_checks(is_needed=is_hub_needed, output_repo=output_repo),
-        *(input_check(uri) for uri in input_uris if uri.startswith(_HUB)),
-        *([output_check(output_uri)] if output_uri and output_repo else []),
+        *(input_check(uri) for uri in input_uris),
+        *([output_check(output_uri)] if output_uri else []),
     ]
 
 
@@ -79,18 +76,13 @@ def fleet_checks(settings: Settings) -> list[Check]:
 def _workers(settings: Settings) -> Verdict:
     ledger = Ledger.connect(settings)
     present = Present.read(ledger.redis)
-    statuses, unreadable = _statuses(ledger, present)
+    statuses = _statuses(ledger, present)
     unserved = [status for status in statuses if status.complete and _needs_workers(status) and not _is_served(status)]
     if unserved:
         commands = list(dict.fromkeys(status.worker_command for status in unserved))
         return warning(
             f"No worker serves {_named([_with_shards(status) for status in unserved])}.",
             f"Start one: {'; '.join(commands[:_NAMED_RUNS])}",
-        )
-    if unreadable:
-        return warning(
-            f"Another version of shardsift enqueued {_named(unreadable)}.",
-            "Use that version for them, or update this machine.",
         )
     return ok(f"{present_line(present)}; every run that has shards to score is served.")
 
@@ -109,20 +101,14 @@ def _finalizer(settings: Settings) -> Verdict:
     if of_all_runs:
         return ok(f"{counted(len(of_all_runs), 'finalizer')}: {_named(of_all_runs)}.")
     says = "No finalizer is running: nothing is published, and no lost shard is sent again."
-    statuses, _ = _statuses(ledger, Present())
-    is_needed = any(status.complete and not status.is_over for status in statuses)
+    is_needed = any(status.complete and not status.is_over for status in _statuses(ledger, Present()))
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 
-def _statuses(ledger: Ledger, present: Present) -> tuple[list[RunStatus], list[str]]:
-    """Of all runs that are not cancelled, newest first. Also returns the ids of those that cannot be read."""
-    statuses, unreadable = [], []
-    for run_id in ledger.run_ids():
-        try:
-            statuses.append(run_status(ledger, run_id, present=present))
-        except NewerVersion:
-            unreadable.append(run_id)
-    return [status for status in statuses if not status.cancelled], unreadable
+def _statuses(ledger: Ledger, present: Present) -> list[RunStatus]:
+    """Of all runs that are not cancelled, newest first."""
+    statuses = [run_status(ledger, run_id, present=present) for run_id in ledger.run_ids()]
+    return [status for status in statuses if not status.cancelled]
 
 
 def _with_shards(status: RunStatus) -> str:

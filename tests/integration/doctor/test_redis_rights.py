@@ -104,7 +104,7 @@ def test_enqueueing_as_a_worker_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize(
     "command",
-    [("status",), ("retry", "r"), ("cancel", "r"), ("pause", "r"), ("resume", "r"), ("finalize", "r"), ("finalizer",)],
+    [("status",), ("retry", "r"), ("finalizer",)],
 )
 def test_other_commands_of_producers_are_refused_too(address: str, command: tuple[str, ...]) -> None:
     environment = {"REDIS_URL": settings_of(address, WORKER_USER).redis_url or ""}
