@@ -109,16 +109,6 @@ def write_labelled(path: Path, *, rows: int, seed: int) -> None:
     _write(path, LABELLED, _row_groups(labelled, LABELLED, 1000))
 
 
-def true_kind(file_path: str) -> Kind:
-    """The true kind of a row of a demo shard, from its `file_path`, to compare with its score."""
-    found = re.search("/segments/demo/([^/]+)/", file_path)
-    if not found or found[1] not in set(Kind):
-        raise ValueError(
-            f'"{file_path}" is not the file_path of a demo row: it does not contain /segments/demo/<kind>/.'
-        )
-    return Kind(found[1])
-
-
 @cache
 def _joined(source: str, part: Part) -> tuple[str, tuple[int, ...]]:
     """All paragraphs of a source, and the offsets at which a text may begin or end."""
@@ -163,7 +153,7 @@ def _fineweb_row(document: Document, number: int, rng: random.Random) -> dict[st
         "dump": CRAWL,
         "url": f"https://{document.source}.example/{number}",
         "date": f"{crawled:%Y-%m-%dT%H:%M:%SZ}",
-        "file_path": f"s3://commoncrawl/crawl-data/{CRAWL}/segments/demo/{document.kind}/{document.source}.warc.gz",
+        "file_path": f"s3://commoncrawl/crawl-data/{CRAWL}/segments/demo/{document.source}.warc.gz",
         "language": "en",
         "language_score": round(rng.uniform(0.65, 1.0), 4),
         "token_count": len(document.text) // 4,

@@ -4,7 +4,6 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from producer.local.demo_data import (
     PARAGRAPHS,
@@ -12,7 +11,6 @@ from producer.local.demo_data import (
     Kind,
     Part,
     documents,
-    true_kind,
     write_labelled,
     write_shards,
 )
@@ -95,20 +93,6 @@ def test_texts_hardly_ever_repeat() -> None:
     texts = take(5000)
 
     assert len({document.text for document in texts}) >= 0.99 * len(texts)
-
-
-def test_a_row_tells_what_it_truly_is(tmp_path: Path) -> None:
-    (path,) = write_shards(tmp_path, shards=1, rows=40, seed=3)
-
-    told = [true_kind(file_path) for file_path in pq.read_table(path)["file_path"].to_pylist()]
-
-    assert told == [document.kind for document in take(40, seed=3)]
-
-
-@pytest.mark.parametrize("file_path", ["s3://commoncrawl/crawl-data/x/segments/1707/warc/a.gz", "/segments/demo/fun/a"])
-def test_a_row_that_is_not_of_the_demo_has_no_true_kind(file_path: str) -> None:
-    with pytest.raises(ValueError, match="not the file_path of a demo row"):
-        true_kind(file_path)
 
 
 def test_the_labelled_file_holds_texts_grades_and_kinds_of_the_training_part(tmp_path: Path) -> None:
