@@ -221,10 +221,11 @@ def _torch(device_name: str) -> Verdict:
     try:
         chosen = device.choose_device(device_name)
     except ModelError as error:
-        driver = driver_cuda() if torch.version.cuda else None
-        if driver and driver[0] < int(torch.version.cuda.partition(".")[0]):
+        built = torch.version.cuda or ""
+        driver = driver_cuda() if built else None
+        if driver and driver[0] < int(built.partition(".")[0]):
             return wrong(
-                f"The driver supports CUDA {driver[0]}, and torch {torch.__version__} is built for CUDA {torch.version.cuda}.",
+                f"The driver supports CUDA {driver[0]}, and torch {torch.__version__} is built for CUDA {built}.",
                 f"Update the NVIDIA driver, or install torch for CUDA {driver[0]}: https://pytorch.org/get-started/locally.",
             )
         return wrong_by(error, _CUDA_TORCH)
