@@ -20,6 +20,8 @@ from fleet.presence.announcements import list_workers
 from fleet.presence.demand import open_demands
 from fleet.process.command_line import say
 
+_NUMBERS = ("queued", "running", "workers", "wanted")
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueueDemand:
@@ -72,9 +74,6 @@ def demand_table(demands: Sequence[QueueDemand]) -> Table:
     return table
 
 
-_NUMBERS = ("queued", "running", "workers", "wanted")
-
-
 # Serve the demand as JSON over HTTP, for autoscalers that poll an address, such as KEDA's `metrics-api`.
 #
 # Read-only and without a password: anyone who reaches it learns the names of models and how many shards are open.
@@ -83,7 +82,7 @@ _REQUEST_SECONDS = 10.0
 
 
 class DemandServer(socketserver.ThreadingTCPServer):
-    """Answers `GET /` with what `read` returns, as JSON, and with 503 while Redis does not answer."""
+    """Answers each GET with what `read` returns, as JSON, and with 503 while Redis does not answer."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -121,9 +120,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _REQUEST_SECONDS
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/":
-            self._answer(HTTPStatus.NOT_FOUND, {"error": "There is only /"})
-            return
         try:
             self._answer(HTTPStatus.OK, self.server.read())
         except redis.RedisError as error:

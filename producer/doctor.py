@@ -1,4 +1,4 @@
-"""All checks of `producer doctor`, cheap ones first."""
+"""Check a machine and its fleet for `producer doctor`, cheap checks first: disks, Redis, the Hub, places, workers, finalizer."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from fleet.doctor.checks import Check, Verdict, ok, warning, wrong
 from fleet.doctor.redis_rights import PRODUCER
-from fleet.doctor.services import hub_checks, redis_checks, scratch_disk_check, state_disk_check
+from fleet.doctor.services import disk_checks, hub_checks, redis_checks
 from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from fleet.presence.announcements import list_finalizers
@@ -40,14 +40,11 @@ def producer_checks(
     is_hub_needed = any(uri.startswith(_HUB) for uri in places)
     output_repo = output_uri.removeprefix(_HUB_DATASET) if output_uri and output_uri.startswith(_HUB) else None
     return [
-        state_disk_check(settings),
-        scratch_disk_check(settings),
+        *disk_checks(settings),
         *_redis_checks(settings),
-        *(input_check(uri) for uri in input_uris if not uri.startswith(_HUB)),
-        *([output_check(output_uri)] if output_uri and not output_repo else []),
         *hub_checks(is_needed=is_hub_needed, output_repo=output_repo),
-        *(input_check(uri) for uri in input_uris if uri.startswith(_HUB)),
-        *([output_check(output_uri)] if output_uri and output_repo else []),
+        *(input_check(uri) for uri in input_uris),
+        *([output_check(output_uri)] if output_uri else []),
     ]
 
 
@@ -104,8 +101,7 @@ def _finalizer(settings: Settings) -> Verdict:
     if of_all_runs:
         return ok(f"{counted(len(of_all_runs), 'finalizer')}: {_named(of_all_runs)}.")
     says = "No finalizer is running: nothing is published, and no lost shard is sent again."
-    statuses = _statuses(ledger, Present())
-    is_needed = any(status.complete and not status.is_over for status in statuses)
+    is_needed = any(status.complete and not status.is_over for status in _statuses(ledger, Present()))
     return wrong(says, _START_FINALIZER) if is_needed else warning(says, _START_FINALIZER)
 
 

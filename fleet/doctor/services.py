@@ -1,4 +1,4 @@
-"""The checks of the fleet's Redis. They ask INFO, because managed services refuse CONFIG."""
+"""Check what both sides need: the fleet's Redis, the Hub and its token, and disks."""
 
 import shutil
 import socket
@@ -9,7 +9,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import redis
@@ -27,9 +27,8 @@ _FIREWALL = (
     "Is the address in REDIS_URL right, and does a firewall let this machine through? "
     "See ops/README.md, Redis across machines."
 )
-_NEARLY_FULL, _FULL = 0.75, 0.95  # of the memory limit
-_CLOCK_WARNING_SECONDS = 15.0  # Flower's times are of the machines' own clocks
-_CLOCK_WRONG_SECONDS = 900.0  # buckets refuse requests that are signed by a clock further off
+_NEARLY_FULL = 0.75  # of the memory limit
+_CLOCK_SECONDS = 15.0  # Flower's times are of the machines' own clocks, and buckets refuse signatures that are far off
 _WRITE = "redis.call('SET', KEYS[1], 1, 'PX', 10000) return redis.call('DEL', KEYS[1])"
 _MIB = 1 << 20
 
@@ -47,9 +46,7 @@ def redis_checks(
         check("redis", server.reached, needs=()),
         check("redis rights", lambda: server.permits(role)),
         check("redis network", lambda: network_verdict(settings.redis_url or "")),
-        check("redis eviction", lambda: eviction_verdict(server.info)),
-        check("redis aof", lambda: aof_verdict(server.info)),
-        check("redis memory", lambda: memory_verdict(server.info)),
+        check("redis settings", lambda: settings_verdict(server.info)),
         check("redis clock", server.has_this_time),
         check("redis write", server.takes_writes),
     ]
@@ -58,12 +55,8 @@ def redis_checks(
 def network_verdict(redis_url: str) -> Verdict:
     """Whether others may read what goes to Redis: it is encrypted, or on a private network or this machine."""
     parts = urlsplit(redis_url)
-    if parts.scheme == "unix":
-        return ok("A unix socket of this machine.")
-    if parts.scheme == "rediss":
-        if parse_qs(parts.query).get("ssl_cert_reqs", ["required"])[0] in ("none", "optional"):
-            return warning("TLS, but the server's certificate is not checked.", "Leave ssl_cert_reqs out of REDIS_URL.")
-        return ok("TLS.")
+    if parts.scheme != "redis":
+        return ok("TLS." if parts.scheme == "rediss" else "A unix socket of this machine.")
     host = parts.hostname or "localhost"
     addresses = {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
     if public := sorted(address for address in addresses if ip_address(address).is_global):
@@ -106,71 +99,47 @@ class _Server:
         seconds, microseconds = self._redis.time()
         here = (before + self._clock()) / 2
         off = here - (int(seconds) + int(microseconds) / 1e6)
-        if abs(off) < _CLOCK_WARNING_SECONDS:
+        if abs(off) < _CLOCK_SECONDS:
             return ok(f"This machine's clock and that of Redis differ by {abs(off):.1f} s.")
-        says = f"This machine's clock is {abs(off):,.0f} s {'ahead of' if off > 0 else 'behind'} that of Redis."
-        mend = "Start a time service on both machines, such as chrony or systemd-timesyncd."
-        if abs(off) < _CLOCK_WRONG_SECONDS:
-            return warning(f"{says} Leases use the clock of Redis alone, but Flower's times are wrong.", mend)
-        return wrong(f"{says} Buckets refuse signatures that are so far off, and TLS may refuse certificates.", mend)
+        return warning(
+            f"This machine's clock is {abs(off):,.0f} s {'ahead of' if off > 0 else 'behind'} that of Redis. Leases use the "
+            "clock of Redis alone, but Flower's times are wrong, and buckets may refuse requests.",
+            "Start a time service on both machines, such as chrony or systemd-timesyncd.",
+        )
 
     def takes_writes(self) -> Verdict:
         """Run a script that writes a key and removes it: a replica, a full server or a user's rights may refuse it."""
         try:
             self._redis.eval(_WRITE, 1, f"{PREFIX}doctor:{uuid4().hex}")
-        except redis.ReadOnlyError:
-            return wrong("This Redis is a read-only replica.", "Name the primary in REDIS_URL.")
-        except redis.OutOfMemoryError:
-            return wrong(
-                "Redis is full and refuses writes.", "Raise maxmemory. Workers wait until it takes writes again."
-            )
         except redis.ResponseError as error:
             return wrong(
-                f"Redis refuses a script that writes a key: {error}.", "Give this user the rights, see ops/README.md."
+                f"Redis refuses a script that writes a key: {error}.",
+                "Name the primary in REDIS_URL, with memory left, and a user with the rights of ops/redis/users.acl.",
             )
         return ok("A script wrote a key and removed it.")
 
 
-def eviction_verdict(info: Mapping[str, Any]) -> Verdict:
-    policy = info.get("maxmemory_policy")
-    if policy is None:
-        return _unknown("maxmemory_policy", "that maxmemory-policy is noeviction")
+def settings_verdict(info: Mapping[str, Any]) -> Verdict:
+    """Whether the server may lose keys of a run. INFO is asked, because managed services refuse CONFIG."""
+    if not {"maxmemory_policy", "aof_enabled", "used_memory"} <= info.keys():
+        return warning(
+            "INFO of this Redis does not show its settings to this user.",
+            "Check yourself that maxmemory-policy is noeviction, that appendonly is yes, and that memory is left.",
+        )
     refuse_eviction(info)
-    return ok(f"maxmemory-policy is {policy}: no key of a run is deleted.")
-
-
-def aof_verdict(info: Mapping[str, Any]) -> Verdict:
-    enabled = info.get("aof_enabled")
-    if enabled is None:
-        return _unknown("aof_enabled", "that appendonly is yes")
-    if not enabled:
+    if not info["aof_enabled"]:
         return warning(
             "AOF is off: the runs are lost when Redis restarts.",
             "Set appendonly yes. Without it, repeat `producer enqueue` after a restart: it takes over what is stored.",
         )
-    if info.get("aof_last_write_status", "ok") != "ok":
-        return wrong("AOF is on, but its last write failed.", "Free space on the disk of Redis, and read its log.")
-    return ok("AOF is on.")
-
-
-def memory_verdict(info: Mapping[str, Any]) -> Verdict:
-    """Without a limit, the memory of its machine counts."""
-    used, maximum = info.get("used_memory"), info.get("maxmemory")
-    limit = maximum or info.get("total_system_memory")
-    if used is None or not limit:
-        return _unknown("used_memory", "that Redis has memory left")
-    of_machine = "" if maximum else " of its machine, because maxmemory is not set"
-    says = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used{of_machine}."
-    mend = (
-        "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB: a Redis that is full refuses writes, and all workers wait."
-    )
-    if used >= _FULL * limit:
-        return wrong(says, mend)
-    return warning(says, mend) if used >= _NEARLY_FULL * limit else ok(says)
-
-
-def _unknown(field: str, what: str) -> Verdict:
-    return warning(f"INFO of this Redis does not show {field} to this user.", f"Check yourself {what}.")
+    used, limit = info["used_memory"], info.get("maxmemory") or info.get("total_system_memory")
+    memory = f"{used / _MIB:,.0f} of {limit / _MIB:,.0f} MiB used" if limit else f"{used / _MIB:,.0f} MiB used"
+    if limit and used >= _NEARLY_FULL * limit:
+        return warning(
+            f"{memory}. A Redis that is full refuses writes, and all workers wait.",
+            "Raise maxmemory, or lower SHARDSIFT_CHECKPOINT_MIB.",
+        )
+    return ok(f"maxmemory-policy is {info['maxmemory_policy']}; AOF is on; {memory}.")
 
 
 # The checks of the Hub: it answers, and the token here may do what is needed.
@@ -219,44 +188,33 @@ def _described(token: HubToken) -> str:
 # Whether a folder can be written to and has enough space.
 
 _GIB = 1 << 30
+_ENOUGH_BYTES = 4 * _GIB  # the output files of a shard of FineWeb take up to 2 GiB
 
 
-def state_disk_check(settings: Settings) -> Check:
-    mend = "Free space, or set SHARDSIFT_STATE_DIR to a writable folder on a larger disk."
-    return disk_check("state disk", settings.state_dir, enough_bytes=2 * _GIB, least_bytes=_GIB // 4, mend=mend)
+def disk_checks(settings: Settings, *, model_cache: Path | None = None) -> list[Check]:
+    """The folders that a process writes to. A worker has a model cache too."""
+    folders = {
+        "state disk": (settings.state_dir, "SHARDSIFT_STATE_DIR"),
+        "scratch disk": (settings.scratch_dir or Path(tempfile.gettempdir()), "SHARDSIFT_SCRATCH_DIR"),
+        **({"model cache": (model_cache, "HF_HOME")} if model_cache else {}),
+    }
+    return [_disk_check(name, folder, variable) for name, (folder, variable) in folders.items()]
 
 
-def scratch_disk_check(settings: Settings) -> Check:
-    """A worker builds the output files of its shard there. Those of FineWeb take up to 2 GiB."""
-    folder = settings.scratch_dir or Path(tempfile.gettempdir())
-    mend = "Free space, or set SHARDSIFT_SCRATCH_DIR to a writable folder on a larger disk."
-    return disk_check("scratch disk", folder, enough_bytes=4 * _GIB, least_bytes=_GIB // 4, mend=mend)
+def _disk_check(name: str, folder: Path, variable: str) -> Check:
+    mend = f"Free space, or set {variable} to a writable folder on a larger disk."
+    return Check(name=name, look=lambda: disk_verdict(folder, mend), mend=mend)
 
 
-def model_cache_check(folder: Path) -> Check:
-    mend = "Free space, or set HF_HOME to a writable folder on a larger disk."
-    return disk_check("model cache", folder, enough_bytes=2 * _GIB, least_bytes=_GIB // 4, mend=mend)
-
-
-def disk_check(name: str, folder: Path, *, enough_bytes: int, least_bytes: int, mend: str) -> Check:
-    """A warning below `enough_bytes` of free space, wrong below `least_bytes`. A missing folder may be created later."""
-
-    def look() -> Verdict:
-        existing = _nearest_existing(folder)
-        try:
-            with tempfile.TemporaryFile(dir=existing):
-                pass
-            free = shutil.disk_usage(existing).free
-        except OSError as error:
-            return wrong(f"{folder} cannot be written to: {error.strerror}.", mend)
-        says = f"{folder} has {free / _GIB:,.1f} GiB free."
-        if free < least_bytes:
-            return wrong(says, mend)
-        return ok(says) if free >= enough_bytes else warning(says, mend)
-
-    return Check(name=name, look=look, mend=mend)
-
-
-def _nearest_existing(folder: Path) -> Path:
-    folder = folder.expanduser().absolute()
-    return next(place for place in (folder, *folder.parents) if place.exists())
+def disk_verdict(folder: Path, mend: str, *, enough_bytes: int = _ENOUGH_BYTES) -> Verdict:
+    """A missing folder may be created later, so its nearest parent is tried."""
+    absolute = folder.expanduser().absolute()
+    existing = next(place for place in (absolute, *absolute.parents) if place.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        return wrong(f"{folder} cannot be written to: {error.strerror}.", mend)
+    says = f"{folder} has {free / _GIB:,.1f} GiB free."
+    return ok(says) if free >= enough_bytes else warning(says, mend)

@@ -10,7 +10,7 @@ from fleet.process.wording import counted, first_of
 
 if TYPE_CHECKING:
     from producer.planning.enqueue import Enqueued
-    from producer.planning.estimate.estimate import Estimate
+    from producer.planning.estimate import Estimate
     from producer.planning.plan import Plan
     from producer.status import RunStatus
 
@@ -28,8 +28,7 @@ def report(status: "RunStatus", *, as_json: bool, others: Sequence[str] = ()) ->
 
 def print_plan(plan: "Plan", *, as_json: bool) -> None:
     """Print what a run would do, and what it is estimated to take."""
-    from producer.planning.estimate.report import estimate_lines
-    from producer.planning.plan_report import plan_report
+    from producer.planning.plan_report import estimate_lines, plan_report
 
     report = plan_report(plan)
     rows = report["rows"]
@@ -48,8 +47,7 @@ def _checked_estimate(plan: "Plan", counted_rows: int | None) -> "Estimate":
     """Raises UsageError if the output cannot be used."""
     from fleet.process.settings import read_settings
     from producer.planning.enqueue import check_output
-    from producer.planning.estimate.estimate import estimate_run
-    from producer.planning.estimate.speed import ledger_if_it_answers
+    from producer.planning.estimate import estimate_run, ledger_if_it_answers
 
     settings = read_settings()
     with ledger_if_it_answers(settings) as ledger:
@@ -58,7 +56,6 @@ def _checked_estimate(plan: "Plan", counted_rows: int | None) -> "Estimate":
             plan,
             counted_rows=counted_rows,
             ledger=ledger,
-            state_dir=settings.state_dir,
             price_per_gpu_hour=settings.price_per_gpu_hour,
         )
 

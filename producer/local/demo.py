@@ -1,4 +1,4 @@
-"""The offline demo: generate text, fit a small classifier, and do a run in which one worker is killed."""
+"""Demonstrate a run offline: real text, a small classifier, a worker killed in the middle, and the same files as undisturbed."""
 
 import hashlib
 import json
@@ -22,13 +22,19 @@ from fleet.presence.announcements import list_workers
 from fleet.process.command_line import own_command, say
 from fleet.process.settings import Settings
 from fleet.process.wording import counted
-from producer.local.demo_data import Kind, true_kind, write_labelled, write_shards
+from producer.local.demo_data import write_labelled, write_shards
 from producer.local.run import run_locally
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from producer.status import ExitCode, RunStatus, run_status
 
-# Kill a worker in the middle of a run, and compare the published files with those of an undisturbed run.
+SHARDS = 8
+_MIN_SCORE = 3.0
+_SEED = 20_241
+_FIT_SECONDS = 0.1  # per labelled text, on two CPU cores
+_LEASE_SECONDS = 15.0  # after this, another worker takes the killed worker's shard; 60 in a fleet
+_SAMPLES = 3  # kept and dropped rows in the summary, each
+_EXCERPT_CHARS = 90
 
 
 @dataclass
@@ -97,15 +103,6 @@ def shards_begun_again(output: Path) -> list[str]:
     return [shard for shard, attempt in attempts if attempt > 1]
 
 
-SHARDS = 8
-_MIN_SCORE = 3.0
-_SEED = 20_241
-_FIT_SECONDS = 0.1  # per labelled text, on two CPU cores
-_LEASE_SECONDS = 15.0  # after this, another worker takes the killed worker's shard; 60 in a fleet
-_SAMPLES = 3  # kept and dropped rows in the summary, each
-_EXCERPT_CHARS = 90
-
-
 @dataclass(frozen=True, kw_only=True)
 class DemoResult:
     """How the demo's two runs ended, and what their outputs contain."""
@@ -114,7 +111,6 @@ class DemoResult:
     done_before_kill: int | None  # None: the run ended before a worker could be killed
     begun_again: list[str]  # shards that the killed worker was scoring
     comparison: Comparison
-    accuracy: float  # share of rows that were correctly kept or dropped; none was seen in training
     kept: list[tuple[float, str]]  # (score, start of the text), highest first
     dropped: list[tuple[float, str]]  # lowest first
 
@@ -182,7 +178,6 @@ def look_at(folder: Path, status: RunStatus, killer: Killer) -> DemoResult:
         comparison=Comparison(
             killed=published_digests(folder / "kept"), undisturbed=published_digests(folder / "undisturbed")
         ),
-        accuracy=_accuracy(rows),
         kept=_samples(rows, kept=True),
         dropped=_samples(rows, kept=False),
     )
@@ -202,19 +197,11 @@ def _plan(folder: Path, output: str) -> Plan:
 def _rows_with_scores(folder: Path) -> pa.Table:
     """Every input row with its score, shard by shard. Score files have the same row order as their shards."""
     shards = sorted((folder / "shards").glob("*.parquet"))
-    texts = pa.concat_tables(pq.read_table(shard, columns=["text", "file_path"]) for shard in shards)
+    texts = pa.concat_tables(pq.read_table(shard, columns=["text"]) for shard in shards)
     scores = pa.concat_tables(
         pq.read_table(folder / "kept" / "scores" / shard.name, columns=["score"]) for shard in shards
     )
     return texts.append_column("score", scores["score"])
-
-
-def _accuracy(rows: pa.Table) -> float:
-    right = [
-        (score >= _MIN_SCORE) == (true_kind(path) == Kind.EDUCATIONAL)
-        for path, score in zip(rows["file_path"].to_pylist(), rows["score"].to_pylist(), strict=True)
-    ]
-    return float(sum(right) / len(right))
 
 
 def _samples(rows: pa.Table, *, kept: bool) -> list[tuple[float, str]]:
@@ -230,13 +217,9 @@ def _samples(rows: pa.Table, *, kept: bool) -> list[tuple[float, str]]:
     return ordered[::step][:_SAMPLES]
 
 
-# The summary that the demo prints at its end.
-
-
 def demo_report(folder: Path, training: HeldOut, result: DemoResult) -> str:
     counts = result.status.counts
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    held_out = f"{training.accuracy:.1%} of {training.rows:,} held-out labelled texts"
     samples = [("kept", line) for line in result.kept] + [("dropped", line) for line in result.dropped]
     lines = [
         "",
@@ -245,7 +228,7 @@ def demo_report(folder: Path, training: HeldOut, result: DemoResult) -> str:
         "",
         *(f"  {fate:<8}{score:6.2f}  {excerpt}" for fate, (score, excerpt) in samples),
         "",
-        f"Accuracy at the threshold: {result.accuracy:.1%} (no paragraph seen in training); {held_out}",
+        f"Accuracy at the threshold: {training.accuracy:.1%} of {training.rows:,} held-out labelled texts",
         "This shows that the machinery works; it says nothing about the quality of fineweb-edu-classifier.",
         "",
         *_kill_lines(result),
@@ -263,14 +246,13 @@ def demo_report(folder: Path, training: HeldOut, result: DemoResult) -> str:
 
 
 def _kill_lines(result: DemoResult) -> list[str]:
-    comparison = result.comparison
+    killed, undisturbed = result.comparison.killed, result.comparison.undisturbed
+    different = f"DIFFERENT: {', '.join(result.comparison.differing) or 'nothing was published'}"
     return [
         _kill_line(result),
-        f"  with the kill  {len(comparison.killed):>3} files  sha256 {digest_of_all(comparison.killed)}",
-        f"  undisturbed    {len(comparison.undisturbed):>3} files  sha256 {digest_of_all(comparison.undisturbed)}",
-        "  Identical, file by file."
-        if comparison.is_identical
-        else f"  DIFFERENT: {', '.join(comparison.differing) or 'nothing was published'}",
+        f"  with the kill  {len(killed):>3} files  sha256 {digest_of_all(killed)}",
+        f"  undisturbed    {len(undisturbed):>3} files  sha256 {digest_of_all(undisturbed)}",
+        "  Identical, file by file." if result.comparison.is_identical else f"  {different}",
     ]
 
 
@@ -279,8 +261,7 @@ def _kill_line(result: DemoResult) -> str:
         return "No worker was killed: the run ended too soon. Use more --rows to see a kill."
     shards = counted(result.status.counts.shards, "shard")
     killed = f"A worker was killed with SIGKILL after {result.done_before_kill} of {shards}."
-    begun_again = f" The other began again: {', '.join(result.begun_again)}." if result.begun_again else ""
-    return killed + begun_again
+    return killed + (f" The other began again: {', '.join(result.begun_again)}." if result.begun_again else "")
 
 
 def _producer() -> str:

@@ -12,15 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from support.injected_faults import STAND_IN, InjectedFaults
-from support.line_files import write_as_lines
 from support.models import tiny_classifier
-from support.nli import nli_classifier
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.processes import BIN, call_command, run_command
 from support.reference import reference_rows
@@ -126,36 +123,6 @@ def test_two_workers_keep_what_the_reference_recipe_keeps(
     input_columns = before.names
     assert surely_kept[input_columns].to_dict("list") == wanted[input_columns].to_dict("list")
     assert sum(int(str(line["rows_in"])) for line in manifest_lines(tmp_path / "out")) == len(expected)
-
-
-@pytest.mark.slow  # tests/integration/test_line_runs.py says the same of runs in one process
-def test_json_lines_give_the_bytes_that_parquet_gives(
-    quick_machine: dict[str, str], shards: Path, tiny_model: Path, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    lines = write_as_lines(shards, tmp_path / "in", ".jsonl.zst")
-
-    done = run_job(quick_machine, lines, tiny_model, tmp_path / "out")
-
-    assert done.returncode == 0, done.stderr
-    assert data_digests(tmp_path / "out") == undisturbed
-
-
-@pytest.mark.slow
-def test_a_zero_shot_run_keeps_the_rows_of_a_label(machine: dict[str, str], shards: Path, tmp_path: Path) -> None:
-    model = nli_classifier(tmp_path / "nli", "BART")
-    labels = ["climate change", "food", "code"]
-    zero_shot = ("--labels", ",".join(labels), "--limit-rows", "24")
-
-    done = run_job(machine, shards, model, tmp_path / "out", *zero_shot, "--where", "label = 'food'")
-
-    assert done.returncode == 0, done.stderr
-    kept, scores = published_rows(tmp_path / "out"), published_rows(tmp_path / "out", "scores")
-    each = np.column_stack([scores[f"score_{label.replace(' ', '_')}"] for label in labels])
-    assert each.sum(axis=1) == pytest.approx(1.0)
-    assert scores["label"].to_pylist() == [labels[top] for top in each.argmax(axis=1)]
-    assert set(kept["label"].to_pylist()) == {"food"}
-    assert len(kept) == scores["label"].to_pylist().count("food")
-    assert_loads(tmp_path / "out", kept=len(kept), scored=len(scores), column="label")
 
 
 @pytest.mark.slow

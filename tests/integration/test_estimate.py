@@ -15,8 +15,7 @@ from fleet.ledger import Ledger
 from fleet.storage.opening import open_output
 from hubserver import HubServer
 from producer.local.demo_data import write_shards
-from producer.planning.estimate.estimate import Estimate, estimate_run
-from producer.planning.estimate.speed import speeds_of_an_earlier_run
+from producer.planning.estimate import Estimate, earlier_speeds, estimate_run
 from producer.planning.options import RunOptions
 from producer.planning.plan import Plan, plan_run
 from producer.planning.plan_report import plan_report
@@ -45,10 +44,10 @@ def options(shards: Path, tiny_model: Path, tmp_path: Path) -> RunOptions:
     )
 
 
-def estimated(plan: Plan, tmp_path: Path, *, ledger: Ledger | None = None, rows: int | None = None) -> Estimate:
+def estimated(plan: Plan, *, ledger: Ledger | None = None, rows: int | None = None) -> Estimate:
     counted = plan_report(plan)["rows"] if rows is None else rows
     assert isinstance(counted, int)
-    return estimate_run(plan, counted_rows=counted, ledger=ledger, state_dir=tmp_path)
+    return estimate_run(plan, counted_rows=counted, ledger=ledger)
 
 
 def tokens_of_run(ledger: Ledger, scorer: Scorers, plan: Plan, scratch: Path) -> int:
@@ -64,47 +63,30 @@ class TestAgainstARun:
     ) -> None:
         plan = plan_run(options)
 
-        estimate = estimated(plan, tmp_path)
+        estimate = estimated(plan)
 
-        assert (estimate.rows, estimate.rows_error) == (96, 0.0)
+        assert (estimate.rows, estimate.rows_are_counted) == (96, True)
         assert (estimate.sampled_rows, estimate.sampled_shards) == (96, 8)
-        assert estimate.tokens_error == 0.0
         assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
 
-    def test_a_sample_is_within_the_error_that_it_states(
+    def test_a_sample_is_about_right(
         self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         folder = tmp_path / "in"
         write_shards(folder, shards=12, rows=150, seed=3)
         plan = plan_run(replace(options, input_uris=(str(folder),)))
 
-        estimate = estimated(plan, tmp_path)
+        estimate = estimated(plan)
         tokens = tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
 
         assert (estimate.rows, estimate.sampled_rows, estimate.sampled_shards) == (1_800, 1_000, 8)
-        assert 0 < estimate.tokens_error < 0.15
-        assert estimate.tokens == pytest.approx(tokens, rel=estimate.tokens_error)
-
-    def test_rows_that_were_not_counted_come_from_footers_of_a_sample(
-        self, options: RunOptions, tmp_path: Path
-    ) -> None:
-        folder = tmp_path / "in"
-        write_shards(folder, shards=20, rows=30, seed=4)
-        plan = plan_run(replace(options, input_uris=(str(folder),)))
-
-        estimate = estimate_run(plan, counted_rows=None, ledger=None, state_dir=tmp_path)
-
-        assert estimate.sampled_shards == 8
-        assert 0 < estimate.rows_error < 0.5
-        assert estimate.rows == pytest.approx(600, rel=estimate.rows_error)
+        assert estimate.tokens == pytest.approx(tokens, rel=0.15)
 
     @pytest.mark.parametrize(
         "changes",
         [
             {"max_tokens": 32, "passages": "head+tail"},
-            {"max_tokens": 64, "passages": "stride:40"},
             {"text_column": "{id}: {text}"},
-            {"text_column": "url,text"},
             {"limit_rows": 30},
         ],
         ids=str,
@@ -114,37 +96,36 @@ class TestAgainstARun:
     ) -> None:
         plan = plan_run(replace(options, **changes))
 
-        estimate = estimated(plan, tmp_path)
+        estimate = estimated(plan)
 
-        assert estimate.tokens == tokens_of_run(ledger, scorer, plan, tmp_path / "scratch")
+        assert estimate.tokens == pytest.approx(tokens_of_run(ledger, scorer, plan, tmp_path / "scratch"), rel=0.15)
 
-    @pytest.mark.parametrize("reading", [{}, {"passages": "head+tail", "max_tokens": 40}], ids=["head", "head+tail"])
     def test_several_models_and_labels_add_up(
-        self, reading: dict[str, Any], options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
+        self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         nli = nli_classifier(tmp_path / "nli", "BERT")
         models = (f"edu={options.model}", f"topic={nli}")
-        labelled = replace(options, models=models, labels=("climate change", "sport"), **reading)
-        plan = plan_run(labelled)
+        plan = plan_run(replace(options, models=models, labels=("climate change", "sport")))
 
-        estimate = estimated(plan, tmp_path)
+        estimate = estimated(plan)
 
-        assert estimate.tokens == tokens_of_run(ledger, [scorer, loaded(nli)], plan, tmp_path / "scratch")
+        tokens = tokens_of_run(ledger, [scorer, loaded(nli)], plan, tmp_path / "scratch")
+        assert estimate.tokens == pytest.approx(tokens, rel=0.15)
 
     def test_an_earlier_run_of_the_model_says_how_fast_its_device_is(
         self, options: RunOptions, scorer: SequenceClassifier, ledger: Ledger, tmp_path: Path
     ) -> None:
         done = plan_run(options)
         tokens = tokens_of_run(ledger, scorer, done, tmp_path / "scratch")
-        (speed,) = speeds_of_an_earlier_run(done.spec, ledger)
+        run_id, speeds = earlier_speeds(done.spec, ledger)
         again = plan_run(replace(options, min_score=4, keep_all=False, output_uri=str(tmp_path / "other")))
 
-        estimate = estimated(again, tmp_path, ledger=ledger)
+        estimate = estimated(again, ledger=ledger)
         (cpu,) = (device for device in estimate.devices if device.device == "cpu")
 
         receipts = [one.provenance for one in ledger.receipts(done.spec.run_id)]
         worked = sum(sum(one.seconds.values()) for one in receipts)
-        assert (speed.shards, speed.tokens_per_second) == (8, pytest.approx(tokens / worked))
+        assert (run_id, speeds) == (done.spec.run_id, {"cpu": pytest.approx(tokens / worked)})
         assert cpu.basis == f"as run {done.spec.run_id} did"
         assert cpu.gpu_hours.low * 3600 < worked < cpu.gpu_hours.high * 3600
         assert cpu.cost is None
@@ -156,7 +137,7 @@ class TestAgainstARun:
         other = tiny_classifier(tmp_path / "other-model", seed=9)
         plan = plan_run(replace(options, models=(str(other),), output_uri=str(tmp_path / "other")))
 
-        assert "cpu" not in [device.device for device in estimated(plan, tmp_path, ledger=ledger).devices]
+        assert "cpu" not in [device.device for device in estimated(plan, ledger=ledger).devices]
 
 
 class TestWhatIsMissing:
@@ -164,24 +145,16 @@ class TestWhatIsMissing:
         self, options: RunOptions, tmp_path: Path
     ) -> None:
         model = tiny_classifier(tmp_path / "model")
-        exact = estimated(plan_run(replace(options, models=(str(model),))), tmp_path).tokens
+        exact = estimated(plan_run(replace(options, models=(str(model),)))).tokens
         (model / "tokenizer.json").unlink()
 
-        estimate = estimated(plan_run(replace(options, models=(str(model),))), tmp_path)
+        estimate = estimated(plan_run(replace(options, models=(str(model),))))
 
         assert exact is not None
-        assert estimate.tokens == pytest.approx(exact, rel=estimate.tokens_error)
-        assert estimate.tokens_error >= 0.3
-        assert estimate.notes == (f"a token is taken for 4.2 characters, since {model} has no tokenizer.json",)
-
-    def test_a_broken_tokenizer_file_does_not_stop_the_plan(self, options: RunOptions, tmp_path: Path) -> None:
-        model = tiny_classifier(tmp_path / "model")
-        (model / "tokenizer.json").write_text("{")
-
-        (note,) = estimated(plan_run(replace(options, models=(str(model),))), tmp_path).notes
-
-        assert "4.2 characters" in note
-        assert "tokenizer.json cannot be read" in note
+        assert estimate.tokens == pytest.approx(exact, rel=0.5)
+        assert estimate.notes == (
+            f"a token is taken for 4.2 characters, since {model} has no tokenizer.json that can be read",
+        )
 
     def test_a_model_of_unknown_layers_has_tokens_and_no_hours(self, options: RunOptions, tmp_path: Path) -> None:
         model = tiny_classifier(tmp_path / "model")
@@ -189,7 +162,7 @@ class TestWhatIsMissing:
         del config["intermediate_size"]
         (model / "config.json").write_text(json.dumps(config))
 
-        estimate = estimated(plan_run(replace(options, models=(str(model),))), tmp_path)
+        estimate = estimated(plan_run(replace(options, models=(str(model),))))
 
         assert estimate.tokens
         assert estimate.devices == ()
@@ -202,7 +175,7 @@ class TestWhatIsMissing:
         for file in folder.iterdir():
             file.unlink()
 
-        estimate = estimated(plan, tmp_path, rows=10)
+        estimate = estimated(plan, rows=10)
 
         assert (estimate.rows, estimate.tokens) == (10, None)
         assert "the file does not exist" in estimate.notes[0] or "No such file" in estimate.notes[0]
@@ -213,15 +186,13 @@ class TestWhatIsMissing:
         pq.write_table(pa.table({"content": ["a"]}), folder / "zzz.parquet")
         plan = plan_run(replace(options, input_uris=(str(folder),)))
 
-        assert estimated(plan, tmp_path).notes == (
-            'tokens are unknown: Shard zzz has no column "text"; it has: content',
-        )
+        assert estimated(plan).notes == ('tokens are unknown: Shard zzz has no column "text"; it has: content',)
 
     def test_an_input_without_rows_says_so(self, options: RunOptions, tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
         plan = plan_run(replace(options, input_uris=(str(tmp_path / "empty.parquet"),)))
 
-        estimate = estimated(plan, tmp_path)
+        estimate = estimated(plan)
 
         assert (estimate.rows, estimate.tokens) == (0, None)
         assert estimate.notes == ("tokens are unknown: the shards that were looked at have no rows",)
@@ -234,12 +205,11 @@ def hub(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with HubServer() as hub:
         hub.create_repo("org/web")
         hub.add_folder("org/web", folder)
-        for name, files in (("org/tiny", ("config", "tokenizer", "tokenizer_config")), ("org/bare", ("config",))):
-            model = tmp_path_factory.mktemp("model")
-            for file in files:
-                shutil.copy(tiny_model / f"{file}.json", model)
-            hub.create_repo(name, repo_type="model")
-            hub.add_folder(name, model, repo_type="model")
+        model = tmp_path_factory.mktemp("model")
+        for file in ("config", "tokenizer", "tokenizer_config"):
+            shutil.copy(tiny_model / f"{file}.json", model)
+        hub.create_repo("org/tiny", repo_type="model")
+        hub.add_folder("org/tiny", model, repo_type="model")
         yield hub
     assert hub.handler_errors == []
 
@@ -276,15 +246,6 @@ class TestOnTheHub:
         assert plan["rows"] == "not counted: it would take reading 20 footers over the network"
         assert (estimate["sampled_rows"], estimate["sampled_shards"]) == (4 * 30, 4)
         assert estimate["rows"] == pytest.approx(600, rel=0.5)  # the commit, which chooses the files, differs each time
-        assert estimate["rows_error"] > 0
         assert estimate["tokens"] > 100 * estimate["rows"]
         assert estimate["notes"] == []
         assert 0 < len(opened) <= 1 + 4  # the first shard, whose schema is looked at, and the sample
-
-    def test_a_model_without_a_tokenizer_file_is_estimated_from_characters(
-        self, hub: HubServer, tmp_path: Path
-    ) -> None:
-        estimate = self.dry_run(hub, "org/bare", tmp_path)["estimate"]
-
-        assert estimate["tokens"] > 100 * estimate["rows"]
-        assert estimate["notes"] == ["a token is taken for 4.2 characters, since org/bare has no tokenizer.json"]

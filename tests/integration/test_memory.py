@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.inputs.opening import open_input
-from producer.local.demo_data import write_shard_of_size
+from producer.local.demo_data import write_shards
 from support.line_files import write_csv, write_json_lines
 
 LARGER = 10
@@ -70,8 +70,13 @@ print(receipt.rows_in, peak.split()[1])
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("sizes") / "source.parquet"
-    write_shard_of_size(file, megabytes=SMALL_MEGABYTES, seed=1)
+    folder = tmp_path_factory.mktemp("sizes")
+    (part,) = write_shards(folder / "part", shards=1, rows=2_000, seed=1)
+    rows = pq.read_table(part)
+    file = folder / "source.parquet"
+    with file.open("wb") as raw, pq.ParquetWriter(raw, rows.schema, use_dictionary=False) as writer:
+        while raw.tell() < SMALL_MEGABYTES * 1e6:
+            writer.write_table(rows, row_group_size=1_000)
     return file
 
 

@@ -13,8 +13,8 @@ _HEADER = "| NVIDIA-SMI 570.124.06   Driver Version: 570.124.06   CUDA Version: 
 
 
 def install_nvidia_smi(folder: Path, *, gpus: int = 1, free_mib: int = 22_000, cuda: str = "12.8") -> None:
-    """A machine with GPUs of 23,034 MiB each."""
-    rows = [f"GPU-{number}abc, NVIDIA L4, 570.124.06, 23034, {free_mib}" for number in range(gpus)]
+    """A machine whose GPUs have so much memory free."""
+    rows = [f"GPU-{number}abc, NVIDIA L4, 570.124.06, {free_mib}" for number in range(gpus)]
     listing = [f"GPU {number}: NVIDIA L4 (UUID: GPU-{number}abc)" for number in range(gpus)]
     install_script(
         folder,

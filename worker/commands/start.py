@@ -194,6 +194,6 @@ def doctor(
     into_environment(model=json.dumps(models) if models else None)
     from fleet.doctor.checks import report
     from fleet.process.settings import read_settings
-    from worker.doctor.checks import worker_checks
+    from worker.doctor import worker_checks
 
     report(worker_checks(read_settings()), as_json=as_json)

@@ -88,7 +88,7 @@ def test_the_doctors_have_no_warning_about_it(machine: Machine, user: str, role:
     found = diagnosed(redis_checks(machine.settings(user), role))
 
     assert not_ok(found) == {}
-    assert "AOF is on" in found["redis aof"].says
+    assert "AOF is on" in found["redis settings"].says
 
 
 def test_it_has_no_snapshots_and_listens_on_the_named_address(machine: Machine) -> None:

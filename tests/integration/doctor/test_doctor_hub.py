@@ -70,14 +70,10 @@ def test_a_token_that_the_hub_refuses_is_wrong(use_token: UseToken) -> None:
 @pytest.mark.parametrize(
     ("write", "scopes", "output", "result", "says"),
     [
-        (True, None, None, Result.OK, "of ada, role write: it may write to ada."),
         (True, None, "ada/kept", Result.OK, "role write"),
         (True, None, "org/kept", Result.WRONG, "It may not write to org/kept."),
-        (False, None, None, Result.WARNING, "role read: it may only read."),
         (False, None, "ada/kept", Result.WRONG, "role read: it may only read. It may not write to ada/kept."),
-        (True, ("ada",), "ada/kept", Result.OK, "role fine-grained: it may write to ada."),
         (True, ("org", "ada/kept"), "ada/kept", Result.OK, "role fine-grained: it may write to ada/kept, org."),
-        (True, ("org",), "ada/kept", Result.WRONG, "It may not write to ada/kept."),
         (False, (), None, Result.WARNING, "role fine-grained: it may only read."),
     ],
 )
@@ -130,10 +126,8 @@ def test_an_output_that_the_hub_refuses_is_wrong(hub: HubServer, use_token: UseT
     assert "refuses this token" in found["output"].says + found["output"].mend
 
 
-@pytest.mark.parametrize("uri", ["hf://datasets/ada/none/data", "hf://datasets/ada/kept/*.parquet"])
-def test_an_input_that_is_not_on_the_hub_is_wrong(
-    hub: HubServer, use_token: UseToken, local: Settings, uri: str
-) -> None:
+def test_an_input_that_is_not_on_the_hub_is_wrong(hub: HubServer, use_token: UseToken, local: Settings) -> None:
+    uri = "hf://datasets/ada/none/data"
     use_token(hub.token("ada"))
 
     found = diagnosed(producer_checks(local, input_uris=[uri]))

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from fleet.doctor.checks import Result, has_unfinished
-from fleet.doctor.services import aof_verdict, network_verdict, redis_checks
+from fleet.doctor.services import network_verdict, redis_checks
 from fleet.ledger import Ledger
 from fleet.process.settings import Settings
 from support.diagnoses import diagnosed, not_ok
@@ -15,18 +15,7 @@ from support.redis_servers import redis_server
 from support.server_of_version import server_of_version
 from support.waiting import wait_until
 
-LINES = [
-    *(
-        "redis",
-        "redis rights",
-        "redis network",
-        "redis eviction",
-        "redis aof",
-        "redis memory",
-        "redis clock",
-        "redis write",
-    ),
-]
+LINES = ["redis", "redis rights", "redis network", "redis settings", "redis clock", "redis write"]
 PASSWORD = "pass-w0rd-of-redis"
 
 
@@ -54,35 +43,22 @@ def test_one_that_would_delete_keys_is_wrong(settings: Settings, client: redis.R
 
     found = diagnosed(redis_checks(settings))
 
-    assert not_ok(found) == {"redis eviction": Result.WRONG}
-    assert "noeviction" in found["redis eviction"].mend
+    assert not_ok(found) == {"redis settings": Result.WRONG}
+    assert "noeviction" in found["redis settings"].mend
 
 
 def test_one_that_stores_nothing_is_a_warning(tmp_path: Path) -> None:
     with redis_server(tmp_path, "--appendonly", "no") as server:
-        assert not_ok(diagnosed(redis_checks(Settings(redis_url=server.url)))) == {"redis aof": Result.WARNING}
+        assert not_ok(diagnosed(redis_checks(Settings(redis_url=server.url)))) == {"redis settings": Result.WARNING}
 
 
-def test_one_whose_disk_is_full_is_wrong() -> None:
-    verdict = aof_verdict({"aof_enabled": 1, "aof_last_write_status": "err"})
-
-    assert verdict.result is Result.WRONG
-    assert "disk" in verdict.mend
-
-
-def test_a_full_one_is_wrong_and_refuses_writes(settings: Settings, client: redis.Redis) -> None:
+def test_a_full_one_is_told_and_refuses_writes(settings: Settings, client: redis.Redis) -> None:
     client.config_set("maxmemory", client.info("memory")["used_memory"])
 
     found = diagnosed(redis_checks(settings))
 
-    assert not_ok(found) == {"redis memory": Result.WRONG, "redis write": Result.WRONG}
-    assert "full" in found["redis write"].says
-
-
-def test_one_that_is_nearly_full_is_a_warning(settings: Settings, client: redis.Redis) -> None:
-    client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.2))
-
-    assert not_ok(diagnosed(redis_checks(settings))) == {"redis memory": Result.WARNING}
+    assert not_ok(found) == {"redis settings": Result.WARNING, "redis write": Result.WRONG}
+    assert "OOM" in found["redis write"].says or "maxmemory" in found["redis write"].says
 
 
 def test_a_replica_is_wrong(settings: Settings, client: redis.Redis) -> None:
@@ -91,16 +67,16 @@ def test_a_replica_is_wrong(settings: Settings, client: redis.Redis) -> None:
     found = diagnosed(redis_checks(settings))
 
     assert not_ok(found) == {"redis write": Result.WRONG}
-    assert "replica" in found["redis write"].says
+    assert "primary" in found["redis write"].mend
 
 
-@pytest.mark.parametrize(("ahead", "result"), [(60.0, Result.WARNING), (-3600.0, Result.WRONG)])
-def test_a_clock_that_is_off_is_told(settings: Settings, client: redis.Redis, ahead: float, result: Result) -> None:
+@pytest.mark.parametrize("ahead", [60.0, -3600.0])
+def test_a_clock_that_is_off_is_told(settings: Settings, client: redis.Redis, ahead: float) -> None:
     seconds, _ = client.time()
 
     found = diagnosed(redis_checks(settings, clock=lambda: seconds + ahead))
 
-    assert not_ok(found) == {"redis clock": result}
+    assert not_ok(found) == {"redis clock": Result.WARNING}
     assert ("ahead of" if ahead > 0 else "behind") in found["redis clock"].says
 
 
@@ -109,11 +85,9 @@ def test_a_clock_that_is_off_is_told(settings: Settings, client: redis.Redis, ah
     [
         ("unix:///run/redis.sock", Result.OK),
         ("redis://127.0.0.1:6379/0", Result.OK),
-        ("redis://[::1]:6379/0", Result.OK),
         ("redis://10.0.0.5:6379/0", Result.OK),
         ("redis://100.100.1.2:6379/0", Result.OK),  # of a VPN such as Tailscale
         ("rediss://1.1.1.1:6379/0", Result.OK),
-        ("rediss://1.1.1.1:6379/0?ssl_cert_reqs=none", Result.WARNING),
         (f"redis://:{PASSWORD}@1.1.1.1:6379/0", Result.WRONG),
         ("redis://[2606:4700:4700::1111]:6379/0", Result.WRONG),
     ],
@@ -151,12 +125,12 @@ def test_one_that_is_too_old_is_the_only_line() -> None:
     assert "6.2 or later" in found["redis"].mend
 
 
-def test_one_that_does_not_tell_its_settings_is_a_warning_for_each() -> None:
+def test_one_that_does_not_tell_its_settings_is_a_warning() -> None:
     with server_of_version(None) as (url, _):
         found = diagnosed(redis_checks(Settings(redis_url=url)))
 
-    unknown = ("redis eviction", "redis aof", "redis memory")
-    assert {name: found[name].result for name in unknown} == dict.fromkeys(unknown, Result.WARNING)
+    assert found["redis settings"].result is Result.WARNING
+    assert "noeviction" in found["redis settings"].mend
 
 
 def test_one_that_asks_for_another_password_or_does_not_answer_is_wrong(tmp_path: Path) -> None:

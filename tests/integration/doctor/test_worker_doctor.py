@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fleet.doctor.checks import Diagnosis, Result
-from fleet.doctor.services import model_cache_check, redis_checks
+from fleet.doctor.services import redis_checks
 from fleet.ledger import Ledger
 from fleet.process.children import Cores
 from fleet.process.settings import Settings
@@ -19,9 +19,7 @@ from support.models import overflowing_classifier
 from support.nvidia_smi import install_nvidia_smi, install_script
 from support.processes import call_command
 from support.records import a_shard, a_spec
-from worker.doctor.checks import sharding_checks, worker_checks
-from worker.doctor.gpus import driver_cuda, gpu_checks
-from worker.doctor.model import model_check, torch_check
+from worker.doctor import driver_cuda, gpu_checks, model_check, sharding_checks, torch_check, worker_checks
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 HERE = Settings()
@@ -90,16 +88,16 @@ def test_a_machine_with_gpus_is_told_with_their_driver(programs: Path) -> None:
     found = gpu_lines()
 
     assert not_ok(found) == {}
-    assert found["gpu"].says == "2 GPUs: NVIDIA L4; driver 570.124.06 for CUDA 12.8 and earlier."
-    assert found["gpu memory"].says == "GPU 0 has 22,000 of 23,034 MiB free."
+    assert found["gpu"].says == (
+        "2 GPUs: NVIDIA L4; driver 570.124.06 for CUDA 12.8 and earlier; at least 22,000 MiB free."
+    )
     assert found["cores"].says.endswith(", for 2 GPUs.")
 
 
-@pytest.mark.parametrize(("free", "result"), [(4_000, Result.WARNING), (300, Result.WRONG)])
-def test_a_gpu_that_others_use_is_told(programs: Path, free: int, result: Result) -> None:
-    install_nvidia_smi(programs, free_mib=free)
+def test_a_gpu_that_others_use_is_told(programs: Path) -> None:
+    install_nvidia_smi(programs, free_mib=4_000)
 
-    assert not_ok(gpu_lines()) == {"gpu memory": result}
+    assert not_ok(gpu_lines()) == {"gpu": Result.WARNING}
 
 
 def test_a_machine_without_nvidia_smi_is_a_warning_unless_the_cpu_is_meant() -> None:
@@ -117,9 +115,7 @@ def test_a_driver_that_does_not_run_is_wrong(programs: Path) -> None:
     assert "could not reach the driver" in found["gpu"].says
 
 
-@pytest.mark.parametrize(
-    ("visible", "gpus"), [("0", 1), ("1,2", 2), ("GPU-1", 1), ("MIG-5", 3), ("", 0), ("-1", 0)], ids=repr
-)
+@pytest.mark.parametrize(("visible", "gpus"), [("1,2", 2), ("GPU-1", 1), ("MIG-5", 3), ("", 0)], ids=repr)
 def test_only_the_gpus_that_this_process_may_use_count(
     programs: Path, monkeypatch: pytest.MonkeyPatch, visible: str, gpus: int
 ) -> None:
@@ -179,7 +175,7 @@ def test_torch_for_the_cpu_on_a_machine_with_a_gpu_is_wrong(programs: Path, monk
 
 @no_gpu
 @pytest.mark.parametrize(
-    ("driver", "says"), [("11.4", "The driver supports CUDA 11.4 and earlier"), ("12.4", "finds no GPU")]
+    ("driver", "says"), [("11.4", "The driver supports CUDA 11, and torch"), ("12.4", "finds no GPU")]
 )
 def test_torch_that_does_not_fit_the_driver_is_wrong(
     programs: Path, monkeypatch: pytest.MonkeyPatch, driver: str, says: str
@@ -272,22 +268,13 @@ class TestTheModel:
 # --- the rest -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_cache_that_cannot_be_written_is_wrong(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    found = diagnosed([model_cache_check(tmp_path / "file")])
-
-    assert not_ok(found) == {"model cache": Result.WRONG}
-    assert "HF_HOME" in found["model cache"].mend
-
-
 @pytest.mark.usefixtures("no_hub")
 def test_without_a_redis_the_machine_is_checked_all_the_same(tmp_path: Path) -> None:
     settings = Settings(model="./none", device="cpu", scratch_dir=tmp_path)
 
     found = diagnosed(worker_checks(settings))
 
-    assert list(found) == ["scratch disk", "model cache", "cores", "redis", "hub", "torch", "model"]
+    assert list(found) == ["state disk", "scratch disk", "model cache", "cores", "redis", "hub", "torch", "model"]
     assert found["redis"].result is Result.WARNING
     assert "Set REDIS_URL" in found["redis"].mend
 

@@ -152,21 +152,6 @@ class TestFinalizing:
         found = open_output(str(out), spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True)
         assert [str(finding) for finding in found] == ["README.md has changed since it was published"]
 
-    def test_our_own_card_is_written_again_when_the_run_is_published_again(
-        self, ledger: Ledger, spec: RunSpec, out: Path
-    ) -> None:
-        do(ledger, spec, A, B)
-        fail(ledger, spec, C)
-        finalize_run(ledger, spec.run_id, without_failed=True)
-        before = (out / "README.md").read_text()
-        ledger.retry(spec.run_id)
-        do(ledger, spec, C)
-
-        finalize_run(ledger, spec.run_id, without_failed=False)
-
-        assert (out / "README.md").read_text() != before
-        assert open_output(str(out), spec.run_id).inspect(list(ledger.receipts(spec.run_id)), hashes=True) == []
-
     def test_a_card_that_somebody_wrote_before_the_first_publication_stays(
         self, ledger: Ledger, spec: RunSpec, out: Path
     ) -> None:
@@ -188,7 +173,7 @@ class TestFinalizing:
 
         assert visible(out) == before
 
-    @pytest.mark.parametrize("damage", [Published.delete, Published.truncate, Published.empty, Published.flip])
+    @pytest.mark.parametrize("damage", [Published.delete, Published.flip])
     def test_a_shard_whose_staged_file_is_damaged_is_done_again_alone_and_then_all_is_published(
         self,
         ledger: Ledger,

@@ -19,14 +19,6 @@ def publisher(ledger: Ledger, settings: Settings) -> Publisher:
     return Publisher(ledger, settings)
 
 
-def test_a_run_whose_shards_are_done_is_published(ledger: Ledger, spec: RunSpec, publisher: Publisher) -> None:
-    do(ledger, spec, A, B, C)
-
-    publisher.publish_ready()
-
-    assert ledger.publication(spec.run_id).shards == 3
-
-
 @pytest.mark.parametrize("state", ["open", "failed", "cancelled"])
 def test_other_runs_are_not(ledger: Ledger, spec: RunSpec, publisher: Publisher, state: str) -> None:
     do(ledger, spec, A, B)
@@ -99,12 +91,6 @@ def test_a_finalizer_begins_at_once_when_the_last_shard_is_done_and_survives_wha
 
     wait_until(lambda: ledger.publication(spec.run_id), description="the run is published", seconds=5)
     finalizer.stop()
-
-
-def test_wakes_that_came_together_wake_once(ledger: Ledger) -> None:
-    ledger.redis.lpush(FINISHED, "one", "two")
-
-    assert [ledger.wait_for_finished_run(0.01) for _ in range(2)] == [True, False]
 
 
 def test_a_look_for_waves_is_due_as_shards_are_done_and_as_time_passes() -> None:

@@ -1,7 +1,5 @@
 """The sweep sends lost messages again."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from celery import Celery
 
@@ -110,13 +108,3 @@ class TestSweeping:
 
         assert queue_length(ledger.redis, spec.queue) == 3
         assert f"Run {newer.run_id} was enqueued by another version" in caplog.text
-
-    def test_two_sweepers_send_each_shard_once(
-        self, app: Celery, ledger: Ledger, settings: Settings, spec: RunSpec
-    ) -> None:
-        sweepers = [Sweeper(app, ledger, settings) for _ in range(2)]
-
-        with ThreadPoolExecutor(2) as threads:
-            list(threads.map(Sweeper.sweep, sweepers))
-
-        assert queue_length(ledger.redis, spec.queue) == 3

@@ -1,0 +1,194 @@
+"""Estimate what a planned run takes: rows and tokens from a sample, hours from an earlier run or from a GPU's peak.
+
+Each figure is rough, and says so. Needs no torch and downloads no weights.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import redis
+
+from fleet.errors import ShardsiftError, UsageError
+from fleet.ledger import Ledger
+from fleet.process.settings import Settings
+from fleet.run.spec import RunSpec, Shard
+from producer.planning.plan import Plan
+from producer.planning.sample import CHARS_PER_TOKEN, SampledShard, Work, sample_shards, work_of
+from producer.status.cost import GIVEN, GPUS, LISTED, gpu_called
+
+_SECONDS = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A number that is only known to lie between two others."""
+
+    low: float
+    high: float
+
+    def __mul__(self, factor: float) -> "Range":
+        return Range(low=self.low * factor, high=self.high * factor)
+
+
+# The range goes over the part of the peak that encoders reach in the programs that publish figures: 26 to 33 % on an A100 in
+# text-embeddings-inference, by https://github.com/Artain-AI/ignite-ms; 30 % on a T4 and 57 % on an A100 in TensorRT's demo of
+# BERT; 58 % on an L4 in MLPerf 3.1. It begins a little lower, because models that are not packed here do worse.
+_OF_A_PEAK = Range(low=1 / 0.57, high=1 / 0.2)  # times the time at the peak
+_OF_AN_EARLIER_RUN = Range(low=0.7, high=1.5)  # times the time at its speed: its texts were others
+_MOST_RUNS = 50  # that are asked for, newest first
+_MOST_RECEIPTS = 200  # of the run that is found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEstimate:
+    """The hours for which workers hold shards if all have this kind of device. Starts and idle time are not counted.
+
+    `cost` is `gpu_hours` times the price; both are None if no price is known.
+    """
+
+    device: str
+    gpu_hours: Range
+    basis: str  # how the speed is known
+    price_per_gpu_hour: float | None = None
+    price_from: str = ""
+    cost: Range | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """`rows` and `tokens` are None if they are not known, for the reasons in `notes`."""
+
+    rows: int | None = None
+    rows_are_counted: bool = False  # otherwise they come from the sample, as the tokens do
+    tokens: int | None = None
+    sampled_rows: int = 0
+    sampled_shards: int = 0
+    devices: tuple[DeviceEstimate, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def estimate_run(
+    plan: Plan, *, counted_rows: int | None, ledger: Ledger | None, price_per_gpu_hour: float | None = None
+) -> Estimate:
+    """`counted_rows` are those of the input, if they were counted; `ledger` may know an earlier run.
+
+    Never raises for what cannot be read: the notes say what is missing.
+    """
+    spec, rows = plan.spec, counted_rows
+    if any(scoring.scores_from for scoring in spec.scorings):
+        return Estimate(rows=rows, notes=("no text is scored, and no GPU needed: the scores are stored",))
+    try:
+        sample = sample_shards(spec, plan.shards)
+        rows = rows_by_size(spec, plan.shards, sample) if rows is None else rows
+        if rows is None:
+            return Estimate(notes=("rows are unknown: files of lines do not say how many they have",))
+        work = [work_of(scoring, sample, rows) for scoring in spec.scorings]
+    except ShardsiftError as error:
+        return Estimate(rows=rows, notes=(f"tokens are unknown: {str(error).rstrip('.')}",))
+    devices = tuple(_devices(spec, work, ledger, price_per_gpu_hour))
+    return Estimate(
+        rows=rows,
+        rows_are_counted=counted_rows is not None,
+        tokens=sum(one.tokens for one in work),
+        sampled_rows=sum(len(one.table) for one in sample),
+        sampled_shards=len(sample),
+        devices=devices,
+        notes=tuple(_notes(work, devices)),
+    )
+
+
+@contextmanager
+def ledger_if_it_answers(settings: Settings) -> Iterator[Ledger | None]:
+    """The fleet's ledger, to read. None if no Redis is named, or it does not answer."""
+    try:
+        ledger = Ledger.connect(settings) if settings.redis_url else None
+    except UsageError:
+        ledger = None
+    try:
+        yield ledger
+    finally:
+        if ledger:
+            ledger.redis.close()
+
+
+def rows_by_size(spec: RunSpec, shards: Sequence[Shard], sample: Sequence[SampledShard]) -> int | None:
+    """The rows of all shards, from those of the sample and the sizes of the files. None if files do not say their rows."""
+    rows = [one.rows for one in sample if one.rows is not None]
+    if not rows or len(rows) < len(sample):
+        return None
+    part = sum(one.shard.size_bytes or 1 for one in sample) / sum(shard.size_bytes or 1 for shard in shards)
+    return min(round(sum(rows) / part), spec.limit_rows or round(sum(rows) / part))
+
+
+def earlier_speeds(spec: RunSpec, ledger: Ledger) -> tuple[str, dict[str, float]]:
+    """The newest run of the same models with done shards, and by device how many tokens a worker does per second.
+
+    Empty if no such run is known.
+    """
+    try:
+        for run_id in ledger.run_ids()[:_MOST_RUNS]:
+            known = ledger.readable_spec(run_id)
+            if known and known.queue == spec.queue and (speeds := _speeds(ledger, run_id)):
+                return run_id, speeds
+    except (redis.RedisError, UsageError):  # a run was deleted meanwhile
+        pass
+    return "", {}
+
+
+def _speeds(ledger: Ledger, run_id: str) -> dict[str, float]:
+    tokens: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for receipt in ledger.some_receipts(run_id, _MOST_RECEIPTS):
+        made = receipt.provenance
+        tokens[made.device] = tokens.get(made.device, 0) + made.tokens
+        seconds[made.device] = seconds.get(made.device, 0.0) + sum(made.seconds.values())
+    return {device: tokens[device] / seconds[device] for device in tokens if tokens[device] and seconds[device]}
+
+
+def _devices(
+    spec: RunSpec, work: Sequence[Work], ledger: Ledger | None, price: float | None
+) -> Iterator[DeviceEstimate]:
+    """An earlier run's devices, then each other kind of GPU by its peak."""
+    run_id, speeds = earlier_speeds(spec, ledger) if ledger else ("", {})
+    for device, speed in speeds.items():
+        hours = _OF_AN_EARLIER_RUN * (sum(one.tokens for one in work) / speed / _SECONDS)
+        yield priced(device, hours, f"as run {run_id} did", price)
+    if any(one.operations is None or one.scoring.dtype == "float32" for one in work):  # float32 has another peak
+        return
+    operations = sum(one.operations or 0.0 for one in work)
+    measured = {gpu_called(device) for device in speeds}
+    for gpu in GPUS:
+        if gpu not in measured:
+            hours = _OF_A_PEAK * (operations / gpu.peak / _SECONDS)
+            yield priced(gpu.name, hours, "estimated from its peak, not measured", price)
+
+
+def priced(device: str, hours: Range, basis: str, price: float | None) -> DeviceEstimate:
+    """`price` is the user's own for an hour; without one, the list price counts."""
+    gpu, source = gpu_called(device), GIVEN
+    if price is None:
+        price, source = (gpu.price_per_hour if gpu else None), LISTED
+    if price is None:
+        return DeviceEstimate(device=device, gpu_hours=hours, basis=basis)
+    return DeviceEstimate(
+        device=device,
+        gpu_hours=hours,
+        basis=basis,
+        price_per_gpu_hour=price,
+        price_from=source,
+        cost=hours * price,
+    )
+
+
+def _notes(work: Sequence[Work], devices: Sequence[DeviceEstimate]) -> Iterator[str]:
+    for why in dict.fromkeys(one.why_not_counted for one in work if one.why_not_counted):
+        yield f"a token is taken for {CHARS_PER_TOKEN} characters, since {why}"
+    if not devices:
+        yield (
+            "GPU-hours are unknown: no earlier run measured this model, and operations are counted for known layers "
+            "in 16 bits only"
+        )

@@ -1,0 +1,199 @@
+"""Read a few rows of a few shards, and find out what they cost a model: tokens, and operations of known layers.
+
+The same input gives the same sample. Passages and labels are counted roughly: a long text fills its passages.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from huggingface_hub import hf_hub_download
+
+from fleet.errors import ShardError, ShardsiftError
+from fleet.inputs.formats import has_footer
+from fleet.inputs.input_file import IgnoredBadRows, InputFile
+from fleet.inputs.opening import open_input
+from fleet.run.flops import Shape
+from fleet.run.model import SEQUENCE_CLASSIFIER, Model
+from fleet.run.scoring import Scoring
+from fleet.run.spec import RunSpec, Shard
+from fleet.storage.errors import translated
+
+LOCAL_SHARDS, REMOTE_SHARDS = 8, 4  # a file is opened for each, and reading ahead takes 32 MiB of a remote one
+MOST_ROWS = 1_000  # of all shards together
+CHARS_PER_TOKEN = 4.2  # BERT's tokenizer makes a token of 4.4 characters of English web pages, and of 3.9 of code
+_THREADS = 8
+_STEP_ROWS = 256  # decoded at once
+_CHARS_READ = 20_000  # of a text; a longer one goes on as it began
+_PASSAGES = {"head": 1, "head+tail": 2, "finepdfs": 2, "head+middle+tail": 3}  # at most; a stride reads all of a text
+_UNLIMITED = 1 << 30
+# How config.json of some families calls the fields of others.
+_ALSO_CALLED = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledShard:
+    """The first rows of a shard, with the columns that are scored. `rows` are all that it has, if its footer says it."""
+
+    shard: Shard
+    rows: int | None
+    table: pa.Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The work of one scoring on all rows. `operations` is None for a model whose layers are not known.
+
+    `why_not_counted` is empty if the tokens were counted by the model's tokenizer.
+    """
+
+    scoring: Scoring
+    tokens: int
+    operations: float | None
+    why_not_counted: str
+
+
+def sample_shards(spec: RunSpec, shards: Sequence[Shard]) -> tuple[SampledShard, ...]:
+    """A random sample of the shards, and the first rows of each.
+
+    Raises ShardError or TransientError if one cannot be read, or has other columns.
+    """
+    most = LOCAL_SHARDS if all(shard.uri.startswith("file:") for shard in shards) else REMOTE_SHARDS
+    chosen = random.Random(spec.input_revision).sample(list(shards), min(most, len(shards)))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return tuple(pool.map(partial(_sampled, spec=spec, most_rows=MOST_ROWS // max(1, len(chosen))), chosen))
+
+
+def work_of(scoring: Scoring, sample: Sequence[SampledShard], rows: int) -> Work:
+    """The work for so many rows like those of the sample. Raises ShardsiftError if it is not known what the model reads."""
+    model = scoring.model
+    if model.scorer != SEQUENCE_CLASSIFIER:
+        raise ShardsiftError(f"what the scorer {model.scorer} makes of a text is known to its workers only")
+    texts = [text for one in sample for text in texts_in(one.table, scoring)]
+    if not texts:
+        raise ShardsiftError("the shards that were looked at have no rows")
+    config = _config(model)
+    counter, why_not_counted = _counter(model)
+    lengths = _lengths(texts, scoring, counter)
+    longest = min(scoring.max_tokens or _UNLIMITED, config.get("max_position_embeddings") or _UNLIMITED)
+    tokens = tokens_read(lengths, scoring, longest)
+    shape = _shape(config)
+    operations = None
+    if shape:
+        sequences = np.maximum(1, np.minimum(lengths, longest))
+        operations = float((shape.flops(sequences) / sequences * tokens).mean()) * rows
+    return Work(
+        scoring=scoring,
+        tokens=round(float(tokens.mean()) * rows),
+        operations=operations,
+        why_not_counted=why_not_counted,
+    )
+
+
+def texts_in(rows: pa.Table, scoring: Scoring) -> list[str]:
+    """The text of each row, about as long as the one that is scored: its columns and its pair's, without a template's words."""
+    names = [*scoring.text_columns, *([scoring.text_pair_column] if scoring.text_pair_column else [])]
+    columns = [_as_texts(rows.column(name)) for name in names]
+    return ["\n\n".join(filter(None, values)) for values in zip(*columns, strict=True)]
+
+
+def tokens_read(lengths: Any, scoring: Scoring, longest: int) -> Any:
+    """The tokens of each text that go through a model that takes `longest` at once: in all passages, with each label."""
+    passages = _PASSAGES.get(scoring.passages)
+    read = np.minimum(lengths, passages * longest) if passages else lengths
+    return read * (len(scoring.zero_shot.labels) if scoring.zero_shot else 1)
+
+
+def _sampled(shard: Shard, *, spec: RunSpec, most_rows: int) -> SampledShard:
+    with open_input(shard.uri, spec.columns, only=spec.only_columns) as file, translated(f"Reading {shard.uri}"):
+        rows = file.count_rows(shard.row_limit) if has_footer(shard.uri) else None
+        columns = _scored_columns(spec)
+        if missing := [name for name in columns if name not in file.schema.names]:
+            raise ShardError(
+                f'Shard {shard.name} has no column "{missing[0]}"; it has: {", ".join(file.schema.names)}.'
+            )
+        wanted = most_rows if shard.row_limit is None else min(most_rows, shard.row_limit)
+        return SampledShard(shard=shard, rows=rows, table=_first_rows(file, columns, wanted))
+
+
+def _first_rows(file: InputFile, columns: list[str], wanted: int) -> pa.Table:
+    batches: list[pa.RecordBatch] = []
+    missing = wanted
+    for batch in file.batches(columns, bad=IgnoredBadRows(), most_rows=_STEP_ROWS, use_threads=False):
+        batches.append(batch.slice(0, missing))
+        missing -= len(batches[-1])
+        if not missing:
+            break
+    return pa.Table.from_batches(batches, schema=pa.schema([file.schema.field(name) for name in columns]))
+
+
+def _scored_columns(spec: RunSpec) -> list[str]:
+    names = (name for scoring in spec.scorings for name in (*scoring.text_columns, scoring.text_pair_column))
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def _as_texts(column: pa.ChunkedArray) -> list[str]:
+    """Invalid UTF-8, which Parquet allows, becomes U+FFFD."""
+    values = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+    return [(value or b"").decode(errors="replace") for value in values]
+
+
+def _lengths(texts: list[str], scoring: Scoring, counter: Callable[[list[str]], list[int]]) -> Any:
+    """The tokens of each whole text, with those of a label's hypothesis. A row without a text has none."""
+    counts = np.array(counter([text[:_CHARS_READ] for text in texts]))
+    counts = counts * np.maximum(1.0, np.array([len(text) for text in texts]) / _CHARS_READ)
+    if scoring.zero_shot:
+        counts += max(counter(list(scoring.zero_shot.hypotheses)))
+    return np.where([bool(text.strip()) for text in texts], counts, 0)
+
+
+def _counter(model: Model) -> tuple[Callable[[list[str]], list[int]], str]:
+    """Counts the tokens of texts, and says why if it is not the model's tokenizer."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return _by_characters, "this machine has no tokenizers: pip install 'shardsift[estimate]'"
+    try:
+        tokenizer = Tokenizer.from_file(str(_file(model, "tokenizer.json")))
+    except Exception:  # no such file, no network, or a plain Exception of tokenizers
+        return _by_characters, f"{model.name} has no tokenizer.json that can be read"
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda texts: [len(encoding) for encoding in tokenizer.encode_batch_fast(texts)], ""
+
+
+def _by_characters(texts: list[str]) -> list[int]:
+    return [round(len(text) / CHARS_PER_TOKEN) for text in texts]
+
+
+def _config(model: Model) -> dict[str, Any]:
+    with translated(f"Reading config.json of {model.name}"):
+        return dict(json.loads(_file(model, "config.json").read_text()))
+
+
+def _file(model: Model, name: str) -> Path:
+    if model.is_folder:
+        return Path(model.name) / name
+    return Path(hf_hub_download(model.name, name, revision=model.revision))
+
+
+def _shape(config: dict[str, Any]) -> Shape | None:
+    named = {"is_encoder_decoder": False, "model_type": "this model"}
+    named |= {_ALSO_CALLED.get(name, name): value for name, value in config.items()}
+    try:
+        return Shape.of(SimpleNamespace(**named))
+    except (ValueError, AttributeError, TypeError):
+        return None
