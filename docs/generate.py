@@ -99,8 +99,8 @@ WANTED = {
         "give the shard back when the spot machine ends": "worker start --spot-notice aws",
         "check GPU, driver, torch and model before it starts": "worker doctor --model ./my-classifier",
         "find the fastest batch size": "worker tune --model ./my-classifier",
-        "find it for the texts and the models of a run": "worker tune --input ./papers --max-tokens 512 --passages head+tail "
-        "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert",
+        "find it for the texts of a run": "worker tune --input ./papers --max-tokens 512 --passages head+tail "
+        "--model HuggingFaceFW/fineweb-edu-classifier",
         "trade a slow start for more rows per second": "worker start --compile",
         "fit a classifier to labelled texts": "worker train --data labelled.parquet --base-model ./all-MiniLM-L6-v2 "
         "--output ./my-classifier",

@@ -184,7 +184,6 @@ def tuned(tokens_per_second: float, **changes: Any) -> Tuned:
             tokens_per_second=tokens_per_second,
             waste=0.0,
             memory_bytes=1,
-            peak_share=None,
         ),
     )
 
