@@ -164,7 +164,7 @@ def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, t
     card = (tmp_path / "small" / "README.md").read_text()
     assert "producer run --input ./shards --text-column '{topic}: {text}' --model small" in card
     assert f"which holds what `{teacher.name}` said of it in the run `{run.run_id}`" in card
-    assert "worker train --label-with labelled --base-model" in card
+    assert "worker train --base-model large --output small --label-with labelled" in card
     assert str(tmp_path) not in card
 
 
