@@ -72,7 +72,8 @@ def train_full(
             f"Stopped after step {trainer.state.global_step:,}, with a checkpoint in {folder}. "
             "Run the same command again to go on."
         )
-    return _trained(trainer, base, options, checkpoint, seconds)
+    with without_main_module():  # so does the prediction of the held-out rows
+        return _trained(trainer, base, options, checkpoint, seconds)
 
 
 def _trained(
