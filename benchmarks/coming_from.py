@@ -26,9 +26,8 @@ from benchmarks.scorer.models import read_tokenizer, save_random
 from benchmarks.scorer.texts import Lengths, make_texts
 from benchmarks.zero_shot import Size, save_bart
 from producer.local.demo_data import write_labelled
-from worker.training.base_model import DEMO_ENCODER, verified_demo_encoder
-from worker.training.place import TrainPlace
-from worker.training.spec import TrainSpec
+from worker.training.base_model import verified_demo_encoder
+from worker.training.options import DEMO_ENCODER, TrainOptions
 from worker.training.train import train
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -116,8 +115,8 @@ def _save_minilm(folder: Path, _: PreTrainedTokenizerBase, tiny: bool) -> None:
     write_labelled(labelled, rows=_LABELLED, seed=0)
     max_tokens = 16 if tiny else 512
     train(
-        TrainSpec(data_uri=str(labelled), base_model=DEMO_ENCODER, output_uri=str(folder), max_tokens=max_tokens),
-        TrainPlace(device="cpu"),
+        TrainOptions(data=str(labelled), base_model=DEMO_ENCODER, output=str(folder), max_tokens=max_tokens),
+        device="cpu",
     )
 
 

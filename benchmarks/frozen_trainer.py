@@ -26,10 +26,9 @@ from transformers import (
 from benchmarks.spent import Spent, spent
 from worker.training.base_model import BaseModel, load_base
 from worker.training.frozen import embeddings_of, load_embedder
-from worker.training.full import loss_of
+from worker.training.full import TokenRows, loss_of, tokenizer_of
+from worker.training.options import TrainOptions
 from worker.training.rows import Rows, Split
-from worker.training.spec import TrainSpec
-from worker.training.token_rows import TokenRows, tokenizer_of
 
 Floats = NDArray[np.floating]
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
@@ -75,7 +74,7 @@ class TrainedHead:
     evaluations: Spent
 
 
-def try_rates(spec: TrainSpec, split: Split, goal: Goal, *, most_epochs: int, device: str) -> list[Tried]:
+def try_rates(spec: TrainOptions, split: Split, goal: Goal, *, most_epochs: int, device: str) -> list[Tried]:
     """Train heads on stored embeddings by the steps that the Trainer would take."""
     embedder = load_embedder(lambda: _base(spec, split), dtype=spec.dtype, device=device)
     learned, held_out = (
@@ -94,7 +93,7 @@ def best_of(tried: list[Tried]) -> Tried:
 
 
 def train_head(
-    spec: TrainSpec, split: Split, goal: Goal, *, rate: float, most_epochs: int, device: str, folder: Path
+    spec: TrainOptions, split: Split, goal: Goal, *, rate: float, most_epochs: int, device: str, folder: Path
 ) -> TrainedHead:
     """Ends when the head is as good, when it has not improved for some epochs, or after `most_epochs`."""
     began, base = spent(), _base(spec, split)
@@ -173,7 +172,7 @@ def _arguments(rate: float, most_epochs: int, device: str, folder: Path) -> Trai
     )
 
 
-def _base(spec: TrainSpec, split: Split) -> BaseModel:
+def _base(spec: TrainOptions, split: Split) -> BaseModel:
     """Always with the same new head. All else is frozen, and nothing is dropped out."""
     set_seed(0)
     base = load_base(spec.base_model, split.target)

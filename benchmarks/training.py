@@ -23,11 +23,9 @@ from benchmarks.spent import Spent, spent
 from producer.local.demo_data import write_labelled
 from worker.training.base_model import verified_demo_encoder
 from worker.training.labels import label_source
-from worker.training.metrics import measure
-from worker.training.place import TrainPlace
-from worker.training.report import TrainReport
+from worker.training.options import TrainOptions
+from worker.training.report import TrainReport, measure
 from worker.training.rows import Split, read_split
-from worker.training.spec import FullTraining, TrainSpec
 from worker.training.train import train
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -52,8 +50,8 @@ def training(
         spec = _spec(Path(name), rows, max_tokens)
         split = read_split(spec, label_source(spec))
         heads = _heads(spec, split, most_epochs, device, Path(name))
-        full = FullTraining(epochs=full_epochs, batch_rows=full_batch_rows, learning_rate=_FULL_RATE)
-        formats = _formats(replace(spec, full=full), split, device)
+        full = replace(spec, full=True, epochs=full_epochs, batch_rows=full_batch_rows, learning_rate=_FULL_RATE)
+        formats = _formats(full, split, device)
     case = {
         "rows_learned": len(split.learned),
         "rows_held_out": len(split.held_out),
@@ -64,23 +62,23 @@ def training(
     typer.echo(_table([heads["ways"], formats]))
 
 
-def _spec(folder: Path, rows: int, max_tokens: int) -> TrainSpec:
+def _spec(folder: Path, rows: int, max_tokens: int) -> TrainOptions:
     write_labelled(folder / "labelled.parquet", rows=rows, seed=0)
     labelled = pq.read_table(folder / "labelled.parquet")
     held = rows // _HELD_OUT_SHARE
     pq.write_table(labelled[:held], folder / "held_out.parquet")
     pq.write_table(labelled[held:], folder / "learned.parquet")
-    return TrainSpec(
-        data_uri=str(folder / "learned.parquet"),
-        validation_uri=str(folder / "held_out.parquet"),
+    return TrainOptions(
+        data=str(folder / "learned.parquet"),
+        validation=str(folder / "held_out.parquet"),
         base_model=verified_demo_encoder(),
-        output_uri=str(folder / "embedded"),
+        output=str(folder / "embedded"),
         max_tokens=max_tokens,
         dtype="float32",
     )
 
 
-def _heads(spec: TrainSpec, split: Split, most_epochs: int, device: str, folder: Path) -> dict[str, Any]:
+def _heads(spec: TrainOptions, split: Split, most_epochs: int, device: str, folder: Path) -> dict[str, Any]:
     """The rates are tried before the Trainer's clock starts, and on the rows that it is measured on: both are in its favour."""
     _warm_up(spec, device)
     report, time = _trained(spec, device)
@@ -106,22 +104,20 @@ def _how(head: TrainedHead) -> dict[str, Any]:
     }
 
 
-def _formats(spec: TrainSpec, split: Split, device: str) -> list[dict[str, Any]]:
-    assert spec.full is not None
-    steps = -(-len(split.learned) // spec.full.batch_rows) * int(spec.full.epochs)
-    full = replace(spec.full, checkpoint_steps=max(1, steps // _CHECKS))
+def _formats(spec: TrainOptions, split: Split, device: str) -> list[dict[str, Any]]:
+    steps = -(-len(split.learned) // spec.batch_rows) * int(spec.epochs)
     ways: list[dict[str, Any]] = []
     goal = None
     for dtype in ("float32", "bfloat16"):
-        changed = replace(spec, dtype=dtype, full=full, output_uri=f"{spec.output_uri}-{dtype}")
+        changed = replace(spec, dtype=dtype, checkpoint_steps=max(1, steps // _CHECKS), output=f"{spec.output}-{dtype}")
         report, time = _trained(changed, device)
         assert report.steps is not None
         scores = _scores(changed, split, device)
         goal = goal or Goal(errors=np.abs(scores - split.held_out.targets))
         more = {
-            "epochs": spec.full.epochs,
+            "epochs": spec.epochs,
             "steps": report.steps.done,
-            "batch_rows": spec.full.batch_rows,
+            "batch_rows": spec.batch_rows,
             "rows_per_second": report.rows_per_second,
             "losses": report.steps.losses,
         }
@@ -129,21 +125,21 @@ def _formats(spec: TrainSpec, split: Split, device: str) -> list[dict[str, Any]]
     return ways
 
 
-def _warm_up(spec: TrainSpec, device: str) -> None:
+def _warm_up(spec: TrainOptions, device: str) -> None:
     """What a first training takes in addition, such as to import scikit-learn and matplotlib."""
-    _trained(replace(spec, output_uri=f"{spec.output_uri}-first", max_tokens=8), device)
+    _trained(replace(spec, output=f"{spec.output}-first", max_tokens=8), device)
 
 
-def _trained(spec: TrainSpec, device: str) -> tuple[TrainReport, Spent]:
+def _trained(spec: TrainOptions, device: str) -> tuple[TrainReport, Spent]:
     began = spent()
-    report = train(spec, TrainPlace(device=device))
+    report = train(spec, device=device)
     assert report is not None
     return report, spent() - began
 
 
-def _scores(spec: TrainSpec, split: Split, device: str) -> Floats:
+def _scores(spec: TrainOptions, split: Split, device: str) -> Floats:
     """Of the held-out rows by the saved model, in float32."""
-    scorer = shardsift.load_scorer(spec.output_uri, dtype="float32", device=device, parity_rows=0)
+    scorer = shardsift.load_scorer(spec.output, dtype="float32", device=device, parity_rows=0)
     return scorer.score(split.held_out.texts.to_pylist(), max_tokens=spec.max_tokens)
 
 

@@ -72,8 +72,8 @@ WANTED = {
         "use two of the GPUs": "worker start --gpus 0,2",
         "switch the machine off when there is nothing to do": "worker start --exit-when-idle 10m --on-idle 'sudo poweroff'",
         "score on the CPU": "worker start --device cpu --threads 8",
-        "find it for the texts and the models of a run": "worker tune --input ./papers --max-tokens 512 --passages head+tail "
-        "--model edu=HuggingFaceFW/fineweb-edu-classifier --model tox=unitary/toxic-bert",
+        "find it for the texts of a run": "worker tune --input ./papers --max-tokens 512 --passages head+tail "
+        "--model HuggingFaceFW/fineweb-edu-classifier",
         "trade a slow start for more rows per second": "worker start --compile",
     },
 }

@@ -1,17 +1,22 @@
-"""Load the model that the settings name. Knows no queue."""
+"""Load the model that the settings name, with the token budget that `worker tune` found best. Knows no queue."""
 
+import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import platformdirs
 
 from fleet.process.settings import Settings
+from fleet.process.tuned import Key, find_tuned
 from fleet.run.model import is_folder_revision
-from fleet.run.sequence_classifier import unchanged_folder
+from fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.sharded.sharding import Sharding
+
+logger = logging.getLogger(__name__)
 
 
 def load_model(
@@ -42,3 +47,34 @@ def load_model(
                 on_lost_rank=on_lost_rank,
             ),
         )
+
+
+def with_tuned_budget(scorer: SequenceClassifier, settings: Settings) -> SequenceClassifier:
+    """Apply the budget that `worker tune` stored for this scorer and device, unless the settings name one.
+
+    Works for pinned models only: a folder, or a Hub model at a commit.
+    """
+    revision = settings.model_revision or _folder_revision(settings.model)
+    if settings.max_batch_tokens or not revision:
+        return scorer
+    tuned = find_tuned(settings.state_dir, key_of(scorer, settings.model, revision))
+    if tuned is None:
+        return scorer
+    logger.info(
+        "Using batches of %d tokens, which `worker tune` found best here on %s", tuned.max_batch_tokens, tuned.date
+    )
+    return replace(scorer, max_batch_tokens=tuned.max_batch_tokens)
+
+
+def key_of(scorer: SequenceClassifier, model: str, revision: str) -> Key:
+    return Key(
+        model=model,
+        revision=revision,
+        device=scorer.info.device,
+        dtype=scorer.dtype,
+        backend=scorer.backend.name,
+    )
+
+
+def _folder_revision(model: str) -> str | None:
+    return revision_of_folder(Path(model)) if Path(model).is_dir() else None

@@ -1,6 +1,5 @@
 """A DataLoader with processes and a `collate_fn`, and `worker train --loader-processes`, on the same rows.
 
-    python examples/training/data_loading.py
     python examples/training/data_loading.py --model ./my-encoder --data ./labelled.parquet --label-column topic
 
 The loops tokenise each text again in each epoch. The first pads a batch to its longest text. The second, which many tutorials
@@ -11,16 +10,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, Dataset
-from train_side_by_side import Figures, Way, arguments, compare, ours, prepared
-from transformers import get_linear_schedule_with_warmup
+from train_side_by_side import EPOCHS, MAX_TOKENS, Case, Way
 
 ROWS = 16  # of a batch
 PROCESSES = 2
 
-given = arguments(__doc__)
-case = prepared(given)
+case = Case(__doc__)
 options = {"batch_size": ROWS, "num_workers": PROCESSES, "pin_memory": case.device == "cuda"}
 
 
@@ -29,7 +26,7 @@ class PaddedTexts(Dataset):
         return len(case.learned)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        limits = {"padding": "max_length", "truncation": True, "max_length": case.max_tokens}
+        limits = {"padding": "max_length", "truncation": True, "max_length": MAX_TOKENS}
         encoded = case.tokenizer(case.learned[row]["text"], return_tensors="pt", **limits)
         return {**{name: values[0] for name, values in encoded.items()}, "labels": case.learned[row]["label"]}
 
@@ -42,25 +39,21 @@ def by_text(epoch: int) -> DataLoader:
     return DataLoader(PaddedTexts(), sampler=case.order(epoch), **options)
 
 
-def loop(batches: Callable[[int], DataLoader]) -> Figures:
-    model = case.new_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=case.learning_rate, weight_decay=0.0)
-    scheduler = get_linear_schedule_with_warmup(optimizer, 0, case.epochs * math.ceil(len(case.learned) / ROWS))
-    for epoch in range(case.epochs):
+def loop(batches: Callable[[int], DataLoader]) -> tuple[float, float]:
+    model, optimizer, scheduler = case.begin(math.ceil(len(case.learned) / ROWS))
+    for epoch in range(EPOCHS):
         for batch in batches(epoch):
             model(**case.on_device(batch)).loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-    return case.figures_of(model)
+    return case.measured(model)
 
 
-compare(
-    given,
-    case,
+case.compare(
     Way(name=f"DataLoader, {PROCESSES} processes, collate_fn", train=lambda: loop(by_batch)),
-    Way(name=f"DataLoader, {PROCESSES} processes, padded to {case.max_tokens}", train=lambda: loop(by_text)),
-    ours(case, batch_rows=ROWS, loader_processes=PROCESSES),
-    ours(case, batch_rows=ROWS),
+    Way(name=f"DataLoader, {PROCESSES} processes, padded to {MAX_TOKENS}", train=lambda: loop(by_text)),
+    case.ours(batch_rows=ROWS, loader_processes=PROCESSES),
+    case.ours(batch_rows=ROWS),
 )

@@ -35,8 +35,7 @@ class Figures:
     rows_per_second: float
     tokens_per_second: float  # without padding
     waste: float
-    memory_bytes: int
-    peak_share: float | None  # of the matmul peak, which is the median over the turns
+    memory_bytes: int | None  # of tensors on a GPU
 
 
 @dataclass(frozen=True, kw_only=True)

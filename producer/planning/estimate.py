@@ -131,8 +131,7 @@ def earlier_speeds(spec: RunSpec, ledger: Ledger) -> tuple[str, dict[str, float]
     """
     try:
         for run_id in ledger.run_ids()[:_MOST_RUNS]:
-            known = ledger.readable_spec(run_id)
-            if known and known.queue == spec.queue and (speeds := _speeds(ledger, run_id)):
+            if ledger.spec(run_id).queue == spec.queue and (speeds := _speeds(ledger, run_id)):
                 return run_id, speeds
     except (redis.RedisError, UsageError):  # a run was deleted meanwhile
         pass

@@ -62,25 +62,18 @@ def assert_exact_ways_agree(lines: list[dict[str, Any]]) -> None:
     assert len(exact) >= 2
     assert any(line["way"].startswith("worker train") for line in exact)
     assert [line["loss"] for line in exact] == pytest.approx([exact[0]["loss"]] * len(exact), rel=1e-3)
-    assert len({(line["accuracy"], line["f1"]) for line in exact}) == 1
+    assert [line["accuracy"] for line in exact] == pytest.approx([exact[0]["accuracy"]] * len(exact))
 
 
 @pytest.mark.slow
-def test_accumulated_batches_train_as_one_large_batch(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_accumulated_batches_train_as_one_large_batch(base: Path, tmp_path: Path) -> None:
     """The loop that divides each loss by 4 does not, because the last step of an epoch is smaller."""
     lines = run("gradient_accumulation.py", base, tmp_path)
 
     assert_exact_ways_agree(lines)
     assert [line["is_exact"] for line in lines] == [False, True, True, True]
-    by_loop, accumulated = lines[0], lines[2]
-    assert accumulated["difference"] < by_loop["difference"] / 10
-    shown = capsys.readouterr().out
-    assert shown.startswith("52 rows learned, 13 held out, 2 epochs, on ")
-    assert re.search(
-        r"^loop, 4 batches of 8, loss / 4 +float32 +[\d.]+ s +1\.00 x  loss \d\.\d{4}, ", shown, re.MULTILINE
-    )
+    by_loop, whole, accumulated, _ = (line["loss"] for line in lines)
+    assert abs(accumulated - whole) < abs(by_loop - whole) / 10
 
 
 @pytest.mark.slow
@@ -90,7 +83,8 @@ def test_half_precision_trains_nearly_as_float32(base: Path, tmp_path: Path) -> 
     assert_exact_ways_agree(lines)
     halves = [line for line in lines if not line["is_exact"]]
     assert {line["dtype"] for line in halves} >= {"bfloat16"}
-    assert max(line["difference"] for line in halves) < 0.02
+    exact = lines[1]["loss"]
+    assert [line["loss"] for line in halves] == pytest.approx([exact] * len(halves), rel=0.02)
 
 
 @pytest.mark.slow
@@ -105,34 +99,6 @@ def test_other_ways_to_load_rows_end_with_the_same_loss(base: Path, tmp_path: Pa
     lines = report_in(tmp_path)
     assert_exact_ways_agree(lines)
     assert all(line["is_exact"] for line in lines)
-
-
-def test_losses_that_differ_end_the_comparison(base: Path, tmp_path: Path) -> None:
-    from train_side_by_side import Case, Figures, Way, compare
-
-    folder = tmp_path / "case"
-    folder.mkdir()
-    case = Case(
-        folder=folder,
-        learned=[],
-        held_out=[],
-        tokenizer=None,
-        device="cpu",
-        epochs=1,
-        learning_rate=1e-3,
-        max_tokens=16,
-    )
-    given = type("Given", (), {"report": None})
-    losses = {"a loop": 0.5, "ours": 0.501}
-    ways = [
-        Way(name=name, train=lambda loss=loss: Figures(loss=loss, accuracy=1.0, f1=1.0))
-        for name, loss in losses.items()
-    ]
-
-    with pytest.raises(SystemExit, match=r"The loss of ours differs from that of the first exact way\."):
-        compare(given, case, *ways)
-
-    assert not folder.exists()
 
 
 def test_the_page_shows_every_file() -> None:

@@ -19,17 +19,16 @@ from support.labelled import write_topics
 from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.outputs import published_rows
-from support.processes import call_command, run_command
+from support.processes import run_command
 from support.small_run import publish
+from worker.commands.train import with_run_found
 from worker.scoring import SequenceClassifier, load_scorer
 from worker.training.labels import label_source
-from worker.training.place import TrainPlace
+from worker.training.options import TrainOptions
 from worker.training.report import TrainReport
 from worker.training.rows import read_labelled
-from worker.training.spec import TrainSpec
 from worker.training.train import train
 
-CPU = TrainPlace(device="cpu")
 LABELS = ("climate change", "technology", "health")
 ROWS = 96
 
@@ -55,10 +54,10 @@ def teacher(topics: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tells three topics apart."""
     folder = tmp_path_factory.mktemp("teacher")
     base, output = tiny_classifier(folder / "base"), folder / "large"
-    spec = TrainSpec(
-        data_uri=str(topics), label_column="topic", base_model=str(base), output_uri=str(output), dtype="float32"
+    spec = TrainOptions(
+        data=str(topics), label_column="topic", base_model=str(base), output=str(output), dtype="float32"
     )
-    train(spec, CPU)
+    train(spec, device="cpu")
     return output
 
 
@@ -92,15 +91,15 @@ def published(ledger: Ledger, topics: Path, tmp_path: Path) -> Publish:
     return publish_run
 
 
-def spec_of(run: RunSpec, base: Path, tmp_path: Path, **options: Any) -> TrainSpec:
-    spec = TrainSpec(
-        label_with=run.output_uri, base_model=str(base), output_uri=str(tmp_path / "small"), dtype="float32"
+def spec_of(run: RunSpec, base: Path, tmp_path: Path, **options: Any) -> TrainOptions:
+    spec = TrainOptions(
+        label_with=run.output_uri, base_model=str(base), output=str(tmp_path / "small"), dtype="float32"
     )
     return dataclasses.replace(spec, **options)
 
 
-def trained(spec: TrainSpec, tell: Callable[[str], None] = lambda line: None) -> TrainReport:
-    report = train(spec, CPU, tell)
+def trained(spec: TrainOptions, tell: Callable[[str], None] = lambda line: None) -> TrainReport:
+    report = train(spec, device="cpu", tell=tell)
     assert report is not None
     return report
 
@@ -165,21 +164,8 @@ def test_texts_are_put_together_by_the_template_of_the_run(published: Publish, t
     card = (tmp_path / "small" / "README.md").read_text()
     assert "producer run --input ./shards --text-column '{topic}: {text}' --model small" in card
     assert f"which holds what `{teacher.name}` said of it in the run `{run.run_id}`" in card
-    assert "worker train --label-with labelled --base-model" in card
+    assert "worker train --base-model large --output small --label-with labelled" in card
     assert str(tmp_path) not in card
-
-
-def test_rows_whose_label_is_unsure_may_be_left_out(published: Publish, teacher: Path, tmp_path: Path) -> None:
-    run = published(teacher)
-    kept = published_rows(Path(run.output_uri))
-    middle = float(np.median(kept["score"]))
-    said: list[str] = []
-
-    report = trained(spec_of(run, teacher, tmp_path, min_label_score=middle), said.append)
-
-    sure = int(np.sum(kept["score"].to_numpy() >= middle))
-    assert report.rows == sure < ROWS
-    assert f"{sure} rows labelled by large, {ROWS - sure} with a lower score left out" in said
 
 
 def test_only_the_rows_that_the_run_kept_are_learned(published: Publish, teacher: Path, tmp_path: Path) -> None:
@@ -199,7 +185,7 @@ def test_another_column_may_be_the_label_and_other_rows_may_be_measured_on(
     pq.write_table(by_hand, tmp_path / "by-hand.parquet")
 
     report = trained(
-        spec_of(run, tiny_model, tmp_path, label_column="row", validation_uri=str(tmp_path / "by-hand.parquet"))
+        spec_of(run, tiny_model, tmp_path, label_column="row", validation=str(tmp_path / "by-hand.parquet"))
     )
 
     assert (report.rows, report.held_out.rows) == (ROWS, 12)
@@ -221,9 +207,9 @@ def test_of_a_run_with_several_models_one_must_be_named(
     with pytest.raises(
         UsageError, match=r"has 2 models. Name what to learn with --label-column: edu_score or topic_label\."
     ):
-        train(spec, CPU)
+        train(spec, device="cpu")
     with pytest.raises(UsageError, match=r"Name what to learn with --label-column"):
-        train(dataclasses.replace(spec, label_column="toxicity"), CPU)
+        train(dataclasses.replace(spec, label_column="toxicity"), device="cpu")
 
     assert trained(dataclasses.replace(spec, label_column="topic_label")).classes
 
@@ -234,19 +220,14 @@ def test_a_run_without_its_texts_is_one_clear_error(published: Publish, teacher:
         pq.write_table(pq.read_table(file).drop_columns(["text"]), file)
 
     with pytest.raises(UsageError, match=r'labelled/data/.* has no column "text"; it has: .*label'):
-        train(spec_of(run, teacher, tmp_path), CPU)
+        train(spec_of(run, teacher, tmp_path), device="cpu")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"label_with": None}, "either --data FILES or --label-with RUN"),
-        ({"data_uri": "x.parquet"}, "either --data FILES or --label-with RUN"),
-        ({"min_label_score": 0.5}, "score of .* is a number that is learned itself. Leave it out"),
-        (
-            {"label_with": None, "data_uri": "x", "min_label_score": 0.5},
-            "--min-label-score is about the scores of a run",
-        ),
+        ({"data": "x.parquet"}, "either --data FILES or --label-with RUN"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_clear_error(
@@ -255,64 +236,52 @@ def test_options_that_do_not_go_together_are_one_clear_error(
     run = published(tiny_model)
 
     with pytest.raises(UsageError, match=message):
-        train(spec_of(run, tiny_model, tmp_path, **options), CPU)
+        train(spec_of(run, tiny_model, tmp_path, **options), device="cpu")
 
 
 def test_a_folder_in_which_no_run_is_published_is_one_clear_error(tmp_path: Path, tiny_model: Path) -> None:
     (tmp_path / "labelled").mkdir()
-    spec = TrainSpec(
-        label_with=str(tmp_path / "labelled"), base_model=str(tiny_model), output_uri=str(tmp_path / "small")
+    spec = TrainOptions(
+        label_with=str(tmp_path / "labelled"), base_model=str(tiny_model), output=str(tmp_path / "small")
     )
 
     with pytest.raises(UsageError, match=r"No run is published at .*labelled: there is no manifest.parquet"):
-        train(spec, CPU)
+        train(spec, device="cpu")
 
 
-class TestTheCommand:
-    @pytest.mark.slow
-    def test_takes_the_id_of_a_run(self, published: Publish, teacher: Path, redis_url: str, tmp_path: Path) -> None:
-        run = published(teacher)
-        command = (
-            "worker",
-            "train",
-            "--label-with",
-            run.run_id,
-            "--base-model",
-            teacher,
-            "--output",
-            "small",
-        )
+@pytest.mark.slow
+def test_the_command_takes_the_id_of_a_run(published: Publish, teacher: Path, redis_url: str, tmp_path: Path) -> None:
+    run = published(teacher)
+    command = ("worker", "train", "--label-with", run.run_id, "--base-model", teacher, "--output", "small")
 
-        done = run_command(
-            *command, "--dtype", "float32", environment={"REDIS_URL": redis_url}, folder=tmp_path, seconds=120
-        )
+    done = run_command(
+        *command, "--dtype", "float32", environment={"REDIS_URL": redis_url}, folder=tmp_path, seconds=120
+    )
 
-        assert done.returncode == 0, done.stderr
-        assert f"{ROWS} rows labelled by large" in done.stderr
-        assert (tmp_path / "small" / "config.json").exists()
+    assert done.returncode == 0, done.stderr
+    assert f"{ROWS} rows labelled by large" in done.stderr
+    assert (tmp_path / "small" / "config.json").exists()
 
-    def test_says_that_a_run_is_not_published_yet(
-        self, ledger: Ledger, redis_url: str, shards: Path, tiny_model: Path, tmp_path: Path
-    ) -> None:
-        plan = plan_run(
-            RunOptions(
-                input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(tmp_path / "out"), keep_all=True
-            )
-        )
-        ledger.create_run(plan.spec, plan.shards, now=1.0)
 
-        done = self.refused(plan.spec.run_id, tmp_path, REDIS_URL=redis_url)
+def test_a_run_that_is_not_published_yet_is_one_clear_error(
+    ledger: Ledger, redis_url: str, shards: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = RunOptions(
+        input_uris=(str(shards),), models=(str(tiny_model),), output_uri=str(tmp_path / "out"), keep_all=True
+    )
+    plan = plan_run(options)
+    ledger.create_run(plan.spec, plan.shards, now=1.0)
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    run_id = plan.spec.run_id
 
-        assert done == f"Run {plan.spec.run_id} is not published yet: producer status {plan.spec.run_id}"
+    with pytest.raises(UsageError, match=f"Run {run_id} is not published yet: producer status {run_id}"):
+        with_run_found(TrainOptions(label_with=run_id, base_model="demo", output="small"))
 
-    def test_says_where_ids_of_runs_are_known(self, tmp_path: Path) -> None:
-        assert self.refused("no-such-run", tmp_path, REDIS_URL="") == (
-            "There is no folder 'no-such-run' here, and run ids are known to the fleet's Redis: set REDIS_URL, or name the "
-            "output of the run."
-        )
 
-    def refused(self, run: str, folder: Path, **environment: str) -> str:
-        command = ("worker", "train", "--label-with", run, "--base-model", "demo", "--output", "small")
-        done = call_command(*command, environment=environment, folder=folder)
-        assert done.returncode == 2
-        return done.stderr.strip().removeprefix("worker: ")
+def test_ids_of_runs_need_the_fleets_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "")
+
+    with pytest.raises(
+        UsageError, match="There is no folder 'no-such-run' here, and run ids are known to the fleet's Redis"
+    ):
+        with_run_found(TrainOptions(label_with="no-such-run", base_model="demo", output="small"))

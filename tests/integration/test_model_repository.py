@@ -48,12 +48,8 @@ def reserve(uri: str) -> None:
     model_output(uri).reserve()
 
 
-def holds(uri: str, training: str) -> bool:
-    return model_output(uri).holds(training)
-
-
-def store(uri: str, folder: Path, training: str) -> None:
-    model_output(uri).store(folder, training)
+def store(uri: str, folder: Path) -> None:
+    model_output(uri).store(folder)
 
 
 def files(hub: HubServer, repo: str) -> set[str]:
@@ -71,9 +67,9 @@ class TestTheRepository:
         worker.call(reserve, f"hf://{repo}")
         assert (files(hub, repo), hub.is_private(repo, "model")) == (set(), True)
 
-        worker.call(store, f"hf://{repo}", folder, "abc")
+        worker.call(store, f"hf://{repo}", folder)
 
-        assert titles(hub, repo) == ["Train a classifier: abc", "initial commit"]
+        assert titles(hub, repo) == ["Train a classifier", "initial commit"]
         assert files(hub, repo) == {"README.md", "config.json", "model.safetensors"}
         assert hub.read(repo, "model.safetensors", repo_type="model") == b"weights" * 100
         assert not folder.exists()
@@ -83,7 +79,7 @@ class TestTheRepository:
         write(folder.parent / "theirs" / "README.md", b"# Theirs\n")
         hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
 
-        for act in ((reserve, f"hf://{repo}"), (holds, f"hf://{repo}", "abc"), (store, f"hf://{repo}", folder, "abc")):
+        for act in ((reserve, f"hf://{repo}"), (store, f"hf://{repo}", folder)):
             with pytest.raises(UsageError, match=f"hf://{repo} already holds files. Name another repository"):
                 worker.call(*act)
 
@@ -97,7 +93,7 @@ class TestTheRepository:
         hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
 
         with pytest.raises(UsageError, match="already holds files"):
-            worker.call(store, f"hf://{repo}", folder, "abc")
+            worker.call(store, f"hf://{repo}", folder)
 
         assert hub.read(repo, "config.json", repo_type="model") == b'{"theirs": 1}'
 
@@ -109,36 +105,14 @@ class TestTheRepository:
         write(folder.parent / "theirs" / "notes.md", b"theirs")
         hub.fault(rf"/api/models/{repo}/commit/", status=None, delay_seconds=1.5)
         with ThreadPoolExecutor(1) as beside:
-            storing = beside.submit(worker.call, store, f"hf://{repo}", folder, "abc")
+            storing = beside.submit(worker.call, store, f"hf://{repo}", folder)
             wait_until(lambda: hub.faults_left == 0, seconds=30, description="the commit")
             hub.add_folder(repo, folder.parent / "theirs", repo_type="model")
 
-            with pytest.raises(UsageError, match="already holds files"):
+            with pytest.raises(UsageError, match="run the same command again"):
                 storing.result()
 
         assert files(hub, repo) == {"notes.md"}
-
-    def test_knows_the_model_of_the_same_training(
-        self, hub: HubServer, worker: Client, repo: str, folder: Path
-    ) -> None:
-        worker.call(reserve, f"hf://{repo}")
-        assert not worker.call(holds, f"hf://{repo}", "abc")
-        worker.call(store, f"hf://{repo}", folder, "abc")
-
-        worker.call(reserve, f"hf://{repo}")
-        assert worker.call(holds, f"hf://{repo}", "abc")
-        with pytest.raises(UsageError, match="already holds files"):
-            worker.call(holds, f"hf://{repo}", "another")
-
-    def test_has_the_model_once_although_the_answer_was_lost(
-        self, hub: HubServer, worker: Client, repo: str, folder: Path
-    ) -> None:
-        worker.call(reserve, f"hf://{repo}")
-        hub.fault(rf"/api/models/{repo}/commit/", drop_after=True)
-
-        worker.call(store, f"hf://{repo}", folder, "abc")
-
-        assert titles(hub, repo) == ["Train a classifier: abc", "initial commit"]
 
     @pytest.mark.slow
     def test_that_cannot_be_written_is_refused_before_the_training(
@@ -206,29 +180,3 @@ def test_worker_train_writes_a_repository_that_a_run_takes(
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "copy")
     assert model.config.id2label == {0: "biology", 1: "cooking", 2: "sport"}
     assert AutoTokenizer.from_pretrained(tmp_path / "copy")("the enzyme")["input_ids"]
-
-
-@pytest.mark.slow
-def test_a_training_that_is_killed_while_it_uploads_is_there_once(
-    own_hub: HubServer, command: list[str], tmp_path: Path
-) -> None:
-    environment = own_hub.client_env(tmp_path / "home", own_hub.token("me"))
-    whole = [*command, "--output", "hf://me/topics", "--full", "--epochs", "1", "--checkpoint-steps", "2", "--json"]
-
-    def killed_at(path: str) -> str:
-        own_hub.fault(path, status=None, delay_seconds=3)
-        process = subprocess.Popen(whole, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        wait_until(lambda: own_hub.faults_left == 0, seconds=120, description=path)
-        process.kill()
-        return process.communicate()[1].decode()
-
-    killed_at("/api/models/me/topics/preupload/")
-    assert files(own_hub, "me/topics") == set()
-    said = killed_at("/api/models/me/topics/commit/")
-    wait_until(lambda: len(titles(own_hub, "me/topics")) == 2, description="the commit of the killed process")
-    again = subprocess.run(whole, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-
-    assert "Going on after step 2" in said
-    assert (again.stdout, again.stderr) == ("", "hf://me/topics already has the model of this training.\n")
-    assert len(titles(own_hub, "me/topics")) == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"base", "home", "topics.parquet"}

@@ -13,9 +13,8 @@ from fleet.errors import UsageError
 from support.labelled import write_topics
 from support.models import tiny_classifier
 from worker.training.labels import label_source
-from worker.training.place import TrainPlace
+from worker.training.options import TrainOptions
 from worker.training.rows import Labelled, read_labelled
-from worker.training.spec import TrainSpec
 from worker.training.train import train
 
 ROWS = 60
@@ -29,7 +28,7 @@ def whole(tmp_path: Path) -> pa.Table:
 
 
 def rows_of(data: Path | str, **columns: Any) -> Labelled:
-    return read_labelled(label_source(TrainSpec(data_uri=str(data), base_model="x", output_uri="y", **columns)))
+    return read_labelled(label_source(TrainOptions(data=str(data), base_model="x", output="y", **columns)))
 
 
 def in_parts(table: pa.Table, folder: Path, *, rows: int = 25) -> Path:
@@ -73,8 +72,8 @@ def test_a_model_of_many_files_is_that_of_one(whole: pa.Table, tmp_path: Path) -
     in_parts(whole, tmp_path / "parts")
 
     for data, output in (("whole.parquet", "one"), ("parts", "many")):
-        spec = TrainSpec(data_uri=str(tmp_path / data), base_model=base, output_uri=str(tmp_path / output))
-        train(spec, TrainPlace(device="cpu"))
+        spec = TrainOptions(data=str(tmp_path / data), base_model=base, output=str(tmp_path / output))
+        train(spec, device="cpu")
 
     one, many = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "many"))
     assert one == many

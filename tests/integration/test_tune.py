@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import re
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,8 +24,7 @@ from support.nli import nli_classifier
 from support.passages import passages_of
 from support.processes import call_command, run_command
 from worker.cli import main
-from worker.loading import load_model
-from worker.tuning.apply import with_tuned_budget
+from worker.loading import load_model, with_tuned_budget
 from worker.tuning.options import TuneOptions, with_recipe
 
 BUDGETS = ("--budgets", "500,1500")  # neither is the default on a CPU
@@ -79,13 +77,13 @@ def tune(*options: str | Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch)
     return int(end.value.code or 0)
 
 
-def test_it_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
+def test_it_draws_a_curve_and_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned: Tuned) -> None:
     answer = tuned.answer
     assert answer.returncode == 0, answer.stderr
 
     lines = answer.stdout.splitlines()
 
-    assert lines[0].split() == ["batch", "rows/s", "tokens/s", "padding", "memory", "of", "peak"]
+    assert lines[0].split() == ["batch", "rows/s", "tokens/s", "padding", "memory"]
     assert [line.split("  ")[0] for line in lines[1:5]] == [
         "500 tokens",
         "1,500 tokens",
@@ -94,19 +92,11 @@ def test_it_prints_a_line_per_setting_on_stdout_and_its_progress_on_stderr(tuned
     ]
     assert sum(line.endswith("best") for line in lines[1:3]) == 1
     assert not any(line.endswith("best") for line in lines[3:5])
-    assert all("GiB" in line and line.count("%") == 2 for line in lines[1:5])
+    assert all(line.count("%") == 1 for line in lines[1:5])
     assert "12 texts, with " in answer.stdout
-    assert "TFLOP/s in float32" in answer.stdout
+    assert (tuned.folder / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "Turn 1 of 1: 500 tokens:" in answer.stderr
     assert "Traceback" not in answer.stderr
-
-
-@pytest.mark.slow
-def test_it_draws_the_curve_as_a_png(tuned: Tuned) -> None:
-    content = (tuned.folder / "curve.png").read_bytes()
-
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    assert min(struct.unpack(">II", content[16:24])) > 500
 
 
 def test_it_stores_the_best_with_the_conditions_for_which_it_holds(tuned: Tuned, tiny_model: Path) -> None:
@@ -120,7 +110,6 @@ def test_it_stores_the_best_with_the_conditions_for_which_it_holds(tuned: Tuned,
     assert entry["max_batch_tokens"] in (500, 1500)
     assert entry["rows"] == 12
     assert figures["rows_per_second"] > 0
-    assert 0 < figures["peak_share"] < 1
 
 
 def test_a_workers_model_then_uses_the_result(tuned: Tuned, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -161,27 +150,6 @@ def test_the_batch_size_experiment_of_zero_shot_has_both_curves(
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_each_of_several_models_is_tried_and_stored_by_itself(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nli = nli_classifier(tmp_path / "nli", "BERT")
-    models = ("--model", f"edu={tiny_model}", "--model", nli, "--labels", "food,code")
-    files = ("--output", tmp_path / "curve.png")
-
-    assert tune(*models, *SHORT, "--budgets", "700", *files, state_dir=tmp_path, monkeypatch=monkeypatch) == 0
-
-    lines = capsys.readouterr().out.splitlines()
-    told = [line for line in lines if " texts, " in line]
-    assert [str(model) in lines for model in (tiny_model, nli)] == [True, True]
-    assert told[0].startswith("12 texts, with ")  # its labels are its own, as in a run
-    assert told[1].startswith("12 texts, each with 2 labels, with ")
-    assert {file.name for file in tmp_path.glob("*.png")} == {"curve-edu.png", "curve-nli.png"}
-    for model in (tiny_model, nli):
-        settings = settings_for(model, tmp_path)
-        assert with_tuned_budget(load_model(settings), settings).max_batch_tokens == 700
-
-
 ROWS = {
     "url": ["http://a.example/one", "http://b.example/two", None, "http://c.example/three", "http://d.example/four"],
     "title": ["One", None, "Three", " ", "Five"],
@@ -216,23 +184,6 @@ def test_it_measures_the_texts_that_a_run_would_score(
     told = told_of_texts(options, tiny_model, tmp_path, monkeypatch, capsys)
 
     assert told.startswith(f"{len(texts)} texts, with {np.mean([len(ids) for ids in found]):,.0f} tokens on average. ")
-
-
-@pytest.mark.slow
-def test_it_measures_pairs_and_passages(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    firsts, seconds = ["One", "Three", "Five"], [ROWS["text"][row] for row in (0, 2, 4)]
-    joined = tokenizer(firsts, seconds, truncation=True, max_length=512)["input_ids"]
-    pairs = ("--text-column", "title", "--text-pair-column", "text", "--reference")
-
-    told = told_of_texts(pairs, tiny_model, tmp_path, monkeypatch, capsys)
-    assert told.startswith(f"3 texts, with {np.mean([len(ids) for ids in joined]):,.0f} tokens on average. ")
-
-    windows = ("--max-tokens", "64", "--passages", "head+tail")
-    told = told_of_texts(windows, tiny_model, tmp_path, monkeypatch, capsys)
-    assert told.startswith("4 texts, read in 6 passages with ")  # two of the four are longer than 64 tokens
 
 
 def test_it_measures_every_passage_with_every_label(
@@ -322,54 +273,16 @@ def test_a_result_for_another_scorer_or_against_the_users_setting_is_not_used(
         assert with_tuned_budget(loaded, settings) is loaded
 
 
-@pytest.mark.slow
-def test_a_second_run_replaces_the_first(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(budget: str) -> int:
-        options = ("--model", tiny_model, *SHORT, "--budgets", budget, "--output", "none")
-        return tune(*options, state_dir=tmp_path, monkeypatch=monkeypatch)
-
-    assert (run("600"), run("900")) == (0, 0)
-
-    (entry,) = stored(tmp_path)
-    assert entry["max_batch_tokens"] == 900
-    settings = settings_for(tiny_model, tmp_path)
-    assert with_tuned_budget(load_model(settings), settings).max_batch_tokens == 900
-    assert "now uses batches of 900 tokens" in capsys.readouterr().out
-    assert [file.name for file in tmp_path.iterdir()] == ["tuning.json"]
-
-
-@pytest.mark.parametrize("option", ["--columns", "--text-column", "--text-pair-column"])
-def test_columns_need_an_input(
-    option: str, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = tune(
-        "--model", tiny_model, *SHORT, option, "{text}", "--output", "none", state_dir=tmp_path, monkeypatch=monkeypatch
-    )
-
-    assert code == 2
-    assert f"{option} is about the columns of a file. Name one with --input" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--budgets", "512,many"), "worker: --budgets takes token counts"),
-        (("--text-column", "content"), 'has no column "content"; it has: '),
-        (
-            ("--text-column", "text", "--text-column", "{content}"),
-            'no column "content"; .* Name one with --text-column',
-        ),
-        (("--text-pair-column", "content"), 'no column "content"; .* Name one with --text-pair-column'),
+        (("--text-column", "{content}"), 'no column "content"; .* Name one with --text-column'),
+        (("--model", "one,two"), "`worker tune` tries one model"),
         (("--text-pair-column", "text", "--passages", "head+tail"), "--text-pair-column does not go with --passages"),
-        (("--passages", "tail"), "--passages must be head, "),
         (("--passages", "head+tail", "--reference"), r"The plain pipeline does not read --passages head\+tail"),
         (("--max-tokens", "100000"), "The model takes 3 to 512 tokens, not 100000. Choose another --max-tokens"),
         (("--labels", "a,b"), "cannot choose from --labels: none of its outputs is called entailment"),
-        (("--labels", "a,@b"), "--labels @b goes with no other label"),
-        (("--columns", "text"), "--columns is for JSON Lines and CSV files"),
-        (("--model", "edu=/nowhere"), "There is no model folder /nowhere"),
         (("--model", "/nowhere/at/all"), "worker: There is no model folder /nowhere/at/all"),
         (("--output", "/nowhere/curve.png"), "worker: Cannot write the chart to /nowhere/curve.png"),
     ],
@@ -393,17 +306,3 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert not list(tmp_path.iterdir())
-
-
-def test_without_matplotlib_the_command_fails_before_the_sweep(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-    code = tune("--model", tiny_model, *SHORT, *BUDGETS, state_dir=tmp_path, monkeypatch=monkeypatch)
-
-    assert code == 2
-    assert capsys.readouterr().err == (
-        "worker: Drawing the chart needs matplotlib. "
-        "Install it with: pip install 'shardsift[tune]', or pass --output none.\n"
-    )

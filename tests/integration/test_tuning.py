@@ -1,8 +1,6 @@
 """The parts of `worker tune`: costs of tokens, the choice of the best, lack of memory, stored results, texts and chart."""
 
 import logging
-import mmap
-import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,14 +28,11 @@ from transformers import (
 from fleet.errors import UsageError
 from fleet.process.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
 from fleet.run.flops import Shape
-from support.line_files import write_csv, write_json_lines
 from worker.scoring import EncodedRows, SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
-from worker.tuning.candidates import budget_candidates
-from worker.tuning.chart import draw_chart
 from worker.tuning.options import TuneOptions, check_chart, parse_budgets
 from worker.tuning.texts import trial_texts
-from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, Work, best_of, gauge_of, sweep
+from worker.tuning.trials import Candidate, Setting, TooLargeError, Trial, Way, best_of, budget_candidates, run_trials
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -96,9 +91,7 @@ def test_a_model_with_unknown_layers_has_no_figure_instead_of_a_wrong_one(config
 
 
 def a_trial(size: int, rate: float | None) -> Trial:
-    figures = rate and Figures(
-        rows_per_second=rate, tokens_per_second=300 * rate, waste=0.02, memory_bytes=size << 20, peak_share=0.4
-    )
+    figures = rate and Figures(rows_per_second=rate, tokens_per_second=300 * rate, waste=0.02, memory_bytes=size << 20)
     return Trial(setting=Setting(way=Way.BUDGET, size=size), figures=figures or None)
 
 
@@ -121,21 +114,9 @@ def test_settings_take_turns_after_a_warm_up_each() -> None:
     ran: list[int] = []
     candidates = [a_candidate(size, lambda size=size: ran.append(size)) for size in (1, 2, 3)]
 
-    sweep(candidates, Work(rows=1, tokens=1, operations=None), repeats=2, device=CPU, peak=None, say=quiet)
+    run_trials(candidates, rows=1, tokens=1, repeats=2, device=CPU, say=quiet)
 
     assert ran == [1, 2, 3, 1, 2, 3, 3, 2, 1]
-
-
-def test_the_share_of_the_peak_is_that_of_the_same_run() -> None:
-    work = Work(rows=10, tokens=4_000, operations=1e9)
-
-    swept = sweep([a_candidate(1, lambda: None)], work, repeats=3, device=CPU, peak=lambda: 5e9, say=quiet)
-
-    (figures,) = (trial.figures for trial in swept.trials)
-    assert figures
-    assert swept.peak == 5e9
-    assert figures.peak_share == pytest.approx(figures.rows_per_second / 10 * 1e9 / 5e9)
-    assert figures.tokens_per_second == pytest.approx(400 * figures.rows_per_second)
 
 
 @pytest.mark.parametrize("first_failure", [0, 2])
@@ -148,9 +129,8 @@ def test_a_setting_that_does_not_fit_is_shown_as_such_and_not_tried_again(first_
             raise TooLargeError
 
     candidates = [a_candidate(1, lambda: None), a_candidate(2, run)]
-    swept = sweep(candidates, Work(rows=1, tokens=1, operations=None), repeats=3, device=CPU, peak=None, say=quiet)
+    fits, too_large = run_trials(candidates, rows=1, tokens=1, repeats=3, device=CPU, say=quiet)
 
-    fits, too_large = swept.trials
     assert fits.figures
     assert too_large.figures is None
     assert len(runs) == first_failure + 1
@@ -194,10 +174,9 @@ def test_a_budget_whose_batches_had_to_be_halved_does_not_count() -> None:
     scorer, rows = a_scorer(SmallMemory(1_000)), some_rows([100] * 40)
 
     candidates = budget_candidates(scorer, [rows], (500, 1_000, 2_000))
-    work = Work(rows=40, tokens=4_000, operations=None)
-    swept = sweep(candidates, work, repeats=1, device=CPU, peak=None, say=quiet)
+    trials = run_trials(candidates, rows=40, tokens=4_000, repeats=1, device=CPU, say=quiet)
 
-    assert [trial.figures is not None for trial in swept.trials] == [True, True, False]
+    assert [trial.figures is not None for trial in trials] == [True, True, False]
     assert not replace(scorer, max_batch_tokens=2_000).score_encoded(rows).errors  # a worker would have continued
 
 
@@ -219,22 +198,6 @@ def test_the_padding_is_that_of_the_batches_of_all_windows() -> None:
 
     assert tight.waste == 0
     assert wide.waste == pytest.approx(1 - 160 / 210)
-
-
-def test_memory_is_the_peak_since_the_reset() -> None:
-    gauge = gauge_of(CPU)
-    if "since its start" in gauge.what:
-        pytest.skip("this system cannot reset the peak")
-    gauge.reset()
-    before = gauge.peak_bytes()
-
-    with mmap.mmap(-1, 100 << 20) as pages:  # the allocator may keep the memory of an array
-        pages.write(b"1" * (100 << 20))
-        peak = gauge.peak_bytes()
-    gauge.reset()
-
-    assert peak - before > 50 << 20
-    assert gauge.peak_bytes() < peak - (50 << 20)
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------------
@@ -324,45 +287,6 @@ def test_the_texts_are_the_first_of_an_input_without_nulls_and_hidden_files(tmp_
     assert trial_texts(str(tmp_path), TuneOptions(), 100).to_pylist() == ["one", "two", "three", "four", "five"]
 
 
-def test_texts_may_come_from_json_lines_and_csv(tmp_path: Path) -> None:
-    lines = write_json_lines(tmp_path / "a.jsonl.gz", [{"text": "one", "id": 1}, {"id": 2}, {"text": "two"}])
-    table = write_csv(tmp_path / "a.csv", [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}])
-
-    for file in (lines, table):
-        assert trial_texts(str(file), TuneOptions(), 10).to_pylist() == ["one", "two"]
-
-
-def test_columns_of_files_of_lines_have_the_types_that_the_user_names(tmp_path: Path) -> None:
-    table = write_csv(tmp_path / "a.csv", [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}])
-    chosen = TuneOptions(text_column="id", columns="id:string")
-
-    assert trial_texts(str(table), chosen, 10).to_pylist() == ["1", "2"]
-    with pytest.raises(UsageError, match='The column "text" is not read, because --columns leaves it out'):
-        trial_texts(str(table), replace(chosen, text_column="text"), 10)
-    with pytest.raises(UsageError, match="--columns is for JSON Lines and CSV files"):
-        trial_texts(str(write_texts(tmp_path / "a.parquet", ["one"])), chosen, 10)
-
-
-def test_several_columns_are_joined_as_in_a_run(tmp_path: Path) -> None:
-    posts = [("one", "two"), ("three", None), (" ", "four"), (None, None)]
-    columns = [pa.array(column, pa.string()) for column in zip(*posts, strict=True)]
-    pq.write_table(pa.table({"title": columns[0], "selftext": columns[1], "a,b": ["x", "y", "z", "!"]}), tmp_path / "p")
-
-    assert trial_texts(str(tmp_path / "p"), TuneOptions(text_column="title, selftext"), 10).to_pylist() == [
-        "one\n\ntwo",
-        "three",
-        "four",
-    ]
-    assert trial_texts(str(tmp_path / "p"), TuneOptions(text_column="a,b"), 10).to_pylist() == ["x", "y", "z", "!"]
-
-
-def test_a_glob_below_a_hidden_folder_is_read(tmp_path: Path) -> None:
-    write_texts(tmp_path / ".cache" / "a.parquet", ["one"])
-    write_texts(tmp_path / ".cache" / ".b.parquet", ["hidden"])
-
-    assert trial_texts(f"{tmp_path}/.cache/*.parquet", TuneOptions(), 10).to_pylist() == ["one"]
-
-
 def test_without_an_input_there_are_texts_of_many_lengths() -> None:
     texts = trial_texts(None, TuneOptions(), 50)
 
@@ -372,39 +296,16 @@ def test_without_an_input_there_are_texts_of_many_lengths() -> None:
 def test_an_unusable_input_is_one_clear_line(tmp_path: Path) -> None:
     file = write_texts(tmp_path / "a.parquet", [None], column="content")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
 
     for uri, column, message in (
         (file, "text", 'has no column "text"; it has: id, content. Name one with --text-column'),
-        (file, "content,title", 'has no column "title"; it has: id, content'),
-        (file, " , ", "--text-column is empty"),
-        (file, "id", 'column "id" holds int64, not text'),
         (file, "content", "has no text in the column"),
         (tmp_path / "empty", "text", "No input files at"),
         (tmp_path / "nowhere.parquet", "text", "No such file"),
-        (tmp_path / "broken.parquet", "text", "not a readable Parquet file"),
         ("nonsense://x", "text", "Cannot read nonsense://x"),
     ):
         with pytest.raises(UsageError, match=message):
             trial_texts(str(uri), TuneOptions(text_column=column), 10)
-
-
-def test_the_curve_is_a_png_that_also_shows_the_pipeline_and_what_did_not_fit(tmp_path: Path) -> None:
-    ours = (a_trial(512, 50.0), a_trial(1024, 60.0), a_trial(2048, None))
-    plain = tuple(replace(a_trial(size, 10.0), setting=Setting(way=Way.PIPELINE, size=size)) for size in (5, 10))
-
-    draw_chart(tmp_path / "ours.png", ours, ours[1], title="a model on cpu")
-    draw_chart(tmp_path / "both.png", ours + plain, ours[1], title="a model on cpu")
-
-    assert png_size(tmp_path / "both.png")[0] > 1.5 * png_size(tmp_path / "ours.png")[0]
-
-
-def png_size(file: Path) -> tuple[int, int]:
-    """Width and height, from the header."""
-    content = file.read_bytes()
-    assert content.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", content[16:24])
-    return width, height
 
 
 def test_a_curve_that_cannot_be_drawn_is_an_error_before_the_sweep(

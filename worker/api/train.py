@@ -12,8 +12,7 @@ from fleet.errors import Stopped
 from fleet.process.command_line import checked, keywords_told, options_help, say, showing
 from fleet.process.settings import read_settings
 from worker.scoring.quiet import quiet_imports
-from worker.training.options import TrainOptions
-from worker.training.spec import ClassWeights, TrainDtype, TrainTask
+from worker.training.options import ClassWeights, TrainDtype, TrainOptions, TrainTask, check_installed
 
 if TYPE_CHECKING:
     from worker.training.report import TrainReport
@@ -29,7 +28,6 @@ class TrainKeywords(TypedDict, total=False):
     label_with: Place | None
     text_column: str | None
     label_column: str | None
-    min_label_score: float | None
     task: TrainTask
     class_weights: ClassWeights
     max_tokens: int | None
@@ -107,8 +105,8 @@ def train(
     resume: with `full=True`, go on after the last checkpoint.
     progress: show progress on stderr.
 
-    Returns None if the Hub has the model of the same call already. Raises UsageError for wrong options, and for labels, models
-    and outputs that do not fit.
+    Returns None in all processes of `torchrun` but the first. Raises UsageError for wrong options, and for labels, models and
+    outputs that do not fit.
     """
     with keywords_told():
         chosen = train_options({"base_model": base_model, "output": output, **options})
@@ -122,20 +120,11 @@ def train(
 
 
 def _trained(options: TrainOptions, *, device: str, resume: bool, tell: Callable[[str], None]) -> "TrainReport | None":
-    from worker.training.place import check_installed
-
     check_installed()
     from worker.commands.train import with_run_found
-    from worker.training.place import TrainPlace
     from worker.training.train import train as train_model
 
-    place = TrainPlace(
-        device=device,
-        checkpoints=options.checkpoint_folder,
-        resume=resume,
-        loader_processes=options.loader_processes,
-    )
     try:
-        return train_model(with_run_found(options.spec), place, tell=tell)
+        return train_model(with_run_found(options), device=device, resume=resume, tell=tell)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None

@@ -9,8 +9,7 @@ from fleet.errors import UsageError
 from fleet.process.command_line import Commands, print_json, print_table, say
 from fleet.process.wording import is_place
 from worker.commands.start import Device
-from worker.training.options import TrainOptions, with_train_options
-from worker.training.spec import TrainSpec
+from worker.training.options import TrainOptions, check_installed, with_train_options
 
 commands = Commands()
 _STOPPED = 130  # exit code, as of an interrupted `producer run`
@@ -40,24 +39,17 @@ def train(
     from worker.service.logs import quieten_model_libraries
 
     quieten_model_libraries()
-    from worker.training.place import check_installed
-
     check_installed()
     from fleet.errors import Stopped
     from fleet.process.settings import read_settings
     from worker.training.card import next_step
-    from worker.training.place import TrainPlace
     from worker.training.report import report_table
     from worker.training.train import train as train_model
 
-    place = TrainPlace(
-        device=read_settings(device=device).device,
-        checkpoints=options.checkpoint_folder,
-        resume=resume,
-        loader_processes=options.loader_processes,
-    )
     try:
-        report = train_model(with_run_found(options.spec), place, tell=say)
+        report = train_model(
+            with_run_found(options), device=read_settings(device=device).device, resume=resume, tell=say
+        )
     except Stopped as stop:
         say(str(stop))
         raise typer.Exit(_STOPPED) from stop
@@ -70,17 +62,14 @@ def train(
     say(next_step(report))
 
 
-# Find the output of a run that is named by its id, in the fleet's ledger.
-
-
-def with_run_found(spec: TrainSpec) -> TrainSpec:
-    """The spec with the output of the run whose labels it learns, if that is named by its id.
+def with_run_found(options: TrainOptions) -> TrainOptions:
+    """The options with the output of the run whose labels are learned, if that is named by its id.
 
     Raises UsageError if the ledger has no such run, or it is not published yet.
     """
-    if spec.label_with is None or is_place(spec.label_with):
-        return spec
-    return replace(spec, label_with=_output_of(spec.label_with))
+    if options.label_with is None or is_place(options.label_with):
+        return options
+    return replace(options, label_with=_output_of(options.label_with))
 
 
 def _output_of(target: str) -> str:

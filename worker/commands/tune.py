@@ -1,7 +1,6 @@
 """Find the fastest settings for a model on this device."""
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,18 +10,14 @@ from fleet.run.options import MODEL_PANEL, split_at_commas
 from worker.commands.start import Device, into_environment
 from worker.tuning.options import TuneOptions
 
-if TYPE_CHECKING:
-    from worker.tuning.tune import Tuning
-
 commands = Commands()
 
-ModelNames = Annotated[
-    list[str] | None,
+ModelName = Annotated[
+    str | None,
     typer.Option(
         "--model",
-        metavar="[NAME=]MODEL",
-        help="Hub name or folder. May be given more than once: each is tried by itself. MODEL@REVISION names a revision. "
-        "Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
+        metavar="MODEL",
+        help="Hub name or folder. MODEL@REVISION names a revision. Default: SHARDSIFT_MODEL, else fineweb-edu-classifier.",
         rich_help_panel=MODEL_PANEL,
     ),
 ]
@@ -34,7 +29,7 @@ ModelNames = Annotated[
 @with_options_of(TuneOptions, labels=split_at_commas)
 def tune(
     options: TuneOptions,
-    models: ModelNames = None,
+    model: ModelName = None,
     dtype: Annotated[
         choices.Dtype | None, typer.Option(help="Precision of the model. Use the same as for `worker start`.")
     ] = None,
@@ -50,26 +45,16 @@ def tune(
     from worker.service.logs import quieten_model_libraries
     from worker.tuning.options import planned
 
-    into_environment(
-        model=json.dumps(models) if models else None,
-        dtype=dtype,
-        device=device,
-    )
+    into_environment(model=model, dtype=dtype, device=device)
     settings = read_settings()
-    plans = planned(settings, options, say)  # before torch, which takes seconds to load
+    plan = planned(settings, options, say)  # before torch, which takes seconds to load
     quieten_model_libraries()
+    from worker.tuning.report import draw_chart, tuning_lines, tuning_table
     from worker.tuning.tune import tune as tune_model
 
-    for plan in plans:
-        tuning = tune_model(settings, plan, say)
-        if len(plans) > 1:
-            typer.echo(f"\n{plan.model.name}")
-        _print(tuning)
-
-
-def _print(tuning: "Tuning") -> None:
-    from worker.tuning.report import tuning_lines, tuning_table
-
+    tuning = tune_model(settings, plan, say)
+    if plan.options.chart_file:
+        draw_chart(plan.options.chart_file, tuning)
     print_table(tuning_table(tuning))
     for line in tuning_lines(tuning):
         typer.echo(line)

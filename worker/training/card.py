@@ -1,37 +1,30 @@
-"""The model card: what was trained on what, with which figures and which command."""
+"""Write the model card: what was trained on what, with which figures and which command."""
 
-import os
 import re
 import shlex
-import shutil
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from huggingface_hub import ModelCardData
 
-from fleet.errors import UsageError
 from fleet.process.redact import redacted
 from fleet.run.choices import DEFAULT_TEXT_COLUMN
 from fleet.run.model import with_revision
-from worker.scoring.quiet import quiet_transformers
-from worker.training.base_model import DEMO_ENCODER, HUB_NAME
-from worker.training.output import ModelOutput
-from worker.training.place import TrainPlace
-from worker.training.report import CALIBRATION, CONFUSION, TrainReport, report_lines
-from worker.training.spec import train_command
+from worker.training.options import DEMO_ENCODER, DEMO_ENCODER_ON_HUB
+from worker.training.report import CONFUSION, TrainReport, draw_confusion, report_lines
 
-if TYPE_CHECKING:
-    from worker.training.base_model import BaseModel
-
-
+_HUB = "hf://"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def write_card(folder: Path, report: TrainReport) -> None:
+    draw_confusion(folder / CONFUSION, report.held_out)
+    (folder / "README.md").write_text(model_card(report))
 
 
 def model_card(report: TrainReport) -> str:
     """Markdown with a YAML head, as the Hub reads it. Names files and folders of this machine without their paths."""
-    spec = report.spec
-    way = "All weights were trained" if spec.full else "The encoder is frozen and the last layer was fitted"
+    options = report.options
+    way = "All weights were trained" if options.full else "The encoder is frozen and the last layer was fitted"
     learned = f"one of {len(report.classes)} classes" if report.classes else "a number"
     figures = "\n".join(f"| {name} | {value} |" for name, value in report_lines(report))
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
@@ -39,10 +32,10 @@ def model_card(report: TrainReport) -> str:
 {_head(report)}
 ---
 
-# {_last(spec.output_uri)}
+# {_last(options.output)}
 
 Predicts {learned} for a text, {_learned_from(report)} ({report.rows:,} rows).
-{way}; the base model is `{_public(_base_model(report))}`.
+{way}; the base model is `{_without_path(_base_model(report))}`.
 
 | | |
 |---|---|
@@ -50,12 +43,12 @@ Predicts {learned} for a text, {_learned_from(report)} ({report.rows:,} rows).
 
 {_measured_on(report)}
 
-![Confusion matrix]({CONFUSION}) ![Calibration]({CALIBRATION})
+![Confusion matrix]({CONFUSION})
 
 ## How it was trained
 
 ```bash
-{shlex.join(_without_paths(train_command(spec)))}
+{shlex.join(map(_without_path, options.command))}
 ```
 
 With {versions}.
@@ -63,32 +56,38 @@ With {versions}.
 ## How to use it
 
 ```bash
-{run_command(report, _model(spec.output_uri))}
+{_run_command(report, _without_path(options.output).removeprefix(_HUB).rstrip("/"))}
 ```
 """
 
 
-def run_command(report: TrainReport, model: str, input_uri: str = "./shards") -> str:
-    """The command that scores files with the classifier, as `model` names it."""
-    return (
-        f"producer run --input {shlex.quote(input_uri)}{_text(report)}{_length(report)} --model {shlex.quote(model)} "
-        f"--output ./kept{_filter(report)}"
-    )
-
-
 def next_step(report: TrainReport) -> str:
     """Where the classifier is, and a command that scores the labelled files with it, or others if they have its columns."""
-    uri, data = report.spec.output_uri, report.spec.data_uri
+    uri, data = report.options.output, report.options.data
     added = ("score", "label") if report.classes else ("score",)
     named = "predicted=" if data and report.source.label_column in added else ""
-    command = run_command(report, named + uri.removeprefix("hf://"), data or "./shards")
+    command = _run_command(report, named + uri.removeprefix(_HUB), data or "./shards")
     return f"The classifier is in {uri}. To score files with it:\n  {command}"
+
+
+def _run_command(report: TrainReport, model: str, input_uri: str = "./shards") -> str:
+    """The command that scores files with the classifier, reading as much of each text as was learned."""
+    parts = ["producer run --input", shlex.quote(input_uri)]
+    column = report.source.text_column
+    if column != DEFAULT_TEXT_COLUMN:
+        on_one_line = column.replace("\n", "\\n").replace("\t", "\\t")
+        parts.append(f"--text-column {shlex.quote(on_one_line)}")
+    if report.options.max_tokens is not None:
+        parts.append(f"--max-tokens {report.options.max_tokens}")
+    parts.append(f"--model {shlex.quote(model)} --output ./kept")
+    parts.append("--keep-all" if report.classes else f"--min-score {report.threshold:g}")
+    return " ".join(parts)
 
 
 def _head(report: TrainReport) -> str:
     """Without a license: that of the base model is not known here."""
     base, _ = with_revision(_base_model(report))
-    on_hub = base == HUB_NAME or (_HUB_NAME.fullmatch(base) is not None and not Path(base).exists())
+    on_hub = base == DEMO_ENCODER_ON_HUB or (_HUB_NAME.fullmatch(base) is not None and not Path(base).exists())
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
@@ -100,108 +99,38 @@ def _head(report: TrainReport) -> str:
 
 def _base_model(report: TrainReport) -> str:
     """What the demo's encoder is called on the Hub; any other base model as it was given."""
-    base = report.spec.base_model
-    return HUB_NAME if base == DEMO_ENCODER else base
+    base = report.options.base_model
+    return DEMO_ENCODER_ON_HUB if base == DEMO_ENCODER else base
 
 
 def _learned_from(report: TrainReport) -> str:
     source = report.source
+    learned = f"from the column `{source.label_column}` of `{_without_path(source.shown)}`"
     if source.teacher is None:
-        return f"from the column `{source.label_column}` of `{_disclosed(source.shown)}`"
-    return (
-        f"from the column `{source.label_column}` of `{_disclosed(source.shown)}`, which holds what "
-        f"`{source.teacher.model}` said of it in the run `{source.teacher.run_id}`"
-    )
-
-
-def _text(report: TrainReport) -> str:
-    """The options that put the text together as it was learned."""
-    column = report.source.text.text_column
-    on_one_line = column.replace("\n", "\\n").replace("\t", "\\t")
-    return "" if column == DEFAULT_TEXT_COLUMN else f" --text-column {shlex.quote(on_one_line)}"
-
-
-def _length(report: TrainReport) -> str:
-    """The option that reads as much of a text as was learned and measured."""
-    most = report.spec.max_tokens
-    return "" if most is None else f" --max-tokens {most}"
-
-
-def _model(output_uri: str) -> str:
-    return output_uri.removeprefix("hf://").rstrip("/") if output_uri.startswith("hf://") else _last(output_uri)
+        return learned
+    return f"{learned}, which holds what `{source.teacher.model}` said of it in the run `{source.teacher.run_id}`"
 
 
 def _measured_on(report: TrainReport) -> str:
-    if not report.spec.full:
-        if report.spec.validation_uri is None:
-            return "The figures are of a head that was fitted without the held-out rows. The saved one was fitted to all rows."
-        return "The figures are of rows that the head was not fitted to."
-    return (
-        "No weight was fitted to the held-out rows. They chose the checkpoint that was kept, so the figures are slightly "
-        "better than on rows that had no part in it."
-    )
+    if report.options.full:
+        return (
+            "No weight was fitted to the held-out rows. They chose the checkpoint that was kept, so the figures are slightly "
+            "better than on rows that had no part in it."
+        )
+    if report.options.validation is None:
+        return (
+            "The figures are of a head that was fitted without the held-out rows. The saved one was fitted to all rows."
+        )
+    return "The figures are of rows that the head was not fitted to."
 
 
-def _filter(report: TrainReport) -> str:
-    return " --keep-all" if report.classes else f" --min-score {report.threshold:g}"
-
-
-def _without_paths(command: list[str]) -> list[str]:
-    return [_disclosed(part) if part.startswith(("/", "~", "./", "../")) or "://" in part else part for part in command]
-
-
-def _disclosed(uri: str) -> str:
-    """A Hub URI unchanged; of any other path the last part. Without secrets: the URL of a file may be signed."""
-    shown = redacted(uri)
-    return shown if uri.startswith("hf://") else _last(shown)
-
-
-def _public(name: str) -> str:
-    return _last(name) if name.startswith(("/", "~", ".")) else name
+def _without_path(part: str) -> str:
+    """A Hub URI or name unchanged; of a path the last part. Without secrets: the URL of a file may be signed."""
+    if part.startswith(_HUB):
+        return redacted(part)
+    is_path = part.startswith(("/", "~", "./", "../")) or "://" in part
+    return _last(redacted(part)) if is_path else part
 
 
 def _last(uri: str) -> str:
     return PurePosixPath(uri).name
-
-
-# Write the files of a trained model.
-
-
-def save_model(
-    base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None], place: TrainPlace, *, training: str
-) -> None:
-    """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets."""
-    from transformers import AutoTokenizer
-
-    partial = output.partial(place.folder)
-    try:
-        remove_partial(output, place)
-        partial.mkdir(parents=True)
-        with quiet_transformers():
-            base.model.save_pretrained(partial)
-            tokenizer = AutoTokenizer.from_pretrained(
-                base.name, revision=base.revision
-            )  # a new one: ours has truncation set
-            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-            tokenizer.save_pretrained(partial)
-        write_more(partial)
-        _let_others_read(partial)
-        output.store(partial, training)
-    except OSError as error:
-        raise UsageError(f"The classifier cannot be saved as {output.name}: {error.strerror or error}.") from error
-
-
-def remove_partial(output: ModelOutput, place: TrainPlace) -> None:
-    """What a process left that was killed after the last step."""
-    shutil.rmtree(output.partial(place.folder), ignore_errors=True)
-
-
-def _let_others_read(folder: Path) -> None:
-    """Make the files readable for others, within the umask.
-
-    safetensors makes its files readable for their owner only, and a worker may run as another user.
-    """
-    umask = os.umask(0)
-    os.umask(umask)
-    for file in folder.iterdir():
-        file.chmod(0o666 & ~umask)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
@@ -20,15 +19,59 @@ from worker.scoring import ModelError, SequenceClassifier
 from worker.scoring.load import scorer_of
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
-from worker.training.base_model import BaseModel, BaseModelError, load_base
-from worker.training.place import peak_memory_bytes
+from worker.training.base_model import BaseModel, BaseModelError, Trained, load_base, peak_memory_bytes
+from worker.training.options import ClassWeights, TrainOptions
 from worker.training.rows import Split, Target, Targets
-from worker.training.spec import ClassWeights, TrainSpec
-from worker.training.trained import Trained
 
-# What the last layer of a frozen model reads of each text. Computed once, by the scorer that serves classifiers.
+Embeddings = NDArray[np.float32]  # shape (rows, width): what the last layer reads of each text
+Floats = NDArray[np.float64]
+_RIDGE_STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # per row
+_LOGISTIC_STRENGTHS = 10.0 ** np.arange(-4.0, 1.5, 1.0)  # scikit-learn's C: the inverse of a strength
+_FOLDS = 5
+_MOST_ITERATIONS = 2_000
 
-Embeddings = NDArray[np.float32]  # shape (rows, width)
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A linear layer: `weight` of shape (outputs, width), `bias` of shape (outputs,)."""
+
+    weight: Floats
+    bias: Floats
+
+    def logits(self, embeddings: Embeddings) -> Floats:
+        logits: Floats = embeddings @ self.weight.T + self.bias
+        return logits
+
+
+def train_frozen(options: TrainOptions, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
+    """The figures are of a head that was fitted without the held-out rows; the saved head is fitted to all rows of the data.
+
+    On the CPU of one machine, the same options and files give the same weights, bit for bit.
+    """
+
+    def load() -> BaseModel:
+        return load_base(options.base_model, split.target)
+
+    embedder = load_embedder(load, dtype=options.dtype, device=device)
+    began = time.monotonic()
+    texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
+    embeddings = embeddings_of(texts, embedder, max_tokens=options.max_tokens, tell=tell)
+    seconds = time.monotonic() - began
+    learned, held_out = np.split(embeddings, [len(split.learned)])
+    head = fit_head(learned, split.learned.targets, split.target, options.class_weights)
+    final = head
+    if options.validation is None:
+        targets = np.concatenate([split.learned.targets, split.held_out.targets])
+        final = fit_head(embeddings, targets, split.target, options.class_weights)
+    return Trained(
+        base=_with_head(load(), final),
+        held_out_logits=head.logits(held_out),
+        rows_per_second=len(texts) / seconds,
+        work_seconds=seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        device=embedder.info.device,
+        dtype=embedder.info.dtype,
+    )
 
 
 def load_embedder(load: Callable[[], BaseModel], *, dtype: str, device: str) -> SequenceClassifier:
@@ -77,30 +120,7 @@ def embeddings_of(
     return np.concatenate(windows)
 
 
-# Fit the last layer of a classifier to embeddings with scikit-learn. Knows nothing of texts or models.
-
-Floats = npt.NDArray[np.float64]
-_RIDGE_STRENGTHS = 10.0 ** np.arange(-4.0, 2.5, 0.5)  # per row
-_LOGISTIC_STRENGTHS = 10.0 ** np.arange(-4.0, 1.5, 1.0)  # scikit-learn's C: the inverse of a strength
-_FOLDS = 5
-_MOST_ITERATIONS = 2_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Head:
-    """A linear layer: `weight` of shape (outputs, width), `bias` of shape (outputs,)."""
-
-    weight: Floats
-    bias: Floats
-
-    def logits(self, embeddings: npt.NDArray[np.float32]) -> Floats:
-        logits: Floats = embeddings @ self.weight.T + self.bias
-        return logits
-
-
-def fit_head(
-    embeddings: npt.NDArray[np.float32], targets: Targets, target: Target, class_weights: ClassWeights = "none"
-) -> Head:
+def fit_head(embeddings: Embeddings, targets: Targets, target: Target, class_weights: ClassWeights = "none") -> Head:
     """The head that predicts the targets best, by cross-validation over strengths of regularisation."""
     from sklearn.preprocessing import StandardScaler
 
@@ -127,9 +147,8 @@ def _logistic(features: Floats, targets: Targets, class_weights: ClassWeights) -
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-    model = LogisticRegression(
-        max_iter=_MOST_ITERATIONS, class_weight="balanced" if class_weights == "balanced" else None
-    )
+    balance = "balanced" if class_weights == "balanced" else None
+    model = LogisticRegression(max_iter=_MOST_ITERATIONS, class_weight=balance)
     folds = min(_FOLDS, int(np.bincount(targets.astype(np.int64)).min()))
     if folds < 2:  # a class of one row cannot be in two folds
         return _of_each_class(model.fit(features, targets))
@@ -149,37 +168,6 @@ def _of_each_class(model: object) -> tuple[Floats, Floats]:
         return coefficients, intercepts
     halves = np.array([-0.5, 0.5])
     return halves[:, None] * coefficients, halves * intercepts
-
-
-def train_frozen(spec: TrainSpec, split: Split, *, device: str, tell: Callable[[str], None]) -> Trained:
-    """The figures are of a head that was fitted without the held-out rows; the saved head is fitted to all rows of the data.
-
-    On the CPU of one machine, the same spec and files give the same weights, bit for bit.
-    """
-
-    def load() -> BaseModel:
-        return load_base(spec.base_model, split.target)
-
-    embedder = load_embedder(load, dtype=spec.dtype, device=device)
-    began = time.monotonic()
-    texts = pa.concat_arrays([split.learned.texts, split.held_out.texts])
-    embeddings = embeddings_of(texts, embedder, max_tokens=spec.max_tokens, tell=tell)
-    seconds = time.monotonic() - began
-    learned, held_out = np.split(embeddings, [len(split.learned)])
-    head = fit_head(learned, split.learned.targets, split.target, spec.class_weights)
-    final = head
-    if spec.validation_uri is None:
-        targets = np.concatenate([split.learned.targets, split.held_out.targets])
-        final = fit_head(embeddings, targets, split.target, spec.class_weights)
-    return Trained(
-        base=_with_head(load(), final),
-        held_out_logits=head.logits(held_out),
-        rows_per_second=len(texts) / seconds,
-        work_seconds=seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        device=embedder.info.device,
-        dtype=embedder.info.dtype,
-    )
 
 
 def _with_head(base: BaseModel, head: Head) -> BaseModel:

@@ -1,22 +1,34 @@
-"""Options of `worker train` that say what is trained, and how. Knows no torch."""
+"""Describe a training, as options of `worker train` and as a value. Knows no torch."""
 
-from dataclasses import dataclass
+import importlib.util
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fleet.errors import UsageError
 from fleet.process.command_line import with_options_of
-from worker.training.spec import ClassWeights, FullTraining, TrainDtype, TrainSpec, TrainTask
 
-_DATA, _MEASURE, _FULL = "What to learn from", "What to measure", "With --full"
-_DEFAULTS = FullTraining()
+TrainTask = Literal["auto", "regression", "classification"]
+ClassWeights = Literal["none", "balanced"]
+TrainDtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+DEMO_ENCODER = "demo"  # the name of the demo's small encoder as a base model
+DEMO_ENCODER_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
+NOT_OF_THE_WEIGHTS = ("checkpoints", "loader_processes")  # options that do not change what is trained
+_data = partial(typer.Option, rich_help_panel="What to learn from")
+_measure = partial(typer.Option, rich_help_panel="What to measure")
+_full = partial(typer.Option, rich_help_panel="With --full")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What a user may choose about a training. The annotations are those of the command line."""
+    """Choices of a user. Equal options and equal files give the same classifier, on one kind of device and one set of versions.
+
+    The annotations are those of the command line.
+    """
 
     base_model: Annotated[
         str,
@@ -31,176 +43,127 @@ class TrainOptions:
     ]
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="File, folder, glob or URL of labelled texts: Parquet, JSON Lines or CSV.",
-            rich_help_panel=_DATA,
-        ),
+        _data(metavar="PATH", help="File, folder, glob or URL of labelled texts: Parquet, JSON Lines or CSV."),
     ] = None
     label_with: Annotated[
         str | None,
-        typer.Option(
+        _data(
             metavar="RUN|URI",
             help="Instead of --data: a published run, or its output. Its texts are learned with its labels or scores.",
-            rich_help_panel=_DATA,
         ),
     ] = None
     text_column: Annotated[
         str | None,
-        typer.Option(
+        _data(
             metavar="NAME,…",
             help="Column with the texts, or several, joined by a blank line. Default: text, or what the run has scored.",
-            rich_help_panel=_DATA,
         ),
     ] = None
     label_column: Annotated[
         str | None,
-        typer.Option(
+        _data(
             metavar="NAME",
             help="Column with the labels. Default: label, or what the run has added. Of a run of several models, it says which.",
-            rich_help_panel=_DATA,
         ),
-    ] = None
-    min_label_score: Annotated[
-        float | None,
-        typer.Option(help="With --label-with: leave out rows whose label has a lower score.", rich_help_panel=_DATA),
     ] = None
     task: Annotated[
-        TrainTask,
-        typer.Option(
-            help="What the labels are. auto: numbers are a regression, texts are classes.", rich_help_panel=_DATA
-        ),
+        TrainTask, _data(help="What the labels are. auto: numbers are a regression, texts are classes.")
     ] = "auto"
     class_weights: Annotated[
-        ClassWeights,
-        typer.Option(help="balanced: each class counts alike, however many rows it has.", rich_help_panel=_DATA),
+        ClassWeights, _data(help="balanced: each class counts alike, however many rows it has.")
     ] = "none"
     max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Tokens to read of a text. Default: as many as the model takes.",
-            rich_help_panel=_DATA,
-        ),
+        int | None, _data(min=1, metavar="N", help="Tokens to read of a text. Default: as many as the model takes.")
     ] = None
     validation: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Files with the rows to measure on, in the same columns, instead of --held-out.",
-            rich_help_panel=_MEASURE,
-        ),
+        _measure(metavar="PATH", help="Files with the rows to measure on, in the same columns, instead of --held-out."),
     ] = None
-    held_out: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of the rows to measure on.", rich_help_panel=_MEASURE)
-    ] = 0.2
-    seed: Annotated[int, typer.Option(min=0, help="Chooses the held-out rows.", rich_help_panel=_MEASURE)] = 0
+    held_out: Annotated[float, _measure(min=0.01, max=0.9, help="Share of the rows to measure on.")] = 0.2
+    seed: Annotated[int, _measure(min=0, help="Chooses the held-out rows.")] = 0
     threshold: Annotated[
         float | None,
-        typer.Option(
+        _measure(
             help="Score of a regression from which a row is kept. It is stored with the model, and runs use it. "
-            "Default: the middle of the labels' range.",
-            rich_help_panel=_MEASURE,
+            "Default: the middle of the labels' range."
         ),
     ] = None
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full/--freeze",
-            help="Train all weights, instead of the last layer only.",
-            rich_help_panel=_FULL,
-        ),
-    ] = False
-    epochs: Annotated[
-        float, typer.Option(min=0.001, help="How often to go through the rows.", rich_help_panel=_FULL)
-    ] = _DEFAULTS.epochs
-    learning_rate: Annotated[
-        float, typer.Option(help="The highest; it grows from 0, then falls to 0.", rich_help_panel=_FULL)
-    ] = _DEFAULTS.learning_rate
-    batch_rows: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Rows of a batch; under torchrun, of each GPU.",
-            rich_help_panel=_FULL,
-        ),
-    ] = _DEFAULTS.batch_rows
+    full: Annotated[bool, _full("--full/--freeze", help="Train all weights, instead of the last layer only.")] = False
+    epochs: Annotated[float, _full(min=0.001, help="How often to go through the rows.")] = 3.0
+    learning_rate: Annotated[float, _full(help="The highest; it grows from 0, then falls to 0.")] = 5e-5
+    batch_rows: Annotated[int, _full(min=1, help="Rows of a batch; under torchrun, of each GPU.")] = 32
     accumulate: Annotated[
         int,
-        typer.Option(
+        _full(
             min=1,
             metavar="BATCHES",
             help="Batches of a step. 4 with --batch-rows 8 train as --batch-rows 32, in less memory.",
-            rich_help_panel=_FULL,
         ),
-    ] = _DEFAULTS.accumulation_steps
+    ] = 1
     patience: Annotated[
         int | None,
-        typer.Option(
+        _full(
             min=1,
             metavar="CHECKPOINTS",
             help="End early after this many checkpoints without a lower loss on the held-out rows.",
-            rich_help_panel=_FULL,
         ),
     ] = None
-    checkpoint_steps: Annotated[
-        int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=_FULL)
-    ] = _DEFAULTS.checkpoint_steps
+    checkpoint_steps: Annotated[int, _full(min=1, help="Steps between two checkpoints.")] = 500
     checkpoints: Annotated[
         str | None,
-        typer.Option(
+        _full(
             metavar="FOLDER",
             help="Folder of the checkpoints. They are deleted at the end. Default: beside the output, or in the working "
             "directory if the output is on the Hub.",
-            rich_help_panel=_FULL,
         ),
     ] = None
-    loader_processes: Annotated[
-        int, typer.Option(min=0, help="Processes that prepare batches.", rich_help_panel=_FULL)
-    ] = 0
+    loader_processes: Annotated[int, _full(min=0, help="Processes that prepare batches.")] = 0
     dtype: Annotated[TrainDtype, typer.Option(help="Number format. auto: 16 bits if the device is faster with it.")] = (
         "auto"
     )
 
     @property
-    def spec(self) -> TrainSpec:
-        return TrainSpec(
-            data_uri=self.data,
-            label_with=self.label_with,
-            text_column=self.text_column,
-            label_column=self.label_column,
-            min_label_score=self.min_label_score,
-            base_model=self.base_model,
-            output_uri=self.output,
-            task=self.task,
-            class_weights=self.class_weights,
-            full=self._all_weights if self.full else None,
-            dtype=self.dtype,
-            max_tokens=self.max_tokens,
-            threshold=self.threshold,
-            validation_uri=self.validation,
-            held_out_share=self.held_out,
-            seed=self.seed,
-        )
+    def checkpoint_folder(self) -> Path:
+        """The folder of the checkpoints: beside the output, or here if the output is on the Hub.
 
-    @property
-    def checkpoint_folder(self) -> Path | None:
-        """Raises UsageError for a URI, since a training writes checkpoints to a folder only."""
+        Raises UsageError for a URI, since a training writes checkpoints to a folder only.
+        """
         if self.checkpoints and "://" in self.checkpoints:
             raise UsageError(f"Checkpoints are written to a folder, and --checkpoints is {self.checkpoints}.")
-        return Path(self.checkpoints) if self.checkpoints else None
+        if self.checkpoints:
+            return Path(self.checkpoints).expanduser().absolute()
+        output = Path(self.output)
+        beside = Path(output.name) if "://" in self.output else output.expanduser()
+        return beside.with_name(f"{beside.name}.checkpoints").absolute()
 
     @property
-    def _all_weights(self) -> FullTraining:
-        return FullTraining(
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            batch_rows=self.batch_rows,
-            accumulation_steps=self.accumulate,
-            checkpoint_steps=self.checkpoint_steps,
-            patience=self.patience,
-        )
+    def command(self) -> list[str]:
+        """The command that trains this, without options that have their default."""
+        command = ["worker", "train"]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in NOT_OF_THE_WEIGHTS and value != field.default:
+                option = f"--{field.name.replace('_', '-')}"
+                command += [option] if value is True else [option, str(value)]
+        return command
 
 
 with_train_options = with_options_of(TrainOptions)
+
+# Modules of packages that training needs, beside the worker's own, with the name by which pip knows each.
+_OF_WORKER = {"torch": "torch", "transformers": "transformers"}
+_OF_TRAIN = {"sklearn": "scikit-learn", "accelerate": "accelerate", "matplotlib": "matplotlib"}
+
+
+def check_installed() -> None:
+    """Raises UsageError if a package is missing, with the command that installs it. Imports none of them."""
+    without, missing = _missing(_OF_WORKER), _missing(_OF_TRAIN)
+    if without or missing:
+        extras = "worker,train" if without else "train"
+        raise UsageError(
+            f"Training needs {' and '.join([*without, *missing])}. Install it with: pip install 'shardsift[{extras}]'"
+        )
+
+
+def _missing(packages: dict[str, str]) -> list[str]:
+    return [name for module, name in packages.items() if not importlib.util.find_spec(module)]

@@ -1,38 +1,107 @@
-"""Where a trained model goes: a new folder, or a model repository of the Hugging Face Hub. It appears whole or not at all."""
+"""Write a trained model to a new folder or to a model repository of the Hub. It appears whole or not at all."""
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import HfApi
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from fleet.errors import ShardError, TransientError, UsageError
 from fleet.storage.errors import translated
+from worker.scoring.quiet import quiet_transformers
+
+if TYPE_CHECKING:
+    from worker.training.base_model import BaseModel
 
 _HUB = "hf://"
 _NOT_MODELS = {"datasets", "spaces", "buckets"}  # how the URIs of other repositories begin
 _FRESH = {".gitattributes"}  # the files of a new repository
-_TITLE = "Train a classifier: "  # of the commit, before what identifies the training
 
 
-class ModelOutput(Protocol):
-    """`training` identifies what is trained on what, so that a training that is repeated knows its own model."""
+class ModelFolder:
+    """A folder that is written beside its place, then renamed."""
 
-    name: str
+    def __init__(self, path: str) -> None:
+        self._folder = Path(path).expanduser().absolute()
+        self.name = self._folder.name
 
     def reserve(self) -> None:
-        """Raises UsageError if a model cannot be written here, or there is something else. May run twice."""
-
-    def holds(self, training: str) -> bool:
-        """Whether the model of this training is here. Raises UsageError if something else is."""
+        """Raises UsageError if a model cannot be written here, or there is something else."""
+        if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
+            raise UsageError(f"{self._folder} already exists. Name another folder for the model, or remove this one.")
+        try:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self._folder.parent):
+                pass
+        except OSError as error:
+            raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
 
     def partial(self, beside: Path) -> Path:
-        """The folder to write the model's files to. `beside` is a path on a disk with room for it."""
+        """The folder to write the model's files to. Not `beside`, since a rename needs the output's own disk."""
+        return self._folder.with_name(f".{self.name}.partial")
 
-    def store(self, partial: Path, training: str) -> None:
-        """Make the files of that folder the model, and remove the folder. Raises UsageError if that fails."""
+    def store(self, partial: Path) -> None:
+        """Make the files of that folder the model."""
+        partial.replace(self._folder)
+
+
+class ModelRepository:
+    """A repository that is created empty, and gets the model in one commit."""
+
+    def __init__(self, uri: str) -> None:
+        self.repo_id = _model_repo_id(uri)
+        self.name = self.repo_id.partition("/")[2]
+        self._uri = uri
+        self._api = HfApi()
+
+    def reserve(self) -> None:
+        """Create the repository, private, unless it exists. Raises UsageError if it holds files or cannot be written."""
+        try:
+            with translated(f"Preparing the output {self._uri}"):
+                self._create()
+                self._check_is_free()
+        except (ShardError, TransientError) as error:
+            raise UsageError(f"{error} The output must be a model repository that HF_TOKEN can write.") from error
+
+    def partial(self, beside: Path) -> Path:
+        """The folder to write the model's files to, on the disk of `beside`."""
+        return beside.with_name(f".{self.name}.partial")
+
+    def store(self, partial: Path) -> None:
+        """Commit the files of that folder, and remove it. The Hub refuses the commit if the repository has changed."""
+        try:
+            with translated(f"Uploading the model to {self._uri}"):
+                head = self._api.repo_info(self.repo_id).sha
+                self._check_is_free()
+                self._api.upload_folder(
+                    repo_id=self.repo_id,
+                    folder_path=partial,
+                    commit_message="Train a classifier",
+                    parent_commit=head,
+                )
+        except (ShardError, TransientError) as error:
+            raise UsageError(f"{error} If {self._uri} has no model, run the same command again.") from error
+        shutil.rmtree(partial)
+
+    def _create(self) -> None:
+        try:
+            self._api.repo_info(self.repo_id)
+        except RepositoryNotFoundError:
+            self._api.create_repo(self.repo_id, private=True, exist_ok=True)
+        self._api.auth_check(self.repo_id, write=True)
+
+    def _check_is_free(self) -> None:
+        if not set(self._api.list_repo_files(self.repo_id)) <= _FRESH:
+            raise UsageError(
+                f"{self._uri} already holds files. Name another repository for the model, or delete this one."
+            )
+
+
+ModelOutput = ModelFolder | ModelRepository
 
 
 def model_output(uri: str) -> ModelOutput:
@@ -46,118 +115,42 @@ def model_output(uri: str) -> ModelOutput:
     return ModelFolder(uri)
 
 
-class ModelFolder:
-    """A folder that is written beside its place, then renamed."""
+def save_model(base: "BaseModel", output: ModelOutput, write_more: Callable[[Path], None], *, beside: Path) -> None:
+    """Write to a partial folder, then make it the output. `write_more` adds files to the folder that it gets."""
+    from transformers import AutoTokenizer
 
-    def __init__(self, path: str) -> None:
-        self._folder = Path(path).expanduser().absolute()
-        self.name = self._folder.name
-
-    def reserve(self) -> None:
-        if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
-            raise UsageError(f"{self._folder} already exists. Name another folder for the model, or remove this one.")
-        try:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=self._folder.parent):
-                pass
-        except OSError as error:
-            raise UsageError(f"{self._folder} cannot be written: {error.strerror}. Name another --output.") from error
-
-    def holds(self, training: str) -> bool:
-        return False
-
-    def partial(self, beside: Path) -> Path:
-        return self._folder.with_name(f".{self.name}.partial")
-
-    def store(self, partial: Path, training: str) -> None:
-        partial.replace(self._folder)
+    partial = output.partial(beside)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed after the last step
+        partial.mkdir(parents=True)
+        with quiet_transformers():
+            base.model.save_pretrained(partial)
+            # A new one, since that of the training has truncation set.
+            tokenizer = AutoTokenizer.from_pretrained(base.name, revision=base.revision)
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+            tokenizer.save_pretrained(partial)
+        write_more(partial)
+        _let_others_read(partial)
+        output.store(partial)
+    except OSError as error:
+        raise UsageError(f"The classifier cannot be saved as {output.name}: {error.strerror or error}.") from error
 
 
-class ModelRepository:
-    """A repository that is created empty, and gets the model in one commit."""
+def _let_others_read(folder: Path) -> None:
+    """Make the files readable for others, within the umask.
 
-    def __init__(self, uri: str) -> None:
-        self.repo_id = model_repo_id(uri)
-        self.name = self.repo_id.partition("/")[2]
-        self._uri = uri
-        self._api = HfApi()
-
-    def reserve(self) -> None:
-        """Create the repository, private, unless it exists."""
-        try:
-            with translated(f"Preparing the output {self._uri}"):
-                self._create()
-                is_free = self._is_fresh() or any(map(_is_ours, self._titles()))
-        except (ShardError, TransientError) as error:
-            raise UsageError(f"{error} The output must be a model repository that HF_TOKEN can write.") from error
-        if not is_free:
-            raise self._taken()
-
-    def holds(self, training: str) -> bool:
-        with translated(f"Reading {self._uri}"):
-            if self._is_fresh():  # also if its files were deleted by a later commit
-                return False
-            if _title(training) not in self._titles():
-                raise self._taken()
-        return True
-
-    def partial(self, beside: Path) -> Path:
-        return beside.with_name(f".{self.name}.partial")
-
-    def store(self, partial: Path, training: str) -> None:
-        """The Hub refuses the commit if the repository has changed. One whose answer was lost is found by its title."""
-        try:
-            with translated(f"Uploading the model to {self._uri}"):
-                self._commit(partial, training)
-        except (ShardError, TransientError) as error:
-            if not self._has_landed(training):
-                raise UsageError(f"{error} Run the same command again.") from error
-        shutil.rmtree(partial)
-
-    def _commit(self, partial: Path, training: str) -> None:
-        head = str(self._api.repo_info(self.repo_id).sha)
-        if self.holds(training):
-            return
-        files = [CommitOperationAdd(file.name, str(file)) for file in sorted(partial.iterdir())]
-        self._api.create_commit(self.repo_id, files, commit_message=_title(training), parent_commit=head)
-
-    def _has_landed(self, training: str) -> bool:
-        try:
-            return self.holds(training)
-        except (ShardError, TransientError):
-            return False
-
-    def _create(self) -> None:
-        try:
-            self._api.repo_info(self.repo_id)
-        except RepositoryNotFoundError:
-            self._api.create_repo(self.repo_id, private=True, exist_ok=True)
-        self._api.auth_check(self.repo_id, write=True)
-
-    def _is_fresh(self) -> bool:
-        return set(self._api.list_repo_files(self.repo_id)) <= _FRESH
-
-    def _titles(self) -> list[str]:
-        return [commit.title for commit in self._api.list_repo_commits(self.repo_id)]
-
-    def _taken(self) -> UsageError:
-        return UsageError(
-            f"{self._uri} already holds files. Name another repository for the model, or delete this one."
-        )
+    safetensors makes its files readable for their owner only, and a worker may run as another user.
+    """
+    umask = os.umask(0)
+    os.umask(umask)
+    for file in folder.iterdir():
+        file.chmod(0o666 & ~umask)
 
 
-def model_repo_id(uri: str) -> str:
+def _model_repo_id(uri: str) -> str:
     """The `<user>/<name>` of a URI. Raises UsageError if the URI has another form."""
     repo_id = uri.removeprefix(_HUB).rstrip("/")
     user, _, name = repo_id.partition("/")
     if not user or not name or "/" in name or "@" in repo_id or user in _NOT_MODELS:
         raise UsageError(f"A model on the Hub is written hf://USER/NAME, not {uri}.")
     return repo_id
-
-
-def _title(training: str) -> str:
-    return f"{_TITLE}{training}"
-
-
-def _is_ours(title: str) -> bool:
-    return title.startswith(_TITLE)

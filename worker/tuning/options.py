@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +14,12 @@ from fleet.process.settings import Settings
 from fleet.run.model import Model
 from fleet.run.options import PANEL, Columns, Labels, MaxTokens, Passages, TextColumn, TextPairColumn, given_labels
 from fleet.run.recipes import filled, recipe_for, recipe_line
-from fleet.run.scoring import Scoring, entailment_output, name_and_model
+from fleet.run.scoring import Scoring
 from fleet.run.sequence_classifier import resolve_classifier
 from worker.api.arguments import scoring_of
 
 NO_CHART = Path("none")
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class TuneOptions:
         Path,
         typer.Option(
             metavar="PNG",
-            help="File for the chart. Of several models, each has one, whose name ends with the model's. none: draw no chart.",
+            help="File for the chart. none: draw no chart.",
         ),
     ] = Path("tuning.png")
 
@@ -82,41 +83,42 @@ def parse_budgets(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-# What `worker tune` will try for each model, checked before one is loaded. Knows no torch, which takes seconds to load.
-
-Say = Callable[[str], None]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TunePlan:
-    """One model, and how it is tried. The options have those of its recipe."""
+    """The model, and how it is tried. The options have those of its recipe."""
 
     model: Model
     options: TuneOptions
     scoring: Scoring
     budgets: tuple[int, ...] | None  # None: depends on the device
-    chart: Path | None  # None: draw nothing
 
     @property
     def labels(self) -> int:
-        """How many the user named for the model to choose from, or 0."""
+        """How many labels the user named for the model to choose from, or 0."""
         return self.scoring.outputs if self.scoring.zero_shot else 0
 
 
-def planned(settings: Settings, options: TuneOptions, say: Say) -> list[TunePlan]:
-    """The plan of each model of the settings. Raises UsageError for models and options that cannot be used."""
+def planned(settings: Settings, options: TuneOptions, say: Say) -> TunePlan:
+    """Check the model of the settings and the options. Raises UsageError if they cannot be used."""
     budgets = parse_budgets(options.budgets) if options.budgets is not None else None
     options = replace(options, labels=tuple(given_labels(options.labels)))
-    models = _named_models(settings)
-    plans = []
-    for name, model in models.items():
-        own = with_recipe(model, _for_model(model, models, options), say)
-        scoring = _scoring(model, own)
-        if own.reference:
-            check_reference(scoring)
-        chart = _chart(own.chart_file, name if len(models) > 1 else None)
-        plans.append(TunePlan(model=model, options=own, scoring=scoring, budgets=budgets, chart=chart))
-    return plans
+    (name, revision), *others = settings.models
+    if others:
+        raise UsageError("`worker tune` tries one model. Name it with --model.")
+    model = resolve_classifier(name, revision)
+    options = with_recipe(model, options, say)
+    scoring = scoring_of(
+        model,
+        has_pairs=options.text_pair_column is not None,
+        labels=options.labels or None,
+        max_tokens=options.max_tokens,
+        passages=options.passages,
+    )
+    if options.reference:
+        _check_reference(scoring)
+    if options.chart_file:
+        check_chart(options.chart_file)
+    return TunePlan(model=model, options=options, scoring=scoring, budgets=budgets)
 
 
 def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
@@ -130,7 +132,7 @@ def with_recipe(model: Model, options: TuneOptions, say: Say) -> TuneOptions:
     return replace(options, **used)
 
 
-def check_reference(scoring: Scoring) -> None:
+def _check_reference(scoring: Scoring) -> None:
     """Raises UsageError if the pipeline cannot read texts as the scoring does."""
     if scoring.passages != "head":
         raise UsageError(
@@ -150,46 +152,3 @@ def check_chart(file: Path) -> None:
         )
     if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
         raise UsageError(f"Cannot write the chart to {file}. Name a file in a writable folder with --output.")
-
-
-def _named_models(settings: Settings) -> dict[str, Model]:
-    """The models by the user's names for them, or else by the last parts of their own."""
-    models: dict[str, Model] = {}
-    for text, revision in settings.models:
-        name, model = _resolved(text, revision)
-        if name in models:
-            raise UsageError(f"Two models are called {name}. Give each a name of its own, like --model one={text}.")
-        models[name] = model
-    return models
-
-
-def _resolved(text: str, revision: str | None) -> tuple[str, Model]:
-    name, given = name_and_model(text)
-    model = resolve_classifier(given, revision)
-    return name or model.slug, model
-
-
-def _for_model(model: Model, models: Mapping[str, Model], options: TuneOptions) -> TuneOptions:
-    """As in a run, of several models those that can choose from labels do, and the others keep their own."""
-    can_choose = [one for one in models.values() if entailment_output(one) is not None]
-    return replace(options, labels=()) if options.labels and can_choose and model not in can_choose else options
-
-
-def _scoring(model: Model, options: TuneOptions) -> Scoring:
-    return scoring_of(
-        model,
-        has_pairs=options.text_pair_column is not None,
-        labels=options.labels or None,
-        max_tokens=options.max_tokens,
-        passages=options.passages,
-    )
-
-
-def _chart(file: Path | None, name: str | None) -> Path | None:
-    """The file of a chart. Raises UsageError if it cannot be drawn or written."""
-    if file is None:
-        return None
-    if name is not None:
-        file = file.with_stem(f"{file.stem}-{name}")
-    check_chart(file)
-    return file
