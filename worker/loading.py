@@ -9,8 +9,9 @@ import platformdirs
 from fleet.process.settings import Settings
 from fleet.run.model import is_folder_revision
 from fleet.run.sequence_classifier import unchanged_folder
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
 from worker.scoring.quiet import quiet_transformers
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded.sharding import Sharding
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fleet.process.settings import Settings
 from fleet.process.tuned import Key, find_tuned
 from fleet.run.sequence_classifier import revision_of_folder
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 logger = logging.getLogger(__name__)
 

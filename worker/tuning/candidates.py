@@ -16,17 +16,17 @@ from transformers import pipeline
 
 from fleet.errors import UsageError
 from fleet.run.scoring import Scoring
-from worker.scoring import EncodedRows, Reading, SequenceClassifier
+from worker.scoring import EncodedRows, Reading
 from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
-from worker.scoring.combined import EncodedTexts
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.rows import always
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Counts, Tokens
 from worker.tuning.texts import TrialTexts
 from worker.tuning.trials import Candidate, Setting, TooLargeError, Way
 
-EncodedWindow = EncodedRows | EncodedTexts
+EncodedWindow = EncodedRows
 _AS_IT_IS = Reading()
 _STEP = 4_096  # sequences that are put together at once
 

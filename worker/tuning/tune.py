@@ -19,8 +19,9 @@ from fleet.run.model import Model
 from fleet.run.scoring import Scoring
 from fleet.run.spec import WINDOW_ROWS
 from worker.loading import load_model
-from worker.scoring import ModelError, Place, Reading, SequenceClassifier
+from worker.scoring import ModelError, Place, Reading
 from worker.scoring.peak import matmul_peak, multiplied_in
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.scoring_groups import reading_of
 from worker.tuning.apply import key_of
 from worker.tuning.candidates import EncodedWindow, budget_candidates, reference_candidates, token_counts
