@@ -21,7 +21,8 @@ from support.nli import nli_classifier
 from support.outputs import published_rows
 from support.processes import call_command, run_command
 from support.small_run import publish
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.training.labels import label_source
 from worker.training.place import TrainPlace
 from worker.training.report import TrainReport

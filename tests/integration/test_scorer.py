@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, pipeline
+from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from support.families import family_classifier
 from support.odd_texts import real_texts
 from support.reference import reference_scores
-from worker.scoring import ModelError, SequenceClassifier, load_scorer
+from worker.scoring import ModelError
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,19 +37,6 @@ def scorer(bert_model: Path) -> SequenceClassifier:
 
 
 # --- the pipeline's scores --------------------------------------------------------------------------------------------
-
-
-def test_of_three_labels_the_highest_logit_is_the_pipelines_first_answer(tmp_path: Path) -> None:
-    model, texts = family_classifier("BERT", tmp_path / "model", labels=3), real_texts(200)
-
-    scores = load_scorer(str(model), "float32").score(texts)
-
-    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
-    answers = classify(texts, batch_size=16, top_k=1, truncation=True, function_to_apply="none")
-    labels = [f"LABEL_{best}" for best in scores.values.argmax(axis=1)]
-    assert labels == [answer["label"] for (answer,) in answers]
-    assert len(set(labels)) > 1
-    assert np.abs(scores.values.max(axis=1) - [answer["score"] for (answer,) in answers]).max() < 1e-4
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀", "a" * 3_000_000])
@@ -105,17 +94,6 @@ def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClas
     values = replace(scorer, max_batch_tokens=max_batch_tokens).score(texts).values
 
     assert np.abs(values - scorer.score(texts).values).max() < 1e-5
-
-
-def test_bfloat16_scores_are_close_to_those_of_float32(minilm_model: Path) -> None:
-    texts = [text[:400] for text in real_texts(16)]
-
-    exact, rounded = (
-        load_scorer(str(minilm_model), dtype, parity_rows=0).score(texts).values for dtype in ("float32", "bfloat16")
-    )
-
-    difference = np.abs(exact - rounded).max()
-    assert 0 < difference < 5e-2
 
 
 # --- rows that cannot be scored ---------------------------------------------------------------------------------------

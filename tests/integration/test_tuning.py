@@ -31,7 +31,8 @@ from fleet.errors import UsageError
 from fleet.process.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
 from fleet.run.flops import Shape
 from support.line_files import write_csv, write_json_lines
-from worker.scoring import EncodedRows, SequenceClassifier
+from worker.scoring import EncodedRows
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.candidates import budget_candidates
 from worker.tuning.chart import draw_chart
@@ -173,7 +174,13 @@ class SmallMemory:
 def some_rows(lengths: list[int]) -> EncodedRows:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = Tokens(ids=np.zeros(offsets[-1], np.int32), offsets=offsets)
-    return EncodedRows(rows=len(lengths), tokens=tokens, row_of_text=np.arange(len(lengths)), errors={})
+    return EncodedRows(
+        rows=len(lengths),
+        sequences=tokens,
+        offsets=np.arange(len(lengths) + 1),
+        row_of_text=np.arange(len(lengths)),
+        errors={},
+    )
 
 
 def a_scorer(backend: Any) -> SequenceClassifier:
