@@ -27,11 +27,6 @@ def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def roberta_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return family_classifier("RoBERTa", tmp_path_factory.mktemp("models") / "roberta")
-
-
-@pytest.fixture(scope="module")
 def scorer(bert_model: Path) -> SequenceClassifier:
     return load_scorer(str(bert_model), "float32")
 
@@ -44,27 +39,6 @@ def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: SequenceC
     values = scorer.score([text]).values
 
     assert np.abs(values[0, 0] - reference_scores([text], bert_model)[0]) < 1e-4
-
-
-def test_a_text_of_50_megabytes_has_the_pipelines_score_of_its_first_part(
-    bert_model: Path, scorer: SequenceClassifier
-) -> None:
-    sentence = real_texts(1)[0][:500] + " "
-    huge = sentence * (50_000_000 // len(sentence))
-
-    values = scorer.score(["short", huge]).values
-
-    expected = reference_scores(["short", huge[:100_000]], bert_model)
-    assert np.abs(values[:, 0] - expected).max() < 1e-4
-
-
-def test_a_long_text_without_whitespace_has_the_pipelines_score(roberta_model: Path) -> None:
-    text = "".join(real_texts(100)).replace(" ", "").replace("\n", "")
-
-    values = load_scorer(str(roberta_model), "float32").score([text]).values
-
-    assert len(text) > 100_000
-    assert np.abs(values[0, 0] - reference_scores([text], roberta_model)[0]) < 1e-4
 
 
 # --- what a score depends on ------------------------------------------------------------------------------------------
