@@ -9,7 +9,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from support.families import family_classifier
-from support.interrupted import whole_partial_resumed
 from support.parity import assert_close
 from support.passages import passages_of
 from worker.scoring import ModelError, Reading
@@ -96,15 +95,6 @@ def test_a_text_without_a_token_is_errored(tmp_path: Path) -> None:
 
     assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
     assert np.isfinite(scores.values).tolist() == [[False], [False], [True], [False]]
-
-
-def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
-    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="stride:10"))
-
-    whole, partial, resumed = whole_partial_resumed(scorer, scorer.encode(TEXTS * 3))
-
-    assert 0 < len(partial.missing) < len(TEXTS) * 3
-    assert whole.values.tobytes() == resumed.values.tobytes()
 
 
 def test_a_reading_is_made_once(classifier: SequenceClassifier) -> None:

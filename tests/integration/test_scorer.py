@@ -52,15 +52,6 @@ def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: SequenceCla
     assert first == again
 
 
-def test_a_score_does_not_depend_on_the_order_of_the_texts(scorer: SequenceClassifier) -> None:
-    texts = real_texts(100)
-    shuffled = np.random.default_rng(0).permutation(100)
-
-    values = scorer.score([texts[row] for row in shuffled]).values
-
-    assert np.abs(values - scorer.score(texts).values[shuffled]).max() < 1e-5
-
-
 @pytest.mark.parametrize("max_batch_tokens", [1, 600, 100_000])
 def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClassifier, max_batch_tokens: int) -> None:
     texts = real_texts(100)
@@ -158,20 +149,6 @@ def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_
 
 
 # --- progress and its end ---------------------------------------------------------------------------------------------
-
-
-def test_the_rows_scored_so_far_are_reported_after_every_batch(scorer: SequenceClassifier) -> None:
-    told: list[int] = []
-
-    def go_on(rows: int) -> bool:
-        told.append(rows)
-        return True
-
-    replace(scorer, max_batch_tokens=2000).score([*real_texts(50), None], go_on)
-
-    assert len(told) > 5
-    assert told == sorted(set(told))
-    assert told[-1] == 50
 
 
 def test_scoring_that_stops_at_any_batch_and_resumes_gives_the_undisturbed_bytes(scorer: SequenceClassifier) -> None:
