@@ -22,7 +22,8 @@ from benchmarks.scorer.texts import Lengths, make_texts
 from fleet.run.model import Model
 from fleet.run.scoring import Scoring
 from fleet.run.spec import Shard
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.checkpoint import Checkpoint
 from worker.shard.pipelining import prefetched
 from worker.shard.reader import Window

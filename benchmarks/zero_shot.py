@@ -25,9 +25,10 @@ from benchmarks.results_file import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
 from fleet.run.flops import Shape
-from worker.scoring import Hypotheses, Reading, load_scorer
+from worker.scoring import Hypotheses, Reading
 from worker.scoring.activation import apply
 from worker.scoring.device import best_device
+from worker.scoring.load import load_scorer
 from worker.scoring.peak import matmul_peak
 from worker.scoring.tokenizing.tokens import Counts
 from worker.training.base_model import verified_demo_encoder

@@ -158,7 +158,7 @@ producer run --input ./shards --output ./kept --model HuggingFaceFW/finepdfs_edu
 - Only a name on the Hub has a recipe. A folder has none, because it may hold any model: copy the options from this table.
 - `shardsift.score` and `load_scorer` use the same recipe, without its template: there, texts are put together already.
 - Code from the Hub is never run. If a model asks for its own code, a small adapter of ours loads its weights into the classes of
-  transformers (`worker/scoring/adapters/`).
+  transformers (`worker/scoring/adapters.py`).
 
 **checked**: with a small random model of the same architecture, saved in the layout of the model's repository, a test here gets
 the scores of the source's code. **from its card**: the options are those of the source, and nothing else was checked. No real

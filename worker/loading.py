@@ -12,8 +12,9 @@ from fleet.process.settings import Settings
 from fleet.process.tuned import Key, find_tuned
 from fleet.run.model import is_folder_revision
 from fleet.run.sequence_classifier import revision_of_folder, unchanged_folder
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
 from worker.scoring.quiet import quiet_transformers
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded.sharding import Sharding
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.scorer.contender import Values
-from worker.scoring import EncodedRows, SequenceClassifier, load_scorer
+from worker.scoring import EncodedRows
 from worker.scoring.batches import padded_tokens, plan_batches
-from worker.scoring.load import BackendName
+from worker.scoring.load import BackendName, load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.pipelining import prefetched
 
 WINDOW_ROWS = 8_192  # same as in fleet.run.spec, whose import needs packages that a bare GPU machine may lack
@@ -97,7 +98,7 @@ def _values(scorer: SequenceClassifier, windows: Iterable[EncodedRows]) -> Value
 
 def tokens_sent(scorer: SequenceClassifier, windows: Iterable[EncodedRows]) -> int:
     """Count tokens from the plan of the batches, because a hook in the model would disturb torch.compile."""
-    return sum(_tokens_of_window(scorer, window.tokens.lengths) for window in windows)
+    return sum(_tokens_of_window(scorer, window.sequences.batch_lengths) for window in windows)
 
 
 def _tokens_of_window(scorer: SequenceClassifier, lengths: npt.NDArray[np.int64]) -> int:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.scorer.contender import UnavailableError, Values
 from benchmarks.scorer.ours import encoded_windows, tokens_sent
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 if TYPE_CHECKING:
     from fleet.run.choices import Dtype

@@ -64,7 +64,7 @@ def test_each_name_of_the_public_api_is_that_of_its_home() -> None:
 
 def test_the_scoring_core_can_be_used_without_the_fleet() -> None:
     code = (
-        "import sys; from worker.scoring import load_scorer; "
+        "import sys; from worker.scoring.load import load_scorer; "
         "sys.exit(', '.join(sorted({'celery', 'redis', 'fleet', 'producer', 'duckdb'} & set(sys.modules))) or 0)"
     )
 

@@ -39,22 +39,25 @@ class StandInScorer:
             offsets=np.concatenate([[0], np.cumsum([len(content) for content in contents])]).astype(np.int64),
         )
         errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
-        return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
+        return EncodedRows(
+            rows=len(column), sequences=tokens, offsets=np.arange(len(tokens) + 1), row_of_text=present, errors=errors
+        )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
         rows = encoded.row_of_text
         known = np.zeros(len(rows), dtype=np.bool_) if earlier is None else earlier.known[rows]
+        tokens = encoded.sequences.take(np.arange(len(rows)))
         values = np.full((encoded.rows, 1), np.nan, dtype=np.float32)
         done = np.zeros(len(rows), dtype=np.bool_)
         for first in range(0, len(rows), self._rows_a_batch):
             batch = np.arange(first, min(first + self._rows_a_batch, len(rows)))
             if known[batch].all():
                 continue
-            values[rows[batch], 0] = [self._score(encoded.tokens, text) for text in batch]
+            values[rows[batch], 0] = [self._score(tokens, text) for text in batch]
             done[batch] = True
             time.sleep(self._seconds_a_batch)
             self.seconds_at_peak += self._seconds_a_batch / 2
-            os.write(self._log, self._line(encoded.tokens, batch))
+            os.write(self._log, self._line(tokens, batch))
             if not go_on(int(batch[-1]) + 1):
                 break
         scores = Scores(values=values, errors=dict(encoded.errors), missing=rows[~done])

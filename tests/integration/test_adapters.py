@@ -12,7 +12,9 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from fleet.run.sequence_classifier import resolve_classifier
 from support.repositories import REPOSITORIES, Repository
-from worker.scoring import ModelError, Reading, SequenceClassifier, load_scorer
+from worker.scoring import ModelError, Reading
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MOST_TOKENS = {"nvidia": 1_024, "WebOrganizer": 8_192, "EuroFilter": 512}  # what the recipes read at most

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from transformers import pipeline
 
@@ -18,7 +16,6 @@ from fleet.errors import UsageError
 from fleet.ledger import Ledger
 from producer.planning.options import RunOptions
 from producer.planning.plan import Choice, check_choice, plan_run
-from producer.verify.rows import scored_rows
 from support.models import tiny_classifier
 from support.outputs import published_rows
 from support.small_run import publish
@@ -103,30 +100,6 @@ def rows_in_histogram(card: str, column: str) -> int:
     """The sum of the rows of all lines."""
     table = card.partition(f"## Scores in `{column}`")[2].partition("```text\n")[2].partition("\n```")[0]
     return sum(int(line.split()[1]) for line in table.splitlines()[1:])
-
-
-def test_a_score_file_whose_label_scores_were_changed_is_found(
-    classifier: Path, shards: Path, ledger: Ledger, tmp_path: Path
-) -> None:
-    scorer = shardsift.load_scorer(classifier, dtype="float32", device="cpu", parity_rows=0)
-    output = tmp_path / "out"
-    options = RunOptions(
-        input_uris=(str(shards),), output_uri=str(output), models=(str(classifier),), dtype="float32", keep_all=True
-    )
-    spec = publish(ledger, scorer.scorer, replace(options, limit_rows=12), scratch=tmp_path / "scratch")
-    (receipt,) = ledger.receipts(spec.run_id)
-    (file,) = (output / "scores").rglob("*.parquet")
-    table = pq.read_table(file)
-    place = table.schema.get_field_index("score_so_so")
-    pq.write_table(
-        table.set_column(place, table.schema.field(place), pa.array([0.99] * len(table), pa.float32())), file
-    )
-
-    _, faults = scored_rows(pq.ParquetFile(file), receipt, spec)
-
-    assert [fault.problem for fault in faults] == [
-        'its scores in "score_so_so" are spread differently than its receipt says'
-    ]
 
 
 # --- a threshold that means something ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 SCORE = """
 import json, logging, sys
 import torch
-from worker.scoring import load_scorer
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 
 torch.set_num_threads(1)

@@ -22,7 +22,8 @@ from worker.scoring.precision import TOLERANCES, convert
 from worker.scoring.tokenizing.tokens import Tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NAMES = ["BART", "BERT", "DeBERTa-v3", "DistilBERT", "ModernBERT", "RoBERTa", "XLM-R"]
+EVERYDAY, OTHERS = ("BART", "BERT", "DeBERTa-v3", "ModernBERT"), ("DistilBERT", "RoBERTa", "XLM-R")
+NAMES = [*EVERYDAY, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 PAD, BEGIN, END = 1, 0, 2
 
 
@@ -88,7 +89,7 @@ def test_fused_linear_layers_give_the_same_logits(name: str, tmp_path: Path) -> 
     assert (padded(model).logits(texts) - whole).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["BART", "BERT", "DeBERTa-v3", "DistilBERT", "RoBERTa", "XLM-R"])
+@pytest.mark.parametrize("name", ["BART", "BERT", "DeBERTa-v3", "DistilBERT"])
 def test_gelu_is_part_of_the_product(name: str, tmp_path: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(family_classifier(name, tmp_path / "model"))
 

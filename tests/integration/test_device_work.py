@@ -11,9 +11,11 @@ import torch
 
 from fleet.run.flops import shape_of
 from support.odd_texts import real_texts
-from worker.scoring import DeviceUse, Place, Reading, ScorerInfo, SequenceClassifier, load_scorer
+from worker.scoring import DeviceUse, Place, Reading, ScorerInfo
 from worker.scoring.device import device_use
+from worker.scoring.load import load_scorer
 from worker.scoring.peak import brief_matmul_peak
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.service.lease import DeviceMeter
 
 NOWHERE = Place(shard="", source_identity="", first_row=0)
@@ -83,7 +85,7 @@ def test_the_measurement_changes_no_score(minilm: SequenceClassifier) -> None:
 
 def test_the_work_is_that_of_the_tokens_without_padding(minilm: SequenceClassifier) -> None:
     metered, texts = counting(minilm), [real_texts(1)[0], "short", "short too"]
-    lengths = metered.encode(texts).tokens.lengths
+    lengths = metered.encode(texts).sequences.batch_lengths
 
     metered.score(texts)
 
@@ -99,7 +101,7 @@ def test_rows_that_an_earlier_attempt_scored_are_not_counted_again(minilm: Seque
     again.score_encoded(encoded, earlier=begun)
 
     assert len(begun.missing)
-    assert operations(first) + operations(again) == pytest.approx(counted(minilm, encoded.tokens.lengths))
+    assert operations(first) + operations(again) == pytest.approx(counted(minilm, encoded.sequences.batch_lengths))
 
 
 def test_passages_are_counted_too(minilm: SequenceClassifier) -> None:
@@ -121,7 +123,7 @@ def test_an_encoder_that_runs_once_for_two_models_is_counted_once(tiny_model: Pa
 
     joint.score_encoded(encoded)
 
-    assert operations(one) + operations(other) - before == pytest.approx(counted(one, encoded.tokens.lengths))
+    assert operations(one) + operations(other) - before == pytest.approx(counted(one, encoded.sequences.batch_lengths))
     assert meter.peak_share(10) is not None
 
 

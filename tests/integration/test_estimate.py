@@ -23,7 +23,8 @@ from support.models import tiny_classifier
 from support.nli import nli_classifier
 from support.processes import run_command
 from support.small_run import Scorers, score
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,12 +13,15 @@ from support.families import FAMILIES, family_classifier
 from support.odd_texts import real_texts
 from support.parity import assert_close
 from support.reference import reference_scores
-from worker.scoring import SequenceClassifier, load_scorer
 from worker.scoring.activation import apply
+from worker.scoring.load import load_scorer
 from worker.scoring.precision import TOLERANCES
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+EVERYDAY = ("BERT", "DeBERTa-v3", "Llama", "ModernBERT")
+EVERY_FAMILY = [name if name in EVERYDAY else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 WITHOUT_PADDING_TOKEN = ("GPT-2", "Llama")  # the pipeline scores their texts one at a time
 
 
@@ -33,7 +36,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("rows", [60, pytest.param(2_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_float32_scores_are_the_pipelines_to_four_places(models: Callable[[str], Path], family: str, rows: int) -> None:
     model, texts = models(family), real_texts(rows)
 
@@ -56,7 +59,7 @@ def test_so_are_those_of_the_real_minilm(minilm_model: Path) -> None:
     assert_close(scores.values[:, 0], expected, task="one score", family="MiniLM, trained")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVERY_FAMILY)
 def test_16_bit_scores_are_within_the_stated_tolerance(models: Callable[[str], Path], family: str) -> None:
     model, texts = models(family), real_texts(60)
 
@@ -116,18 +119,6 @@ def scores_of_labels(model: Path, texts: list[str], function: str) -> np.ndarray
     return np.array(
         [[answer["score"] for answer in sorted(row, key=lambda answer: answer["label"])] for row in answers]
     )
-
-
-def test_what_the_pipeline_applies_by_itself_can_be_asked_for(headed: tuple[Path, SequenceClassifier]) -> None:
-    model, scorer = headed
-    texts = real_texts(40)
-    by_itself = {"regression": "none", "multi_label_classification": "sigmoid"}
-    function = by_itself.get(scorer.backend.model.config.problem_type, "softmax" if scorer.outputs > 1 else "sigmoid")
-
-    best = apply(function, scorer.score(texts).values).max(axis=1)
-
-    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
-    assert np.abs(best - [answer["score"] for answer in classify(texts, truncation=True)]).max() < 1e-4
 
 
 def test_extreme_logits_overflow_in_no_function() -> None:

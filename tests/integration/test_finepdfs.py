@@ -10,7 +10,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from support.families import family_classifier
-from worker.scoring import Reading, SequenceClassifier, load_scorer
+from worker.scoring import Reading
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MAX_TOKENS = 64  # the recipe's 2,048 would need longer texts to be cut

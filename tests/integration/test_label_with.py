@@ -22,7 +22,8 @@ from support.outputs import published_rows
 from support.processes import run_command
 from support.small_run import publish
 from worker.commands.train import with_run_found
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.training.labels import label_source
 from worker.training.options import TrainOptions
 from worker.training.report import TrainReport

@@ -24,7 +24,9 @@ from support.claimed_shards import Office
 from support.line_files import write_as_lines, write_file, write_json_lines
 from support.outputs import data_digests, manifest_lines, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import Scores, SequenceClassifier, load_scorer
+from worker.scoring import Scores
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 2, 30

@@ -35,11 +35,12 @@ from transformers import (
 from fleet.run.text import pairs
 from support.models import with_lively_scores
 from support.nli import nli_classifier
-from worker.scoring import Hypotheses, ModelError, Place, Reading, Scorer, load_scorer
+from worker.scoring import Hypotheses, ModelError, Place, Reading, Scorer
 from worker.scoring.backends.last_layer import reduce_last_layer
 from worker.scoring.backends.packed import FAMILIES, packed
 from worker.scoring.backends.padded import Padded
 from worker.scoring.device import best_device, has_packed_attention
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 from worker.scoring.precision import convert
 from worker.scoring.shared_encoder import joint_backend, shared_parts

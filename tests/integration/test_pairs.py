@@ -19,7 +19,8 @@ from support.families import FAMILIES, family_classifier
 from support.outputs import published_rows
 from support.parity import assert_close
 from support.small_run import publish
-from worker.scoring import Reading, load_scorer
+from worker.scoring import Reading
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")

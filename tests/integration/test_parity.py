@@ -14,12 +14,13 @@ from fleet.ledger import Claim
 from fleet.run.receipt import empty_histogram
 from support.models import EVEN_HEADS, chaotic_classifier, even_classifier, overflowing_classifier
 from support.records import a_shard, a_spec
-from worker.scoring import ModelError, ParityError, SequenceClassifier, load_scorer
+from worker.scoring import ModelError, ParityError
 from worker.scoring.device import best_device, multiplies_bfloat16
-from worker.scoring.load import BackendName, _advice, _candidates, _Options, scorer_of
+from worker.scoring.load import BackendName, _advice, _candidates, _Options, load_scorer
 from worker.scoring.parity import ParityTrial, check_parity
 from worker.scoring.precision import TOLERANCES, Candidate
 from worker.scoring.saved_model import SavedModel, saved_model
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.provenance import scoring_receipts
 from worker.shard.writer import RowCounts
 
@@ -205,9 +206,9 @@ def wrong(model: Path) -> SavedModel:
 
 def test_a_wrong_backend_is_refused_and_the_plain_one_serves_the_models_own_scores(tiny_model: Path) -> None:
     with pytest.raises(ParityError, match="scores differently in bfloat16"):
-        scorer_of("wrong", lambda: wrong(tiny_model), "bfloat16")
+        load_scorer("wrong", "bfloat16", load=lambda: wrong(tiny_model))
 
-    served = scorer_of("wrong", lambda: wrong(tiny_model), "float32")
+    served = load_scorer("wrong", "float32", load=lambda: wrong(tiny_model))
 
     assert served.info.parity is not None
     assert served.info.parity.max_error < 1e-4

@@ -9,10 +9,11 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from support.families import family_classifier
-from support.interrupted import whole_partial_resumed
 from support.parity import assert_close
 from support.passages import passages_of
-from worker.scoring import ModelError, Reading, SequenceClassifier, load_scorer
+from worker.scoring import ModelError, Reading
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FAMILIES = ["BERT", "GPT-2"]
@@ -59,8 +60,9 @@ class Plain:
         return np.concatenate([self.model(window).logits.numpy() for window in inputs])
 
 
-@pytest.mark.parametrize("pool", ["max", "mean"])
-@pytest.mark.parametrize("kind", ["head+tail", "head+middle+tail", "stride:10"])
+@pytest.mark.parametrize(
+    ("kind", "pool"), [("head+tail", "max"), ("head+middle+tail", "mean"), ("stride:10", "max"), ("stride:10", "mean")]
+)
 def test_scores_are_pooled_from_those_of_the_windows(
     kind: str, pool: str, classifier: SequenceClassifier, model: Path
 ) -> None:
@@ -78,8 +80,8 @@ def test_fewer_tokens_are_those_of_the_pipeline(classifier: SequenceClassifier, 
     tokenizer = AutoTokenizer.from_pretrained(model)
 
     scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS))
-    assert isinstance(scorer, SequenceClassifier)
-    tokens = scorer.encode(TEXTS).tokens
+    sequences = scorer.encode(TEXTS).sequences
+    tokens = sequences.take(np.arange(len(sequences)))
 
     expected = tokenizer(TEXTS, truncation=True, max_length=MAX_TOKENS)["input_ids"]
     assert [tokens[text].tolist() for text in range(len(TEXTS))] == expected
@@ -93,15 +95,6 @@ def test_a_text_without_a_token_is_errored(tmp_path: Path) -> None:
 
     assert scores.errors == {0: "null text", 1: "no token in the text", 3: "no token in the text"}
     assert np.isfinite(scores.values).tolist() == [[False], [False], [True], [False]]
-
-
-def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:
-    scorer = classifier.reading(Reading(max_tokens=MAX_TOKENS, passages="stride:10"))
-
-    whole, partial, resumed = whole_partial_resumed(scorer, scorer.encode(TEXTS * 3))
-
-    assert 0 < len(partial.missing) < len(TEXTS) * 3
-    assert whole.values.tobytes() == resumed.values.tobytes()
 
 
 def test_a_reading_is_made_once(classifier: SequenceClassifier) -> None:

@@ -28,7 +28,8 @@ from support.models import tiny_classifier
 from support.outputs import data_digests, published_rows
 from support.same_footer import rewrite_shuffled, rewrite_with_two_rows_exchanged, write_uncompressed
 from support.small_run import publish, publish_plan, score
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
 SHARDS, ROWS = 3, 40

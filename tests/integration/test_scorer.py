@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, pipeline
+from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
 from support.families import family_classifier
 from support.odd_texts import real_texts
 from support.reference import reference_scores
-from worker.scoring import ModelError, SequenceClassifier, load_scorer
+from worker.scoring import ModelError
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,11 +27,6 @@ def bert_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def roberta_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return family_classifier("RoBERTa", tmp_path_factory.mktemp("models") / "roberta")
-
-
-@pytest.fixture(scope="module")
 def scorer(bert_model: Path) -> SequenceClassifier:
     return load_scorer(str(bert_model), "float32")
 
@@ -37,45 +34,11 @@ def scorer(bert_model: Path) -> SequenceClassifier:
 # --- the pipeline's scores --------------------------------------------------------------------------------------------
 
 
-def test_of_three_labels_the_highest_logit_is_the_pipelines_first_answer(tmp_path: Path) -> None:
-    model, texts = family_classifier("BERT", tmp_path / "model", labels=3), real_texts(200)
-
-    scores = load_scorer(str(model), "float32").score(texts)
-
-    classify = pipeline("text-classification", model=str(model), dtype=torch.float32, device="cpu")
-    answers = classify(texts, batch_size=16, top_k=1, truncation=True, function_to_apply="none")
-    labels = [f"LABEL_{best}" for best in scores.values.argmax(axis=1)]
-    assert labels == [answer["label"] for (answer,) in answers]
-    assert len(set(labels)) > 1
-    assert np.abs(scores.values.max(axis=1) - [answer["score"] for (answer,) in answers]).max() < 1e-4
-
-
 @pytest.mark.parametrize("text", ["", "\x00", "  \n\t ", "\u200b\ufeff", "word", "漢字 and émoji 😀", "a" * 3_000_000])
 def test_an_odd_text_has_the_pipelines_score(bert_model: Path, scorer: SequenceClassifier, text: str) -> None:
     values = scorer.score([text]).values
 
     assert np.abs(values[0, 0] - reference_scores([text], bert_model)[0]) < 1e-4
-
-
-def test_a_text_of_50_megabytes_has_the_pipelines_score_of_its_first_part(
-    bert_model: Path, scorer: SequenceClassifier
-) -> None:
-    sentence = real_texts(1)[0][:500] + " "
-    huge = sentence * (50_000_000 // len(sentence))
-
-    values = scorer.score(["short", huge]).values
-
-    expected = reference_scores(["short", huge[:100_000]], bert_model)
-    assert np.abs(values[:, 0] - expected).max() < 1e-4
-
-
-def test_a_long_text_without_whitespace_has_the_pipelines_score(roberta_model: Path) -> None:
-    text = "".join(real_texts(100)).replace(" ", "").replace("\n", "")
-
-    values = load_scorer(str(roberta_model), "float32").score([text]).values
-
-    assert len(text) > 100_000
-    assert np.abs(values[0, 0] - reference_scores([text], roberta_model)[0]) < 1e-4
 
 
 # --- what a score depends on ------------------------------------------------------------------------------------------
@@ -89,15 +52,6 @@ def test_the_same_texts_have_the_same_scores_to_the_last_bit(scorer: SequenceCla
     assert first == again
 
 
-def test_a_score_does_not_depend_on_the_order_of_the_texts(scorer: SequenceClassifier) -> None:
-    texts = real_texts(100)
-    shuffled = np.random.default_rng(0).permutation(100)
-
-    values = scorer.score([texts[row] for row in shuffled]).values
-
-    assert np.abs(values - scorer.score(texts).values[shuffled]).max() < 1e-5
-
-
 @pytest.mark.parametrize("max_batch_tokens", [1, 600, 100_000])
 def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClassifier, max_batch_tokens: int) -> None:
     texts = real_texts(100)
@@ -105,17 +59,6 @@ def test_a_score_does_not_depend_on_the_size_of_the_batches(scorer: SequenceClas
     values = replace(scorer, max_batch_tokens=max_batch_tokens).score(texts).values
 
     assert np.abs(values - scorer.score(texts).values).max() < 1e-5
-
-
-def test_bfloat16_scores_are_close_to_those_of_float32(minilm_model: Path) -> None:
-    texts = [text[:400] for text in real_texts(16)]
-
-    exact, rounded = (
-        load_scorer(str(minilm_model), dtype, parity_rows=0).score(texts).values for dtype in ("float32", "bfloat16")
-    )
-
-    difference = np.abs(exact - rounded).max()
-    assert 0 < difference < 5e-2
 
 
 # --- rows that cannot be scored ---------------------------------------------------------------------------------------
@@ -206,20 +149,6 @@ def test_on_a_gpu_with_too_little_memory_for_a_batch_all_rows_are_scored(minilm_
 
 
 # --- progress and its end ---------------------------------------------------------------------------------------------
-
-
-def test_the_rows_scored_so_far_are_reported_after_every_batch(scorer: SequenceClassifier) -> None:
-    told: list[int] = []
-
-    def go_on(rows: int) -> bool:
-        told.append(rows)
-        return True
-
-    replace(scorer, max_batch_tokens=2000).score([*real_texts(50), None], go_on)
-
-    assert len(told) > 5
-    assert told == sorted(set(told))
-    assert told[-1] == 50
 
 
 def test_scoring_that_stops_at_any_batch_and_resumes_gives_the_undisturbed_bytes(scorer: SequenceClassifier) -> None:

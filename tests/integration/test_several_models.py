@@ -27,8 +27,10 @@ from support.families import family_classifier
 from support.models import tiny_classifier, with_another_head
 from support.outputs import data_digests, published_rows
 from support.small_run import publish, publish_plan
-from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores, SequenceClassifier, load_scorer
+from worker.scoring import GoOn, NoRoom, Place, Scorer, ScorerInfo, Scores
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.service.child import load_scorers
 from worker.service.ipc import hand_down
 from worker.shard.scoring_groups import scoring_groups
@@ -178,7 +180,7 @@ class TestOneEncoder:
 
         assert one.joined_with([other])
 
-        weights = [list(scorer.backend.model.base_model.parameters()) for scorer in (one, other)]
+        weights = [list(scorer.backend.model.base_model.encoder.parameters()) for scorer in (one, other)]
         assert all(ours is theirs for ours, theirs in zip(*weights, strict=True))
 
     def test_that_differs_in_one_weight_is_not_shared(self, tiny_model: Path, tmp_path: Path) -> None:

@@ -24,8 +24,10 @@ from support.injected_faults import ROOT, InjectedFaults
 from support.large_models import divisible_llama, ranks_of
 from support.leftovers import processes_with
 from support.waiting import wait_until
-from worker.scoring import DeviceFault, ModelError, SequenceClassifier, load_scorer
+from worker.scoring import DeviceFault, ModelError
+from worker.scoring.load import load_scorer
 from worker.scoring.parity_trial import sample_texts
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.sharded.sharding import Sharded, Sharding, why_not_tensor
 
 RANKS = 2
@@ -141,13 +143,6 @@ def test_heads_that_cannot_be_divided_among_the_ranks_are_named(llama: Path) -> 
 
     assert why_not_tensor(config, 2, CPU) is None
     assert why_not_tensor(config, 4, CPU) == "its num_key_value_heads of 2 cannot be divided by 4"
-
-
-def test_without_accelerate_the_message_says_what_to_install(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "accelerate", None)
-
-    with pytest.raises(ModelError, match=r"pip install 'shardsift\[sharded\]'"):
-        load_scorer(str(llama), device="cpu", sharding=Sharding(devices=RANKS))
 
 
 def test_quantised_formats_are_refused(llama: Path) -> None:

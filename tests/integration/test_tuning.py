@@ -28,7 +28,8 @@ from transformers import (
 from fleet.errors import UsageError
 from fleet.process.tuned import FILE_NAME, Figures, Key, Tuned, find_tuned, read_tuned, store_tuned
 from fleet.run.flops import Shape
-from worker.scoring import EncodedRows, SequenceClassifier
+from worker.scoring import EncodedRows
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Tokens
 from worker.tuning.options import TuneOptions, check_chart, parse_budgets
 from worker.tuning.texts import trial_texts
@@ -153,7 +154,13 @@ class SmallMemory:
 def some_rows(lengths: list[int]) -> EncodedRows:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = Tokens(ids=np.zeros(offsets[-1], np.int32), offsets=offsets)
-    return EncodedRows(rows=len(lengths), tokens=tokens, row_of_text=np.arange(len(lengths)), errors={})
+    return EncodedRows(
+        rows=len(lengths),
+        sequences=tokens,
+        offsets=np.arange(len(lengths) + 1),
+        row_of_text=np.arange(len(lengths)),
+        errors={},
+    )
 
 
 def a_scorer(backend: Any) -> SequenceClassifier:

@@ -12,10 +12,11 @@ from transformers import pipeline
 from support.interrupted import whole_partial_resumed
 from support.nli import nli_classifier, pipeline_scores
 from support.parity import assert_close
-from worker.scoring import Hypotheses, ModelError, SequenceClassifier, load_scorer
+from worker.scoring import Hypotheses, ModelError, Reading
 from worker.scoring.activation import apply
 from worker.scoring.batches import plan_batches
-from worker.scoring.combined import CombinedClassifier, zero_shot_classifier
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokenize import TextTokenizer, plain_texts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,9 +53,9 @@ def reference(model: Path) -> Any:
     return pipeline("zero-shot-classification", model=str(model), device="cpu")
 
 
-def ours(classifier: SequenceClassifier, labels: list[str], *, multi_label: bool = False) -> CombinedClassifier:
+def ours(classifier: SequenceClassifier, labels: list[str], *, multi_label: bool = False) -> SequenceClassifier:
     hypotheses = tuple(TEMPLATE.format(label) for label in labels)
-    return zero_shot_classifier(classifier, Hypotheses(texts=hypotheses, entailment=2, multi_label=multi_label))
+    return classifier.reading(Reading(hypotheses=Hypotheses(texts=hypotheses, entailment=2, multi_label=multi_label)))
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -90,8 +91,8 @@ def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(model: Path,
     tokenizer.truncation_side = "left"
     hypotheses = [TEMPLATE.format(label) for label in LABELS]
 
-    pairs = TextTokenizer(tokenizer, max_tokens=tokenizer.model_max_length).paired_with(hypotheses)
-    tokens = pairs.encode(plain_texts(TEXTS)).take(np.arange(len(TEXTS) * len(LABELS)))
+    pairs = TextTokenizer(tokenizer, max_tokens=tokenizer.model_max_length).sequences("head", hypotheses)
+    tokens = pairs.encode(plain_texts(TEXTS))[0].take(np.arange(len(TEXTS) * len(LABELS)))
 
     expected = [
         tokenizer(text, hypothesis, truncation="only_first")["input_ids"] for text in TEXTS for hypothesis in hypotheses
@@ -100,10 +101,12 @@ def test_a_tokenizer_that_cuts_texts_at_their_beginning_is_followed(model: Path,
 
 
 def test_a_hypothesis_that_fills_the_model_is_refused(classifier: SequenceClassifier) -> None:
+    too_long = Hypotheses(texts=("many words " * 600,), entailment=2, multi_label=False)
+
     with pytest.raises(
         ModelError, match=r"^The hypothesis '(many words )+\[\.\.\.\]' has \d+ tokens, and the model takes \d+"
     ):
-        zero_shot_classifier(classifier, Hypotheses(texts=("many words " * 600,), entailment=2, multi_label=False))
+        classifier.reading(Reading(hypotheses=too_long))
 
 
 def test_a_resumed_window_has_the_same_bytes(classifier: SequenceClassifier) -> None:

@@ -21,7 +21,8 @@ from support.nli import nli_classifier, pipeline_scores
 from support.outputs import data_digests, published_rows
 from support.same_footer import rewrite_shuffled, write_uncompressed
 from support.small_run import publish, publish_plan
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.stored_scores import load_stored_scores
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,7 +14,7 @@ from fleet.run.receipt import Receipt
 from fleet.storage.opening import open_output
 from producer.planning.options import RunOptions
 from producer.planning.plan import plan_run
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.service.checkpoint_store import open_checkpoint
 from worker.service.lease import DeviceMeter, Lease, Watchdog
 from worker.shard.score_shard import score_shard

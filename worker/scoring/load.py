@@ -49,6 +49,7 @@ def load_scorer(
     compile: bool = False,
     parity_rows: int | None = None,
     sharding: Sharding | None = None,
+    load: Callable[[], SavedModel] | None = None,
 ) -> SequenceClassifier:
     """Load a Hub name or folder onto a device: `auto`, or torch's name of one. Code from the Hub is never run.
 
@@ -56,46 +57,23 @@ def load_scorer(
     classifier and for a device that is not here, and ParityError if what was asked for does not give the model's own scores.
     "auto" ends with float32 as transformers runs it, which is never refused.
     With `sharding` for several devices, the model is divided over them; `backend` and `compile` then do nothing.
+    With `load`, the model is what that returns. It is called again for each candidate that is tried.
     """
+    if threads:
+        torch.set_num_threads(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    place = choose_device(device)
     if sharding and sharding.devices > 1:
-        _prepare(threads)
         return load_sharded(
             model,
             dtype,
             revision,
             sharding=sharding,
-            device=choose_device(device),
+            device=place,
             max_batch_tokens=max_batch_tokens,
             parity_rows=parity_rows,
         )
-    return scorer_of(
-        model,
-        lambda: saved_model(model, revision),
-        dtype,
-        device=device,
-        max_batch_tokens=max_batch_tokens,
-        threads=threads,
-        backend=backend,
-        compile=compile,
-        parity_rows=parity_rows,
-    )
-
-
-def scorer_of(
-    model: str,
-    load: Callable[[], SavedModel],
-    dtype: str = "auto",
-    *,
-    device: str = "auto",
-    max_batch_tokens: int = 0,
-    threads: int = 0,
-    backend: BackendName = "auto",
-    compile: bool = False,
-    parity_rows: int | None = None,
-) -> SequenceClassifier:
-    """As `load_scorer`, of the model that `load` loads. It is called again for each candidate that is tried."""
-    _prepare(threads)
-    place = choose_device(device)
+    load = load or (lambda: saved_model(model, revision))
     if parity_rows is None:
         parity_rows = _PARITY_ROWS_CPU if place.type == "cpu" else _PARITY_ROWS_GPU
     options = _Options(
@@ -133,12 +111,6 @@ def _advice(dtype: str, options: _Options) -> str:
         advice.append("enqueue the run with --dtype auto, which ends with float32")
     told = " and ".join(advice)
     return f"{told[:1].upper()}{told[1:]}." if told else ""
-
-
-def _prepare(threads: int) -> None:
-    if threads:
-        torch.set_num_threads(threads)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
 def _scorer(name: str, loaded: SavedModel, candidate: Candidate, options: _Options) -> SequenceClassifier:

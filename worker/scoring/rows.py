@@ -2,29 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from worker.scoring.tokenizing.tokens import Sequences, Tokens
+from worker.scoring.tokenizing.tokens import Counts, Sequences
 
 Indices = npt.NDArray[np.int64]
 GoOn = Callable[[int], bool]  # takes the rows scored so far in the window; returns whether to score the next batch
 _NONE = np.empty(0, dtype=np.int64)
-
-
-@runtime_checkable
-class Tokenized(Protocol):
-    """What a scorer that counts its work in tokens makes of texts."""
-
-    @property
-    def sequences(self) -> Sequences: ...
-
-
-def token_count(encoded: object) -> int:
-    """The tokens that go through the model, without padding. 0 if the scorer has none."""
-    return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, Tokenized) else 0
 
 
 def always(rows: int) -> bool:
@@ -34,17 +20,18 @@ def always(rows: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """The token ids of rows. Rows without a token are in `errors` only."""
+    """The token ids of a window: one or more sequences of each text. Rows without a token are in `errors` only."""
 
     rows: int  # including those in `errors`
-    tokens: Tokens
+    sequences: Sequences
+    offsets: Counts  # of each text in `sequences`, and the end of the last
     row_of_text: Indices
-    errors: dict[int, str]  # row → why it is not in `tokens`
+    errors: dict[int, str]  # row → why it has no sequence
 
-    @property
-    def sequences(self) -> Tokens:
-        """What goes through the model: each text once."""
-        return self.tokens
+
+def token_count(encoded: object) -> int:
+    """The tokens that go through the model, without padding. 0 if the scorer has none."""
+    return int(encoded.sequences.batch_lengths.sum()) if isinstance(encoded, EncodedRows) else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,22 +5,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from worker.scoring.backends import Backend
-from worker.scoring.combined import passage_classifier, zero_shot_classifier
 from worker.scoring.device import device_name, device_use
 from worker.scoring.forward import DeviceWork, Known, forward, measured_work
-from worker.scoring.parity_trial import ParityTrial
+from worker.scoring.parity_trial import ParityTrial, sample_texts
+from worker.scoring.readings import TextReader, one_sequence_each, text_reader, texts_of
 from worker.scoring.rows import EncodedRows, GoOn, Scores, always
 from worker.scoring.scorer import DeviceUse, ModelError, ModelShape, Place, Reading, Scorer, ScorerInfo
 from worker.scoring.sharded.sharding import Sharded
-from worker.scoring.shared_encoder import joined
+from worker.scoring.shared_encoder import hold_once, joint_backend, shared_parts
 from worker.scoring.tokenizing.tokenize import Texts, TextTokenizer, plain_texts
 from worker.scoring.tokenizing.tokens import Sequences
 
 Made = TypeVar("Made")
 _MOST_MADE = 32  # readings and joint classifiers that a classifier remembers
+_PROOF_TEXTS = 8
+_COMPARABLE = ("float32", "bfloat16", "float16")  # quantised weights are not compared
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -33,14 +36,13 @@ class SequenceClassifier:
     tokenizer: TextTokenizer
     device: torch.device
     dtype: str
-    outputs: int
+    outputs: int  # of the model
     max_batch_tokens: int
     parity: ParityTrial | None = None  # how its logits differ from those of the plain way, if that was tried
     refused_dtypes: tuple[str, ...] = ()  # tried before this one, and refused by the parity gate
     config: Any = None  # of transformers
-    work: DeviceWork | None = (
-        None  # that it has done since `metered`; of classifiers with one encoder, the first has it
-    )
+    work: DeviceWork | None = None  # since `metered`. Of classifiers that share an encoder, the first counts it
+    reader: TextReader | None = None  # of the sequences of each text; None: each text is one
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False)  # see `_remembered`
 
     def __repr__(self) -> str:
@@ -75,26 +77,49 @@ class SequenceClassifier:
         return self.score_encoded(self.encode(texts), go_on)
 
     def encode(self, texts: Texts, place: Place | None = None) -> EncodedRows:
+        """The sequences of the texts. Null texts, and texts without a token, are errored."""
         column = plain_texts(texts)
         present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        tokens = self.tokenizer.encode(column.drop_null())
         errors = dict.fromkeys(np.setdiff1d(np.arange(len(column)), present).tolist(), "null text")
-        if not tokens.lengths.all():
-            errors |= dict.fromkeys(present[tokens.lengths == 0].tolist(), "no token in the text")
-            filled = np.flatnonzero(tokens.lengths)
-            tokens, present = tokens.take(filled), present[filled]
-        return EncodedRows(rows=len(column), tokens=tokens, row_of_text=present, errors=errors)
+        found = column.drop_null()
+        sequences, offsets = self._reader.encoder.encode(found)
+        empty = texts_of(np.flatnonzero(sequences.batch_lengths == 0), offsets)
+        if len(empty):
+            errors |= dict.fromkeys(present[empty].tolist(), "no token in the text")
+            filled = np.setdiff1d(np.arange(len(present)), empty)
+            present = present[filled]
+            sequences, offsets = self._reader.encoder.encode(found.take(pa.array(filled)))
+        return EncodedRows(
+            rows=len(column),
+            sequences=sequences,
+            offsets=offsets,
+            row_of_text=present,
+            errors=dict(sorted(errors.items())),
+        )
 
     def score_encoded(self, encoded: EncodedRows, go_on: GoOn = always, earlier: Scores | None = None) -> Scores:
-        """As `score`. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again."""
-        known = None if earlier is None else earlier.known[encoded.row_of_text]
-        texts = self.forward(encoded.tokens, go_on, known)
-        row_of = encoded.row_of_text
-        values = np.full((encoded.rows, self.outputs), np.nan, dtype=np.float32)
-        values[row_of] = texts.values
-        errors = encoded.errors | {int(row_of[text]): reason for text, reason in texts.errors.items()}
-        scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=row_of[texts.missing])
+        """As `score`. Batches whose rows an `earlier`, ended scoring of the same rows has all are not computed again.
+
+        A text is errored if one of its sequences cannot be scored, and missing if one of them was not reached.
+        """
+        row_of, offsets, sequences = encoded.row_of_text, encoded.offsets, len(encoded.sequences)
+        known = None if earlier is None else np.repeat(earlier.known[row_of], np.diff(offsets))
+        found = self.forward(encoded.sequences, lambda done: go_on(done * len(row_of) // max(1, sequences)), known)
+        values = np.full((encoded.rows, self._reader.outputs), np.nan, dtype=np.float32)
+        if len(row_of):
+            values[row_of] = self._reader.combine(found.values, offsets)
+        errors = dict(encoded.errors)
+        for sequence, reason in found.errors.items():
+            (text,) = texts_of(np.array([sequence]), offsets)
+            errors.setdefault(int(row_of[text]), reason)
+        missing = np.setdiff1d(row_of[texts_of(found.missing, offsets)], list(errors))
+        values[[*errors, *missing.tolist()]] = np.nan
+        scores = Scores(values=values, errors=dict(sorted(errors.items())), missing=missing)
         return scores if earlier is None else scores.filled_from(earlier)
+
+    @property
+    def _reader(self) -> TextReader:
+        return self.reader or one_sequence_each(self.tokenizer, self.outputs)
 
     def forward(self, tokens: Sequences, go_on: GoOn = always, known: Known | None = None) -> Scores:
         """The logits of tokenised texts, in their order; `missing` are those not reached, and batches all `known`."""
@@ -114,10 +139,10 @@ class SequenceClassifier:
 
     def joined_with(self, others: Sequence[Scorer[Any]]) -> "SequenceClassifier | None":
         """The classifier with the outputs of all, if they have the same encoder. Found out once for the same classifiers."""
-        classifiers = [self, *(other for other in others if isinstance(other, SequenceClassifier))]
+        classifiers = (self, *(other for other in others if isinstance(other, SequenceClassifier)))
         if len(classifiers) < 1 + len(others):
             return None
-        return self._remembered(tuple(classifiers[1:]), lambda: joined(tuple(classifiers)))
+        return self._remembered(classifiers[1:], lambda: _joined(classifiers))
 
     def with_parity(self, parity: ParityTrial) -> "SequenceClassifier":
         return replace(self, parity=parity)
@@ -134,7 +159,7 @@ class SequenceClassifier:
     def device_use(self) -> DeviceUse:
         return device_use(self.device)
 
-    def reading(self, reading: Reading) -> Scorer[Any]:
+    def reading(self, reading: Reading) -> "SequenceClassifier":
         """The scorer that reads texts so. It is made once for each reading, because that takes a fraction of a second."""
         return self._remembered(reading, lambda: _reading(self, reading))
 
@@ -148,14 +173,15 @@ class SequenceClassifier:
         return cast("Made", self._made[key])
 
 
-def _reading(classifier: SequenceClassifier, reading: Reading) -> Scorer[Any]:
+def _reading(classifier: SequenceClassifier, reading: Reading) -> SequenceClassifier:
+    tokenizer, reader = classifier.tokenizer, None
     if reading.max_tokens:
-        classifier = replace(classifier, tokenizer=_limited(classifier.tokenizer, reading.max_tokens))
+        tokenizer = _limited(tokenizer, reading.max_tokens)
     if reading.pairs:
-        return replace(classifier, tokenizer=classifier.tokenizer.of_pairs())
-    if reading.hypotheses:
-        return zero_shot_classifier(classifier, reading.hypotheses, passages=reading.passages, pool=reading.pool)
-    return classifier if reading.passages == "head" else passage_classifier(classifier, reading.passages, reading.pool)
+        tokenizer = tokenizer.of_pairs()
+    elif reading.hypotheses or reading.passages != "head":
+        reader = text_reader(reading, tokenizer, classifier.outputs, model=classifier.model)
+    return replace(classifier, tokenizer=tokenizer, reader=reader)
 
 
 def _limited(tokenizer: TextTokenizer, max_tokens: int) -> TextTokenizer:
@@ -163,3 +189,37 @@ def _limited(tokenizer: TextTokenizer, max_tokens: int) -> TextTokenizer:
         return tokenizer.limited_to(max_tokens)
     except ValueError as error:
         raise ModelError(f"{error} Choose another --max-tokens.") from error
+
+
+def _joined(classifiers: Sequence[SequenceClassifier]) -> SequenceClassifier | None:
+    """None if their encoders or their tokenizers differ.
+
+    The weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. From then on, the
+    classifiers hold the weights of their encoder once.
+    """
+    first, *others = classifiers
+    if first.dtype not in _COMPARABLE or any(_conditions(other) != _conditions(first) for other in others):
+        return None
+    backends = [classifier.backend for classifier in classifiers]
+    parts = shared_parts(backends)
+    if not parts:
+        return None
+    joint = replace(
+        first,
+        model=" + ".join(classifier.model for classifier in classifiers),
+        revision=None,
+        backend=joint_backend(backends, parts),
+        outputs=sum(classifier.outputs for classifier in classifiers),
+        max_batch_tokens=min(classifier.max_batch_tokens for classifier in classifiers),
+        parity=None,
+    )
+    texts = sample_texts(_PROOF_TEXTS)
+    alone = [replace(one, max_batch_tokens=joint.max_batch_tokens).score(texts).values for one in classifiers]
+    if not np.array_equal(joint.score(texts).values, np.hstack(alone)):
+        return None
+    hold_once(backends, parts)
+    return joint
+
+
+def _conditions(classifier: SequenceClassifier) -> tuple[object, ...]:
+    return classifier.encoding, classifier.dtype, classifier.device, type(classifier.backend)

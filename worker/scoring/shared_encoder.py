@@ -7,9 +7,8 @@ snowflake-arctic-embed-m.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -17,73 +16,26 @@ from worker.scoring.backends import Backend
 from worker.scoring.backends.cpu import plain_weights
 from worker.scoring.backends.packed import Packed
 from worker.scoring.backends.padded import Padded, is_compiled
-from worker.scoring.parity_trial import sample_texts
 from worker.scoring.tokenizing.tokens import Tokens
-
-if TYPE_CHECKING:
-    from worker.scoring.sequence_classifier import SequenceClassifier
-
-_PROOF_TEXTS = 8
-_COMPARABLE = ("float32", "bfloat16", "float16")  # quantised weights are not compared
-
-
-def joined(classifiers: tuple["SequenceClassifier", ...]) -> "SequenceClassifier | None":
-    """One classifier with the outputs of all, side by side. None if their encoders or their tokenizers differ.
-
-    The weights are compared tensor by tensor, and sample texts must get equal scores to the last bit. From then on, the
-    classifiers hold the weights of their encoder once.
-    """
-    first, *others = classifiers
-    if first.dtype not in _COMPARABLE or any(_conditions(other) != _conditions(first) for other in others):
-        return None
-    backends = [classifier.backend for classifier in classifiers]
-    parts = shared_parts(backends)
-    if not parts:
-        return None
-    joint = replace(
-        first,
-        model=" + ".join(classifier.model for classifier in classifiers),
-        revision=None,
-        backend=joint_backend(backends, parts),
-        outputs=sum(classifier.outputs for classifier in classifiers),
-        max_batch_tokens=min(classifier.max_batch_tokens for classifier in classifiers),
-        parity=None,
-    )
-    if not _is_proven(joint, classifiers):
-        return None
-    _hold_once(backends, parts)
-    return joint
-
-
-def _conditions(classifier: "SequenceClassifier") -> tuple[object, ...]:
-    return classifier.encoding, classifier.dtype, classifier.device, type(classifier.backend)
-
-
-def _is_proven(joint: "SequenceClassifier", classifiers: Sequence["SequenceClassifier"]) -> bool:
-    texts, budget = sample_texts(_PROOF_TEXTS), joint.max_batch_tokens
-    alone = [replace(classifier, max_batch_tokens=budget).score(texts).values for classifier in classifiers]
-    return np.array_equal(joint.score(texts).values, np.hstack(alone))
 
 
 def shared_parts(backends: Sequence[Backend]) -> list[str]:
     """The paths of the modules that all models have in common: the whole encoder, or all of it but its pooler.
 
-    Empty if their encoders differ.
+    Empty if their encoders differ. A pooler belongs to the head that it was trained with.
     """
     models = [backend.model for backend in backends if isinstance(backend, (Padded, Packed))]
     if len(models) < len(backends) or any(map(is_compiled, models)) or len({type(model) for model in models}) > 1:
         return []
     first, *others = models
-    prefix = first.base_model_prefix
-    if all(_have_equal_weights(first.base_model, other.base_model) for other in others):
-        return [prefix]
-    names = [name for name, _ in first.base_model.named_children() if name != "pooler"]
+    parts = [first.base_model_prefix]
+    if getattr(first.base_model, "pooler", None) is not None:
+        names = [name for name, _ in first.base_model.named_children() if name != "pooler"]
+        parts = [f"{first.base_model_prefix}.{name}" for name in names]
     are_equal = all(
-        _have_equal_weights(first.base_model.get_submodule(name), other.base_model.get_submodule(name))
-        for name in names
-        for other in others
+        _have_equal_weights(first.get_submodule(part), other.get_submodule(part)) for part in parts for other in others
     )
-    return [f"{prefix}.{name}" for name in names] if are_equal else []
+    return parts if are_equal else []
 
 
 def _have_equal_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
@@ -94,7 +46,7 @@ def _have_equal_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     )
 
 
-def _hold_once(backends: Sequence[Backend], parts: Sequence[str]) -> None:
+def hold_once(backends: Sequence[Backend], parts: Sequence[str]) -> None:
     """Let go of further copies of the weights."""
     first, *others = [backend.model for backend in backends if isinstance(backend, (Padded, Packed))]
     for other in others:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from fleet.process.settings import Settings
 from fleet.run.model import Model
 from worker.loading import load_model, with_tuned_budget
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.service.ipc import EXIT_DEVICE_FAULT, FOLDER
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fleet.errors import UsageError
 from fleet.process.wording import counted
 from fleet.run.spec import WINDOW_ROWS
-from worker.scoring import ModelError, SequenceClassifier
-from worker.scoring.load import scorer_of
+from worker.scoring import ModelError
+from worker.scoring.load import load_scorer
 from worker.scoring.saved_model import SavedModel
 from worker.scoring.scorer import Reading
 from worker.training.base_model import BaseModel, BaseModelError, Trained, load_base, peak_memory_bytes
@@ -92,7 +92,7 @@ def load_embedder(load: Callable[[], BaseModel], *, dtype: str, device: str) -> 
         )
 
     try:
-        return scorer_of(name, without_head, dtype, device=device)
+        return load_scorer(name, dtype, device=device, load=without_head)
     except ModelError as error:
         raise BaseModelError(str(error)) from error
 

@@ -21,13 +21,14 @@ from transformers import pipeline
 from fleet.errors import UsageError
 from fleet.process.tuned import Figures
 from fleet.run.scoring import Scoring
-from worker.scoring import EncodedRows, Reading, SequenceClassifier
+from worker.scoring import EncodedRows, Reading
 from worker.scoring.backends import Backend
 from worker.scoring.batches import padded_tokens, plan_batches
 from worker.scoring.combined import EncodedTexts
 from worker.scoring.forward import is_lack_of_memory
 from worker.scoring.peak import finish
 from worker.scoring.rows import always
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.scoring.tokenizing.tokens import Counts, Tokens
 from worker.tuning.texts import TrialTexts
 

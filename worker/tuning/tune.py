@@ -16,7 +16,8 @@ from fleet.process.tuned import Tuned, store_tuned
 from fleet.run.model import Model
 from fleet.run.spec import WINDOW_ROWS
 from worker.loading import key_of, load_model
-from worker.scoring import ModelError, Place, Reading, SequenceClassifier
+from worker.scoring import ModelError, Place, Reading
+from worker.scoring.sequence_classifier import SequenceClassifier
 from worker.shard.scoring_groups import reading_of
 from worker.tuning.options import Say, TunePlan
 from worker.tuning.texts import TrialTexts, trial_texts

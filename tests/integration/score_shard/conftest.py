@@ -8,7 +8,8 @@ import redis
 
 from fleet.ledger import Ledger
 from support.claimed_shards import Office
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 @pytest.fixture(scope="session")

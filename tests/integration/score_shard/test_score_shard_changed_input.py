@@ -17,7 +17,7 @@ from fleet.storage.identity import identity_now
 from producer.finalizer.publish import finalize_run
 from producer.planning.steering import Retried, retry_run
 from support.claimed_shards import Office, one_shard
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 def test_a_file_that_was_rewritten_after_it_was_enqueued_fails_its_shard(office: Office, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from fleet.run.receipt import Receipt
 from support.claimed_shards import Office, one_shard
 from support.waiting import wait_until
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 def test_a_receipt_describes_the_output_and_its_counts_add_up(office: Office, shards: Path) -> None:

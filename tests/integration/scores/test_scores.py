@@ -30,7 +30,8 @@ from support.models import tiny_classifier
 from support.processes import call_command
 from support.records import a_shard, a_spec
 from support.small_run import publish, publish_plan, rounding, score
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 SHARDS, ROWS = 3, 40
 

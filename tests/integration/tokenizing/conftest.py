@@ -26,6 +26,17 @@ CUT: dict[str, Callable[[Path], None]] = {
 }
 NOT_CUT = {"Llama 2": families.save_llama2_tokenizer}
 FAMILIES = CUT | NOT_CUT
+EVERYDAY = (
+    "BERT",
+    "RoBERTa, BART",
+    "Llama 3",
+    "XLM-RoBERTa",
+    "Llama 2",
+)  # one of each kind of normalizer and splitting
+
+
+def _at_times(family: str) -> Any:
+    return family if family in EVERYDAY else pytest.param(family, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -41,12 +52,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return saved
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=[_at_times(name) for name in FAMILIES])
 def folder(request: pytest.FixtureRequest, saved: Callable[[str], Path]) -> Path:
     return saved(request.param)
 
 
-@pytest.fixture(scope="module", params=CUT)
+@pytest.fixture(scope="module", params=[_at_times(name) for name in CUT])
 def cut_folder(request: pytest.FixtureRequest, saved: Callable[[str], Path]) -> Path:
     return saved(request.param)
 

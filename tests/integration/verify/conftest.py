@@ -15,7 +15,8 @@ from producer.local.demo_data import write_shards
 from producer.planning.options import RunOptions
 from support.published_dataset import ROWS, SHARDS, Dataset
 from support.small_run import publish
-from worker.scoring import SequenceClassifier, load_scorer
+from worker.scoring.load import load_scorer
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from support.processes import call_command
 from support.published_dataset import ROWS, SHARDS, Dataset, a_file
 from support.same_footer import rewrite_shuffled, write_uncompressed
 from support.small_run import publish
-from worker.scoring import SequenceClassifier
+from worker.scoring.sequence_classifier import SequenceClassifier
 
 
 def test_columns_in_another_order_in_a_later_shard_are_published_in_the_runs(

@@ -47,18 +47,14 @@ def flash_attention(*states_and_lengths: Any, scale: float | None, window_size: 
     return attended
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """How to run a family of models without padding."""
-
-    head: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]  # model, states (tokens, width), starts → logits
+Head = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]  # model, states (tokens, width), starts → logits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
     model: Any
     device: torch.device
-    family: Family
+    head: Head
     first_position: int
     first_only: bool  # the last layer returns one state per text
 
@@ -88,7 +84,7 @@ class Packed:
         return states, starts
 
     def head_logits(self, states: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-        return self.family.head(self.model, states, starts).float()
+        return self.head(self.model, states, starts).float()
 
     def _token_types(self, batch: Tokens) -> dict[str, torch.Tensor]:
         """Those of pairs, if the model has types. Single texts are of type 0, as is the model's default."""
@@ -104,13 +100,13 @@ def packed(
 
     Set `first_only` if `reduce_last_layer` has replaced the model's last layer.
     """
-    family = FAMILIES[model.config.model_type]
+    head = FAMILIES[model.config.model_type]
     AttentionInterface.register(ATTENTION, _interface_to(attention))
     model.set_attn_implementation(ATTENTION)
     return Packed(
         model=model,
         device=device,
-        family=family,
+        head=head,
         first_position=positions_before_the_first(model),
         first_only=first_only,
     )
@@ -188,12 +184,10 @@ def _modernbert_head(model: Any, states: torch.Tensor, starts: torch.Tensor) -> 
     return logits
 
 
-_ROBERTA = Family(head=_roberta_head)
-
-FAMILIES = {
-    "bert": Family(head=_bert_head),
-    "distilbert": Family(head=_distilbert_head),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "modernbert": Family(head=_modernbert_head),
+FAMILIES: dict[str, Head] = {
+    "bert": _bert_head,
+    "distilbert": _distilbert_head,
+    "roberta": _roberta_head,
+    "xlm-roberta": _roberta_head,
+    "modernbert": _modernbert_head,
 }

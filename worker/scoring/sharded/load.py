@@ -12,10 +12,11 @@ from worker.scoring.precision import QUANTISED, Candidate, formats, keep_heads_i
 from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.scorer import ModelError, ParityError
 from worker.scoring.sequence_classifier import SequenceClassifier
-from worker.scoring.sharded.sharding import Sharded, Sharding, check_accelerate, chosen_way, model_config
+from worker.scoring.sharded.sharding import Sharded, Sharding, chosen_way, model_config
 from worker.scoring.sharded.tensor import load_by_tensor
 
 PARITY_ROWS = 16  # in float32 the model may not fit on the devices, and offloaded layers are slow
+_ADVICE = "Start the worker without --sharding tensor, or enqueue the run with --dtype auto, which ends with float32."
 _BATCH_TOKENS_GPU = (
     8_192  # a large model leaves less memory for batches, and its matrices are large enough with fewer tokens
 )
@@ -32,7 +33,6 @@ def load_sharded(
     parity_rows: int | None,
 ) -> SequenceClassifier:
     """As `load_scorer`, over several devices. The formats int8 and fp8 are not for divided models."""
-    check_accelerate()
     if dtype in QUANTISED:
         raise ModelError(f"--dtype {dtype} is for a model on one device. Use bfloat16, float16 or float32.")
     config = model_config(model, revision)
@@ -58,15 +58,7 @@ def load_sharded(
             backend.close()
             raise
 
-    return first_faithful(candidates, loaded, advice=_advice(dtype, sharding))
-
-
-def _advice(dtype: str, sharding: Sharding) -> str:
-    advice = [
-        "Start the worker without --sharding tensor." if sharding.way == "tensor" else "",
-        "Enqueue the run with --dtype auto, which ends with float32." if dtype not in ("auto", "float32") else "",
-    ]
-    return " ".join(filter(None, advice))
+    return first_faithful(candidates, loaded, advice=_ADVICE)
 
 
 def _reference(model: str, revision: str | None, texts: list[str], sharding: Sharding, device: torch.device) -> Logits:

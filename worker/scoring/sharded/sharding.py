@@ -3,16 +3,13 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig
 
-from worker.scoring.adapters import adapter_of
 from worker.scoring.backends.padded import Padded
-from worker.scoring.scorer import ModelError
 from worker.scoring.tokenizing.tokens import Tokens
 
 Way = Literal["layers", "tensor"]
@@ -47,15 +44,6 @@ class Sharded:
         return self.padded.logits(batch)
 
 
-def check_accelerate() -> None:
-    """Raises ModelError if accelerate is not installed. Both ways need it: `tensor` for the scores it is compared with."""
-    if find_spec("accelerate") is None:
-        raise ModelError(
-            "A model is divided over several devices with accelerate, which is not installed. "
-            "Install it with: pip install 'shardsift[sharded]'"
-        )
-
-
 def chosen_way(sharding: Sharding, model: str, config: Any, device: torch.device) -> Way:
     """The way that works for this model, and a line in the log if that is not the one that was asked for."""
     if sharding.way == "layers":
@@ -83,11 +71,8 @@ def why_not_tensor(config: Any, ranks: int, device: torch.device) -> str | None:
 
 
 def model_config(model: str, revision: str | None) -> Any:
-    """None for a model with an adapter, whose type transformers may not know."""
+    """None if transformers has no config of this type: an adapter may load the model, or `saved_model` says why it cannot."""
     try:
-        raw, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
-        return (
-            None if adapter_of(raw) else AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
-        )
-    except Exception as error:  # as in `saved_model`
-        raise ModelError(f"The model {model} does not load as a sequence classifier: {error}") from error
+        return AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=False)
+    except Exception:  # each kind of config has its own ways to fail
+        return None

@@ -1,7 +1,11 @@
 """Divide a model by tensor: each device has a part of every matrix, and a process of its own, a rank of `torch.distributed`.
 
-Rank 0 is the process that loads the scorer. The others, which `ranks.py` starts, wait in a broadcast for the next batch. Each
-computes its share of every batch, and gets the whole result. All must take the same steps, because each step waits for all.
+Rank 0 is the process that loads the scorer. The others wait in a broadcast for the next batch. Each computes its share of every
+batch, and gets the whole result. All must take the same steps, because each step waits for all.
+
+If a rank dies, the group cannot go on, so `on_lost_rank` is called. No rank outlives rank 0: rank 0 kills the others when it
+closes, and on Linux the kernel kills them when it dies, even if they hang. They ignore SIGTERM and SIGINT, which a process group
+gets together: rank 0 may still need them for a batch.
 """
 
 import os
@@ -29,79 +33,6 @@ from worker.scoring.saved_model import SavedModel, saved_model
 from worker.scoring.scorer import DeviceFault
 from worker.scoring.sharded.sharding import Sharded, Sharding
 
-# Start, watch and end the ranks of a model that is divided by tensor, other than rank 0.
-#
-# If a rank dies, the group cannot go on, so `on_lost` is called. No rank outlives rank 0: rank 0 kills the others when it closes,
-# and on Linux the kernel kills them when it dies, even if they hang. They ignore SIGTERM and SIGINT, which a process group gets
-# together: rank 0 may still need them for a batch.
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankTask:
-    """Which model the ranks load, and how they meet."""
-
-    model: str
-    dtype: str
-    revision: str | None
-    ranks: int
-    device_type: str
-    threads: int  # of each rank, on a CPU
-    meeting_file: str  # a file that does not exist yet, in a folder that only this user can read
-
-
-def start_others(task: RankTask, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
-    """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
-
-    The thread is needed because rank 0 would wait for a dead rank in its next NCCL collective.
-    """
-    context = _spawned(task)
-    is_ending = threading.Event()
-
-    def watch() -> None:
-        try:
-            context.join(grace_period=0)
-        except ProcessException as error:
-            if on_lost and not is_ending.is_set():
-                on_lost(f"Rank {error.error_index + 1} (process {error.error_pid}) has ended: {error}.")
-
-    def end() -> None:
-        is_ending.set()
-        for process in context.processes:
-            process.kill()
-        watching.join()
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
-
-    watching = threading.Thread(target=watch, name="watch ranks", daemon=True)
-    watching.start()
-    return end
-
-
-def _spawned(task: RankTask) -> Any:
-    """The kernel kills a rank when the thread that started it ends, so only ranks of a main thread ask for that."""
-    parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
-    with without_main_module():
-        return spawn(_serve, args=(parent, task), nprocs=task.ranks - 1, join=False)
-
-
-def _serve(index: int, parent: int, task: RankTask) -> NoReturn:
-    """Compute each batch that rank 0 sends. Rank 0 reports a text that transformers cannot handle."""
-    from fleet.process.children import end_with_parent  # only here: the scoring core is imported without the fleet
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    if parent:
-        end_with_parent(parent, signal.SIGKILL)
-    os.environ["LOCAL_RANK"] = str(index + 1)  # by which transformers chooses the GPU
-    quieten_imports()
-
-    with quiet_transformers():
-        part = joined(task, rank=index + 1)
-    while True:
-        with suppress(ValueError):
-            part.next_output()
-
-
 _STEP_LIMIT = timedelta(hours=2)  # longer than any load. A worker's watchdog ends a rank that hangs much earlier
 _IDLE_LIMIT = timedelta(days=20)  # after so long without a batch, a worker starts its processes again
 
@@ -109,31 +40,30 @@ _IDLE_LIMIT = timedelta(days=20)  # after so long without a batch, a worker star
 def load_by_tensor(
     model: str, dtype: str, revision: str | None, sharding: Sharding, device: torch.device
 ) -> tuple[SavedModel, Sharded]:
-    ranks = sharding.devices
     with tempfile.TemporaryDirectory(prefix="shardsift-ranks-", dir=sharding.scratch_dir) as folder:
-        task = RankTask(
+        group = _Group(
             model=model,
             dtype=dtype,
             revision=revision,
-            ranks=ranks,
+            ranks=sharding.devices,
             device_type=device.type,
-            threads=max(1, torch.get_num_threads() // ranks),
+            threads=max(1, torch.get_num_threads() // sharding.devices),
             meeting_file=str(Path(folder, "meeting")),
         )
-        divided = _Divided(task, sharding.on_lost_rank)
+        divided = _Divided(group, sharding.on_lost_rank)
     saved = divided.part.saved
     batches = padded(saved.model, saved.tokenizer, torch.device("cpu"), run=divided)
-    return saved, Sharded(padded=batches, division=f"tensor parallel over {ranks}", close=divided.close)
+    return saved, Sharded(padded=batches, division=f"tensor parallel over {sharding.devices}", close=divided.close)
 
 
 class _Divided:
     """The model as rank 0 calls it. A process can have one such model at a time."""
 
-    def __init__(self, task: RankTask, on_lost: Callable[[str], None] | None) -> None:
-        end_others = start_others(task, on_lost)
+    def __init__(self, group: "_Group", on_lost: Callable[[str], None] | None) -> None:
+        end_others = _start_others(group, on_lost)
         self.close = Finalize(self, end_others, exitpriority=1)  # at exit, multiprocessing would wait for the ranks
         try:
-            self.part = joined(task, rank=0)
+            self.part = _Part(group, rank=0)
         except BaseException:
             self.close()
             raise
@@ -156,51 +86,106 @@ class _Divided:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class _Group:
+    """Which model the ranks load, and how they meet."""
+
+    model: str
+    dtype: str
+    revision: str | None
+    ranks: int
+    device_type: str
+    threads: int  # of each rank, on a CPU
+    meeting_file: str  # a file that does not exist yet, in a folder that only this user can read
+
+
+class _Part:
     """A rank's part of the model."""
 
-    saved: SavedModel
-    device: torch.device
-    group: Any  # of all ranks, which sends batches between CPUs
+    def __init__(self, group: _Group, *, rank: int) -> None:
+        """Meet the other ranks and load the part. Returns when all have theirs. Raises ModelError as `saved_model` does."""
+        from transformers.distributed.configuration_utils import DistributedConfig
+
+        self.device = _prepared_device(group, rank)
+        is_cuda = self.device.type == "cuda"
+        distributed.init_process_group(
+            "nccl" if is_cuda else "gloo",
+            init_method=f"file://{group.meeting_file}",
+            rank=rank,
+            world_size=group.ranks,
+            device_id=self.device if is_cuda else None,
+            timeout=_STEP_LIMIT,
+        )
+        self._batches = distributed.new_group(backend="gloo", timeout=_IDLE_LIMIT)
+        dtype, divided = getattr(torch, group.dtype), DistributedConfig(tp_size=group.ranks)
+        self.saved = saved_model(group.model, group.revision, dtype=dtype, distributed_config=divided)
+        keep_heads_in_float32(self.saved.model)
+        distributed.barrier(self._batches)
 
     @torch.inference_mode()
     def next_output(self, batch: dict[str, Any] | None = None) -> Any:
-        """The output of the whole model for the next batch, which rank 0 sends."""
+        """The output of the whole model for the next batch, which rank 0 sends between CPUs."""
         sent = [batch]
-        distributed.broadcast_object_list(sent, src=0, group=self.group)
+        distributed.broadcast_object_list(sent, src=0, group=self._batches)
         inputs = sent[0] or {}
         here = {name: value.to(self.device) if torch.is_tensor(value) else value for name, value in inputs.items()}
         return self.saved.model(**here)
 
 
-def joined(task: RankTask, *, rank: int) -> Part:
-    """Meet the other ranks and load this one's part. Returns when all have theirs. Raises ModelError as `saved_model` does."""
-    from transformers.distributed.configuration_utils import DistributedConfig
-
-    device = _prepared_device(task, rank)
-    is_cuda = device.type == "cuda"
-    distributed.init_process_group(
-        "nccl" if is_cuda else "gloo",
-        init_method=f"file://{task.meeting_file}",
-        rank=rank,
-        world_size=task.ranks,
-        device_id=device if is_cuda else None,
-        timeout=_STEP_LIMIT,
-    )
-    group = distributed.new_group(backend="gloo", timeout=_IDLE_LIMIT)
-    dtype, divided = getattr(torch, task.dtype), DistributedConfig(tp_size=task.ranks)
-    saved = saved_model(task.model, task.revision, dtype=dtype, distributed_config=divided)
-    keep_heads_in_float32(saved.model)
-    distributed.barrier(group)
-    return Part(saved=saved, device=device, group=group)
-
-
-def _prepared_device(task: RankTask, rank: int) -> torch.device:
+def _prepared_device(group: _Group, rank: int) -> torch.device:
     """The device of a rank. Gloo connects the processes, and is kept from listening to other machines."""
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if task.device_type != "cuda":
-        torch.set_num_threads(task.threads)
-        return torch.device(task.device_type)
+    if group.device_type != "cuda":
+        torch.set_num_threads(group.threads)
+        return torch.device(group.device_type)
     torch.cuda.set_device(rank)
     return torch.device("cuda", rank)
+
+
+def _start_others(group: _Group, on_lost: Callable[[str], None] | None) -> Callable[[], None]:
+    """Start the other ranks, and a thread that calls `on_lost` if one dies. Returns the function that ends them.
+
+    The thread is needed because rank 0 would wait for a dead rank in its next NCCL collective. The kernel kills a rank when the
+    thread that started it ends, so only ranks of a main thread ask for that.
+    """
+    parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+    with without_main_module():
+        context: Any = spawn(_serve, args=(parent, group), nprocs=group.ranks - 1, join=False)
+    is_ending = threading.Event()
+
+    def watch() -> None:
+        try:
+            context.join(grace_period=0)
+        except ProcessException as error:
+            if on_lost and not is_ending.is_set():
+                on_lost(f"Rank {error.error_index + 1} (process {error.error_pid}) has ended: {error}.")
+
+    def end() -> None:
+        is_ending.set()
+        for process in context.processes:
+            process.kill()
+        watching.join()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    watching = threading.Thread(target=watch, name="watch ranks", daemon=True)
+    watching.start()
+    return end
+
+
+def _serve(index: int, parent: int, group: _Group) -> NoReturn:
+    """Compute each batch that rank 0 sends. Rank 0 reports a text that transformers cannot handle."""
+    from fleet.process.children import end_with_parent  # only here: the scoring core is imported without the fleet
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    if parent:
+        end_with_parent(parent, signal.SIGKILL)
+    os.environ["LOCAL_RANK"] = str(index + 1)  # by which transformers chooses the GPU
+    quieten_imports()
+
+    with quiet_transformers():
+        part = _Part(group, rank=index + 1)
+    while True:
+        with suppress(ValueError):
+            part.next_output()

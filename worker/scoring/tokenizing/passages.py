@@ -7,63 +7,24 @@ Passages are put together when their batch is due.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.contents import ContentEncoder, Frame, find_frame, twin_of
-from worker.scoring.tokenizing.tokens import Counts, Tokens, offsets_of, ranges
+from worker.scoring.tokenizing.contents import ContentEncoder, twin_of
+from worker.scoring.tokenizing.tokens import Counts, Sequences, Tokens, offsets_of, ranges
 
 WHOLE = 1 << 30  # tokens of a text
 
 
-@dataclass(frozen=True, kw_only=True)
-class PassageTokens:
-    """Passages of texts, which may overlap. They get their special tokens when they are taken."""
+class SequenceEncoder(Protocol):
+    def encode(self, texts: pa.Array, /) -> tuple[Sequences, Counts]:
+        """The sequences of all texts, and their offsets: those of text i are `offsets[i]:offsets[i + 1]`, at least one.
 
-    contents: Tokens  # of the whole texts, without special tokens
-    frame: Frame
-    starts: Counts  # of each passage's content in `contents.ids`
-    lengths: Counts  # of each passage's content
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def batch_lengths(self) -> Counts:
-        return self.lengths + len(self.frame)
-
-    def take(self, passages: Counts) -> Tokens:
-        lengths = self.lengths[passages]
-        ids = self.contents.ids[ranges(self.starts[passages], lengths)]
-        return self.frame.around(Tokens(ids=ids, offsets=offsets_of(lengths)))
-
-
-class PassageEncoder:
-    """Encodes each text as one or more passages of at most `max_tokens` tokens.
-
-    Raises ValueError for a tokenizer that does more than add special tokens at both ends of a text, and for a stride that would
-    leave out tokens.
-    """
-
-    def __init__(self, tokenizer: Any, passages: str, *, max_tokens: int) -> None:
-        ours = twin_of(tokenizer)
-        frame = find_frame(ours)
-        if frame is None or max_tokens <= len(frame):
-            raise ValueError("its tokenizer does not only add special tokens at the ends of a text")
-        self._frame = frame
-        self._room = max_tokens - len(frame)
-        check_stride(passages, room=self._room, beside="the special tokens")
-        self._passages = passages
-        self._contents = ContentEncoder(ours.backend_tokenizer, room=WHOLE)
-
-    def encode(self, texts: pa.LargeStringArray) -> tuple[PassageTokens, Counts]:
-        contents = self._contents.encode(texts)
-        starts, lengths, offsets = passages_of(contents, self._passages, room=self._room)
-        return PassageTokens(contents=contents, frame=self._frame, starts=starts, lengths=lengths), offsets
+        `texts` has no nulls.
+        """
 
 
 def passages_of(contents: Tokens, passages: str, *, room: int) -> tuple[Counts, Counts, Counts]:
@@ -86,6 +47,8 @@ def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Co
     kind, _, stride = passages.partition(":")
     beyond = np.maximum(lengths - room, 0)  # tokens that the first passage does not hold
     match kind:
+        case "head":
+            steps, counts = beyond, np.ones_like(lengths)
         case "head+tail":
             steps, counts = beyond, 1 + (beyond > 0)
         case "head+middle+tail":
@@ -108,24 +71,17 @@ def places_of_passages(lengths: Counts, passages: str, *, room: int) -> tuple[Co
 # card of https://huggingface.co/HuggingFaceFW/finepdfs_edu_classifier_v2_eng_Latn
 
 _CHARS = 10_000
-_WHOLE = 1 << 30  # tokens of a text
 _WITHOUT_SPACE = 10  # characters that are dropped if there is no white space to cut at
 _FIRST_SPACE, _LAST_WORD = re.compile(r"\s"), re.compile(r"\s\S*\Z")
 
 
 class FinePdfsEncoder:
-    """Encodes each text as one or two passages. `encode` is what tokenizes a passage, with special tokens.
+    """Encodes each text as one or two passages of at most `room` tokens. `encode` tokenizes a passage, with special tokens."""
 
-    Raises ValueError for a tokenizer that does more than add special tokens at both ends of a text.
-    """
-
-    def __init__(self, tokenizer: Any, *, max_tokens: int, encode: Callable[[pa.Array], Tokens]) -> None:
+    def __init__(self, tokenizer: Any, *, room: int, encode: Callable[[pa.Array], Tokens]) -> None:
         ours = twin_of(tokenizer)
-        frame = find_frame(ours)
-        if frame is None or max_tokens <= len(frame):
-            raise ValueError("its tokenizer does not only add special tokens at the ends of a text")
-        self._room = max_tokens - len(frame)
-        self._contents = ContentEncoder(ours.backend_tokenizer, room=_WHOLE)
+        self._room = room
+        self._contents = ContentEncoder(ours.backend_tokenizer, room=WHOLE)
         self._decode = ours.batch_decode
         self._encode = encode
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scoring.tokenizing.contents import MAX_CHARS, ContentEncoder, Frame, calls, find_frame, twin_of
-from worker.scoring.tokenizing.pairs import PairEncoder, PassagePairEncoder, pair_encoder
-from worker.scoring.tokenizing.passages import FinePdfsEncoder, PassageEncoder
-from worker.scoring.tokenizing.tokens import Tokens, flat, joined
+from worker.scoring.tokenizing.contents import MAX_CHARS, calls, twin_of
+from worker.scoring.tokenizing.frames import FramedEncoder, find_frames
+from worker.scoring.tokenizing.passages import FinePdfsEncoder, SequenceEncoder
+from worker.scoring.tokenizing.tokens import Counts, Tokens, flat, joined
 
 
 class TextTokenizer:
@@ -33,11 +33,12 @@ class TextTokenizer:
         self.takes_token_types = "token_type_ids" in tokenizer.model_input_names
         self._tokenizer = tokenizer
         ours = twin_of(tokenizer)  # a call changes the tokenizer's truncation and padding
-        frame = None if pairs else find_frame(ours)
-        if frame is None or max_tokens <= len(frame):
-            self._encoder: _PlainEncoder | _FastEncoder = _PlainEncoder(ours, max_tokens)
-        else:
-            self._encoder = _FastEncoder(ours.backend_tokenizer, frame, max_tokens)
+        frames = None if pairs else find_frames(ours, [None], max_tokens)
+        self._encoder: SequenceEncoder = (
+            FramedEncoder(ours.backend_tokenizer, frames, max_tokens=max_tokens)
+            if frames
+            else _PlainEncoder(ours, max_tokens)
+        )
 
     @cached_property
     def identity(self) -> Hashable:
@@ -51,7 +52,8 @@ class TextTokenizer:
 
     def encode(self, texts: pa.Array) -> Tokens:
         """The ids of the texts or pairs, including special tokens. `texts` must not contain nulls."""
-        return self._encoder.encode(texts)
+        sequences, _ = self._encoder.encode(texts)
+        return sequences.take(np.arange(len(sequences)))
 
     def limited_to(self, max_tokens: int) -> "TextTokenizer":
         """A tokenizer that keeps fewer tokens. Raises ValueError if the model does not take as many, or has no room for one."""
@@ -64,53 +66,55 @@ class TextTokenizer:
         """A tokenizer of the arrays that `tokenizing/texts.py` makes of two texts. It truncates the longer text of a pair."""
         return TextTokenizer(self._tokenizer, max_tokens=self.max_tokens, pairs=True)
 
-    def in_passages(self, passages: str) -> PassageEncoder | FinePdfsEncoder:
-        """An encoder of passages of each text. Raises ValueError if the tokenizer does not allow it."""
+    def sequences(self, passages: str = "head", seconds: Sequence[str] = ()) -> SequenceEncoder:
+        """An encoder of each passage of a text, with each of `seconds` if there are any.
+
+        Raises TooLong if one of `seconds` leaves no room for a text. Raises ValueError if a stride would leave out tokens, or if
+        passages are read by a tokenizer that does more than add tokens around a text.
+        """
+        ours = twin_of(self._tokenizer)
+        frames = find_frames(ours, seconds or [None], self.max_tokens)
+        if frames is None and passages == "head":
+            return _PlainEncoder(ours, self.max_tokens, seconds)
+        if frames is None:
+            raise ValueError("its tokenizer does more than add special tokens around a text")
         if passages == "finepdfs":
             whole = TextTokenizer(self._tokenizer, max_tokens=self._model_tokens)
-            return FinePdfsEncoder(self._tokenizer, max_tokens=self.max_tokens, encode=whole.encode)
-        return PassageEncoder(self._tokenizer, passages, max_tokens=self.max_tokens)
-
-    def paired_with(self, seconds: Sequence[str]) -> PairEncoder:
-        """An encoder of pairs of a text and each of `seconds`. Raises TooLong if one leaves no room for a text."""
-        return pair_encoder(self._tokenizer, seconds, max_tokens=self.max_tokens)
-
-    def in_passages_with(self, seconds: Sequence[str], passages: str) -> PassagePairEncoder:
-        """An encoder of each passage of a text with each of `seconds`. Raises ValueError if it is not possible."""
-        return PassagePairEncoder(self._tokenizer, seconds, passages, max_tokens=self.max_tokens)
-
-
-class _FastEncoder:
-    """Adds the special tokens with numpy."""
-
-    def __init__(self, backend: Any, frame: Frame, max_tokens: int) -> None:
-        self._contents = ContentEncoder(backend, room=max_tokens - len(frame))
-        self._frame = frame
-
-    def encode(self, texts: pa.Array) -> Tokens:
-        return self._frame.around(self._contents.encode(texts))
+            room = self.max_tokens - int(frames.lengths[0])
+            return FinePdfsEncoder(self._tokenizer, room=room, encode=whole.encode)
+        return FramedEncoder(ours.backend_tokenizer, frames, max_tokens=self.max_tokens, passages=passages)
 
 
 class _PlainEncoder:
-    """Calls the tokenizer itself, for pairs and for tokenizers that the fast encoder does not support."""
+    """Calls the tokenizer itself, for pairs of columns and for tokenizers that `FramedEncoder` does not support.
 
-    def __init__(self, tokenizer: Any, max_tokens: int) -> None:
+    With `seconds`, each text is paired with each of them, and only the text is truncated.
+    """
+
+    def __init__(self, tokenizer: Any, max_tokens: int, seconds: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
+        self._seconds = list(seconds)
 
-    def encode(self, texts: pa.Array) -> Tokens:
+    def encode(self, texts: pa.Array) -> tuple[Tokens, Counts]:
         columns = texts.flatten() if isinstance(texts, pa.StructArray) else [texts]
         lengths = sum(np.minimum(pc.utf8_length(column).to_numpy(), MAX_CHARS) for column in columns)
-        return joined([self._call([column[start:stop] for column in columns]) for start, stop in calls(lengths)])
+        tokens = joined([self._call([column[start:stop] for column in columns]) for start, stop in calls(lengths)])
+        return tokens, np.arange(len(texts) + 1) * max(1, len(self._seconds))
 
     def _call(self, columns: Sequence[pa.Array]) -> Tokens:
+        firsts, *others = (pc.utf8_slice_codeunits(column, 0, MAX_CHARS).to_pylist() for column in columns)
+        if self._seconds:
+            others = [self._seconds * len(firsts)]
+            firsts = [first for first in firsts for _ in self._seconds]
         encoded = self._tokenizer(
-            *(pc.utf8_slice_codeunits(column, 0, MAX_CHARS).to_pylist() for column in columns),
-            truncation=True,
+            firsts,
+            *others,
+            truncation="only_first" if self._seconds else True,
             max_length=self._max_tokens,
             padding=False,
             return_attention_mask=False,
-            return_token_type_ids=len(columns) > 1 and "token_type_ids" in self._tokenizer.model_input_names,
+            return_token_type_ids=bool(others) and "token_type_ids" in self._tokenizer.model_input_names,
             verbose=False,
         )
         return flat(encoded["input_ids"], encoded.get("token_type_ids"))

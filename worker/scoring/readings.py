@@ -1,0 +1,108 @@
+"""Read each text as one or several sequences, and combine their logits: passages of a long text, or a text with hypotheses.
+
+Zero-shot classification asks a model of natural language inference: does a text entail "This example is about sport."?
+Source: Yin, Hay and Roth, 2019, https://arxiv.org/abs/1909.00161, as in transformers' `zero-shot-classification` pipeline.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from worker.scoring.rows import Indices
+from worker.scoring.scorer import ModelError, Reading
+from worker.scoring.tokenizing.frames import TooLong
+from worker.scoring.tokenizing.passages import SequenceEncoder
+from worker.scoring.tokenizing.tokenize import TextTokenizer
+from worker.scoring.tokenizing.tokens import Counts, Tokens
+
+Logits = npt.NDArray[np.float32]
+Combine = Callable[[Logits, Counts], Logits]  # (sequences, model's outputs), offsets of texts → (texts, outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextReader:
+    """The sequences of texts, and how the logits of a text's sequences become its outputs."""
+
+    encoder: SequenceEncoder
+    combine: Combine
+    outputs: int
+
+
+def text_reader(reading: Reading, tokenizer: TextTokenizer, outputs: int, *, model: str) -> TextReader:
+    """The reader of passages, hypotheses or both, for a model with so many outputs. Raises ModelError if it cannot read so.
+
+    Passages are pooled for each output, before any activation. A reader of hypotheses has one output for each, a logit: softmax
+    over them gives the pipeline's scores or, if `multi_label`, sigmoid does. Each passage is judged by all hypotheses.
+    """
+    hypotheses, pool = reading.hypotheses, POOLS[reading.pool]
+    try:
+        encoder = tokenizer.sequences(reading.passages, hypotheses.texts if hypotheses else ())
+    except TooLong as error:
+        raise ModelError(f"The hypothesis {error} Choose a shorter label or template.") from error
+    except ValueError as error:
+        raise ModelError(f"The model {model} cannot read texts in passages: {error}.") from error
+    if hypotheses is None:
+        return TextReader(encoder=encoder, combine=pool, outputs=outputs)
+    contradiction = -1 if hypotheses.entailment == 0 else 0  # as the pipeline chooses it
+    logits = _LogitOfEach(
+        labels=len(hypotheses.texts),
+        entailment=hypotheses.entailment,
+        contradiction=contradiction if hypotheses.multi_label else None,
+        pool=pool,
+    )
+    return TextReader(encoder=encoder, combine=logits, outputs=len(hypotheses.texts))
+
+
+def one_sequence_each(tokenizer: TextTokenizer, outputs: int) -> TextReader:
+    """The reader of whole texts, or of their beginnings."""
+    return TextReader(encoder=_Whole(tokenizer=tokenizer), combine=lambda logits, _offsets: logits, outputs=outputs)
+
+
+def texts_of(sequences: Counts, offsets: Counts) -> Indices:
+    """The texts that these sequences belong to, each once."""
+    return np.unique(np.searchsorted(offsets, sequences, side="right") - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Whole:
+    tokenizer: TextTokenizer
+
+    def encode(self, texts: pa.Array) -> tuple[Tokens, Counts]:
+        return self.tokenizer.encode(texts), np.arange(len(texts) + 1)
+
+
+def _max(logits: Logits, offsets: Counts) -> Logits:
+    highest: Logits = np.maximum.reduceat(logits, offsets[:-1], axis=0)
+    return highest
+
+
+def _mean(logits: Logits, offsets: Counts) -> Logits:
+    sums = np.add.reduceat(logits.astype(np.float64), offsets[:-1], axis=0)
+    return (sums / np.diff(offsets)[:, None]).astype(np.float32)
+
+
+POOLS: dict[str, Combine] = {"max": _max, "mean": _mean}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LogitOfEach:
+    """The logit of each label from the outputs of its pairs, pooled over the passages of a text.
+
+    The softmax over entailment and contradiction is the sigmoid of their difference, so that is the logit if each label is
+    judged by itself.
+    """
+
+    labels: int
+    entailment: int  # output of the model
+    contradiction: int | None  # None if the labels are compared with each other
+    pool: Combine
+
+    def __call__(self, logits: Logits, offsets: Counts) -> Logits:
+        of_pairs = logits.reshape(offsets[-1] // self.labels, self.labels, -1)
+        found: Logits = of_pairs[..., self.entailment]
+        if self.contradiction is not None:
+            found = found - of_pairs[..., self.contradiction]
+        return self.pool(found, offsets // self.labels)

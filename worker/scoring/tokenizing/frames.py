@@ -1,0 +1,147 @@
+"""Put special tokens, and a fixed second text, around the ids of texts or of their passages. Knows nothing of models.
+
+The ids are those of `tokenizer(text)`, or of `tokenizer(text, second, truncation="only_first")`: the text is truncated, never the
+second one. A text is tokenized once, however many second texts and passages there are. A sequence is put together when its batch
+is due, so that memory holds each text once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from worker.scoring.tokenizing.contents import ContentEncoder
+from worker.scoring.tokenizing.passages import WHOLE, check_stride, passages_of
+from worker.scoring.tokenizing.tokens import Counts, Ids, Tokens, flat, offsets_of, ranges
+
+_PROBE = "Nine words"
+_SHOWN_CHARS = 60  # of a second text, in an error
+
+
+class TooLong(ValueError):
+    """A second text leaves no room for a text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """What stands before and after any text: special tokens, and a second text if there is one."""
+
+    head: Ids  # before each text
+    tails: Tokens  # after it: one for each second text
+
+    @property
+    def lengths(self) -> Counts:
+        return len(self.head) + self.tails.lengths
+
+
+class FramedEncoder:
+    """Tokenizes texts with the Rust tokenizer, and puts each frame around each text, or around each of its passages.
+
+    All frames get the same passages, so the longest frame sets their length. Raises ValueError for a stride that would leave out
+    tokens.
+    """
+
+    def __init__(self, backend: Any, frames: Frames, *, max_tokens: int, passages: str = "head") -> None:
+        self._frames = frames
+        self._passages = passages
+        self._room = max_tokens - frames.lengths
+        if passages != "head":
+            self._room = np.full_like(self._room, self._room.min())
+            beside = "the special tokens" if len(self._room) == 1 else "the longest hypothesis"
+            check_stride(passages, room=int(self._room[0]), beside=beside)
+        self._contents = ContentEncoder(backend, room=int(self._room.max()) if passages == "head" else WHOLE)
+
+    def encode(self, texts: pa.Array) -> tuple["FramedTokens", Counts]:
+        """The sequences of the first text, by passage and then by frame, those of the next, …; and the offsets of texts."""
+        contents = self._contents.encode(texts)
+        starts, lengths, offsets = passages_of(contents, self._passages, room=int(self._room.max()))
+        framed = FramedTokens(ids=contents.ids, starts=starts, lengths=lengths, frames=self._frames, room=self._room)
+        return framed, len(self._frames.tails) * offsets
+
+
+@dataclass(frozen=True, kw_only=True)
+class FramedTokens:
+    """Sequences that are put together when they are taken. Sequence i is of text `i // frames`, with frame `i % frames`.
+
+    A text here may be a passage of one. Passages may overlap.
+    """
+
+    ids: Ids  # of all texts, without special tokens, long enough for the shortest frame
+    starts: Counts  # of each text in `ids`
+    lengths: Counts  # of each text
+    frames: Frames
+    room: Counts  # for a text, by frame
+
+    def __len__(self) -> int:
+        return len(self.starts) * len(self.frames.tails)
+
+    @property
+    def batch_lengths(self) -> Counts:
+        """Those of each text's longest sequence, so that the sequences of a text are neighbours in a batch."""
+        kept = np.minimum(self.lengths[:, None], self.room)
+        return np.repeat((kept + self.frames.lengths).max(axis=1), len(self.frames.tails))
+
+    def take(self, sequences: Counts) -> Tokens:
+        head, tails = self.frames.head, self.frames.tails
+        texts, seconds = np.divmod(sequences, len(tails))
+        kept = np.minimum(self.lengths[texts], self.room[seconds])
+        tail_lengths = tails.lengths[seconds]
+        offsets = offsets_of(len(head) + kept + tail_lengths)
+        starts, ends = offsets[:-1], offsets[1:]
+        ids = np.empty(offsets[-1], np.int32)
+        for place, token in enumerate(head):
+            ids[starts + place] = token
+        ids[ranges(starts + len(head), kept)] = self.ids[ranges(self.starts[texts], kept)]
+        in_tails = ranges(ends - tail_lengths, tail_lengths)
+        from_tails = ranges(tails.offsets[seconds], tail_lengths)
+        ids[in_tails] = tails.ids[from_tails]
+        if tails.types is None:
+            return Tokens(ids=ids, offsets=offsets)
+        types = np.zeros(len(ids), np.int8)
+        types[in_tails] = tails.types[from_tails]
+        return Tokens(ids=ids, offsets=offsets, types=types)
+
+
+def find_frames(tokenizer: Any, seconds: Sequence[str | None], max_tokens: int) -> Frames | None:
+    """The frame with each second text, or without one. None if one cannot be found, or has no room for a text.
+
+    Raises TooLong, with the second text, if that leaves no room.
+    """
+    found = [_find_frame(tokenizer, second) for second in seconds]
+    for second in filter(None, seconds):
+        length = len(tokenizer("", second, truncation=False, verbose=False)["input_ids"])
+        if length >= max_tokens:
+            raise TooLong(
+                f"{shorten(second, _SHOWN_CHARS)!r} has {length} tokens, and the model takes {max_tokens} together with the text."
+            )
+    each = [frame for frame in found if frame]
+    if len(each) < len(found):
+        return None
+    tails = flat([frame.tail for frame in each], [frame.tail_types for frame in each])
+    frames = Frames(head=np.array(each[0].head, np.int32), tails=tails)
+    return frames if frames.lengths.max() < max_tokens else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    head: list[int]
+    tail: list[int]
+    tail_types: list[int] | None  # token types of the tail; those of head and text are 0
+
+
+def _find_frame(tokenizer: Any, second: str | None) -> _Frame | None:
+    """None if the tokenizer is written in Python, truncates on the left, or does more than add tokens around a text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or tokenizer.truncation_side != "right":
+        return None
+    empty, filled = (tokenizer(text, second, truncation=False, padding=False, verbose=False) for text in ("", _PROBE))
+    ids, content = filled["input_ids"], backend.encode(_PROBE, add_special_tokens=False).ids
+    types = [0] * len(ids) if second is None else filled.get("token_type_ids", [0] * len(ids))
+    for start in range(len(ids) - len(content) + 1):
+        head, tail = ids[:start], ids[start + len(content) :]
+        if [*head, *content, *tail] == ids and [*head, *tail] == empty["input_ids"] and not any(types[: -len(tail)]):
+            return _Frame(head=head, tail=tail, tail_types=types[-len(tail) :] if any(types) else None)
+    return None
