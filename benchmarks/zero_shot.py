@@ -21,7 +21,7 @@ import typer
 from torch.utils.benchmark import Timer
 from transformers import BartConfig, BartForSequenceClassification, PreTrainedTokenizerBase, pipeline
 
-from benchmarks.results_file import provenance_of, write_results
+from benchmarks.results import provenance_of, write_results
 from benchmarks.scorer.models import read_tokenizer
 from benchmarks.scorer.texts import Lengths, make_texts
 from fleet.run.flops import Shape

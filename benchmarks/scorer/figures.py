@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.scorer.case import Case
+from benchmarks.results import Kind
+from benchmarks.scorer.case import Case, Name
 from benchmarks.scorer.compare import Comparison
-from benchmarks.scorer.contender import Name
-from benchmarks.scorer.machine import Kind
 from benchmarks.scorer.texts import Lengths
 
 
