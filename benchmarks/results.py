@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -28,17 +27,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-class Kind(StrEnum):
-    """The machine that the figures depend on."""
-
-    GPU = "gpu"
-    CPU_AMX = "cpu with AMX"
-    CPU = "cpu without AMX"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    kind: Kind
     device: str  # the GPU's name, or the CPU's
     cpu: str
     cpu_flags: tuple[str, ...]
@@ -136,7 +126,6 @@ def _machine() -> Machine:
     cpu, flags = _cpu()
     gpu = _gpu()
     return Machine(
-        kind=Kind.GPU if gpu else Kind.CPU_AMX if "amx_bf16" in flags else Kind.CPU,
         device=gpu.partition(",")[0] or cpu,
         cpu=cpu,
         cpu_flags=tuple(flag for flag in _FLAGS if flag in flags),

@@ -1,18 +1,16 @@
 """The command `python -m chaos`: run storms and report the results. Exits with 1 if a promise was broken."""
 
 import argparse
-import json
 import shutil
 import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.results import provenance_of, redis_server_here
+from benchmarks.results import provenance_of, redis_server_here, write_results
 from chaos.campaign import CampaignPlan, campaign
 from chaos.events import work
 from chaos.faults import KILLS, Kind, Promise
@@ -73,12 +71,8 @@ def _report(outcomes: Sequence[Outcome], *, write: bool) -> None:
     text = "\n".join(lines) + "\n"
     sys.stdout.write(text)
     if write:
-        stem = _RESULTS / f"{found.date.split()[0]}-seed-{outcomes[0].plan.seed}"
-        stem.with_suffix(".txt").write_text(text, encoding="utf-8")
         storms = [_figures(outcome) | {"broken": list(map(str, outcome.problems))} for outcome in outcomes]
-        as_json = json.dumps({"provenance": asdict(found), "storms": storms}, indent=1)
-        stem.with_suffix(".json").write_text(as_json + "\n", encoding="utf-8")
-        _say(f"Written: {stem}.txt and .json")
+        _say(f"Written: {write_results(f'seed-{outcomes[0].plan.seed}', found, {'storms': storms}, _RESULTS)}")
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:

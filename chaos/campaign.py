@@ -17,15 +17,7 @@ _ROWS = 48
 _UNDISTURBED_SECONDS = 300.0  # limit for each run without faults
 _POISON_ATTEMPTS = 3  # so these runs must not have faults that count as crashes of healthy shards
 _POISON_SECONDS = 600.0
-_NO_CRASHES = (
-    Kind.FINALIZER,
-    Kind.REDIS,
-    Kind.PRODUCER,
-    *NOTICES,
-    Kind.SUPERVISOR,
-    Kind.FREEZE_SUPERVISOR,
-    Kind.CUT,
-)
+_NO_CRASHES = (*NOTICES, Kind.FINALIZER, Kind.REDIS, Kind.PRODUCER, Kind.SUPERVISOR, Kind.FREEZE_SUPERVISOR, Kind.CUT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,13 +121,7 @@ class Broken:
 class Schedule:
     """`only` has the kinds to inject. Kinds in `enough`, of which there were enough, are left out from then on."""
 
-    def __init__(
-        self,
-        seed: int,
-        *,
-        lease_seconds: float,
-        only: Collection[Kind] = tuple(Kind),
-    ) -> None:
+    def __init__(self, seed: int, *, lease_seconds: float, only: Collection[Kind] = tuple(Kind)) -> None:
         self._seed = seed
         self._lease_seconds = lease_seconds
         self._only = only

@@ -1,7 +1,7 @@
 """The fleet of a storm: a Redis that may be killed, workers and machines with one proxy each, and finalizers."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,15 +116,9 @@ class ChaosFleet:
 
     @property
     def unasked_ends(self) -> Counter[str]:
-        """Counts of unexpected process exits, by command and exit code."""
-        victims: dict[str, Sequence[Worker | Finalizer]] = {
-            "worker": self.workers,
-            "machine": self.machines,
-            "finalizer": self.finalizers,
-        }
-        return Counter(
-            f"{command} with {code}" for command, ones in victims.items() for one in ones for code in one.unasked_ends
-        )
+        """Counts of unexpected process exits, by process and exit code."""
+        victims: list[Worker | Finalizer] = [*self._data_side, *self.finalizers]
+        return Counter(f"{one.name} with {code}" for one in victims for code in one.unasked_ends)
 
     def problems(self) -> list[Broken]:
         """The problems of workers and machines since the last call."""

@@ -9,7 +9,6 @@ parallel, each in its own process, because it sets environment variables from wh
 """
 
 import argparse
-import json
 import logging
 import os
 import random
@@ -25,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.results import provenance_of, redis_server_here
+from benchmarks.results import provenance_of, redis_server_here, write_results
 from chaos.place import Variant, check_each_row_is_there_once, prepare
 from chaos.power import Disk
 from fleet.ledger import Ledger
@@ -61,7 +60,6 @@ class Trial:
     """One run with its power loss. `enqueues` is 1, plus one for each time that the ledger lost the run."""
 
     number: int
-    seconds_before: float  # from the enqueue to the power loss
     was_published: bool  # before the power loss
     loss: str
     enqueues: int
@@ -79,10 +77,8 @@ def main() -> int:
     text = "\n".join([*head, *_lines(done, time.time() - began)]) + "\n"
     sys.stdout.write(text)
     if options.results:
-        stem = _RESULTS / f"{found.date.split()[0]}-power-loss-seed-{options.seed}"
-        stem.with_suffix(".txt").write_text(text, encoding="utf-8")
-        report = {"provenance": asdict(found), "trials": [asdict(trial) for trial in done]}
-        stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        report = {"trials": [asdict(trial) for trial in done]}
+        write_results(f"power-loss-seed-{options.seed}", found, report, _RESULTS)
     if any(trial.broken for trial in done):
         sys.stderr.write(f"Broken with seed {options.seed}. Logs, ledgers and outputs are in {folder}\n")
         return 1
@@ -186,7 +182,6 @@ class _Arena:
         if rng.random() < _REWRITTEN and self._disk.may_be_rewritten:
             self._ledger.redis.bgrewriteaof()
         self._wait_for_share(run, rng.uniform(0, _LATEST_SHARE))
-        seconds_before = time.time() - run.began_at
         was_published = self._ledger.publication(run.run_id) is not None
         loss = self._disk.fail(rng, began_at=run.began_at)
         time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
@@ -196,7 +191,6 @@ class _Arena:
         self._forget_old_runs()
         return Trial(
             number=number,
-            seconds_before=round(seconds_before, 2),
             was_published=was_published,
             loss=str(loss),
             enqueues=run.enqueues,

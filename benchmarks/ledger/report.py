@@ -10,31 +10,10 @@ from benchmarks.results import Provenance, Table, markdown, redis_server_here, w
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    what: str
-    wanted: float
-    measured: float
-    unit: str
-
-    @property
-    def met(self) -> bool:
-        return self.measured <= self.wanted
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
     provenance: Provenance
     measured: Measured
     sizes: list[Size]
-
-    @property
-    def targets(self) -> list[Target]:
-        fleet = self.measured.phases[0]
-        return [
-            Target(what="enqueue", wanted=30, measured=self.measured.enqueue.seconds, unit="s"),
-            Target(what="Redis a shard, all done", wanted=2000, measured=self.measured.memory_done.used, unit="bytes"),
-            Target(what="claim, p99, fleet", wanted=5, measured=fleet.latencies["claim"].p99_ms, unit="ms"),
-        ]
 
     def markdown(self) -> str:
         facts = {
@@ -48,7 +27,6 @@ class Report:
         found = {
             "measured": asdict(self.measured),
             "sizes": [asdict(size) for size in self.sizes],
-            "targets": [asdict(target) | {"met": target.met} for target in self.targets],
         }
         as_json = write_results("-".join(filter(None, ("ledger", part))), self.provenance, found, folder)
         as_markdown = as_json.with_suffix(".md")
@@ -63,7 +41,6 @@ def _tables(report: Report) -> Iterator[Table]:
         yield _table(f"Calls: {phase.name}", _calls(phase), _note(phase))
     if report.sizes:
         yield _table("Without workers, by the number of shards", _sizes(report.sizes))
-    yield _table("Targets", _targets(report))
 
 
 def _table(title: str, rows: list[list[str]], *notes: str) -> Table:
@@ -124,11 +101,3 @@ def _sizes(sizes: list[Size]) -> list[list[str]]:
         ["bytes a shard, done", *(f"{size.done.used:,.0f}" for size in sizes)],
         ["bytes a shard, done, on disk", *(f"{size.done.append_only_file:,.0f}" for size in sizes)],
     ]
-
-
-def _targets(report: Report) -> list[list[str]]:
-    rows = [
-        [one.what, f"≤ {one.wanted:,.0f} {one.unit}", f"{one.measured:,.1f}", "yes" if one.met else "no"]
-        for one in report.targets
-    ]
-    return [["target", "wanted", "measured", "met"], *rows]

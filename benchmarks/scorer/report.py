@@ -7,13 +7,10 @@ from pathlib import Path
 from benchmarks.results import Provenance, Table, markdown, write_results
 from benchmarks.scorer.case import Model, Name
 from benchmarks.scorer.compare import Comparison
-from benchmarks.scorer.figures import CaseFigures, Target, best_peaks, figures_of, targets
+from benchmarks.scorer.figures import CaseFigures, best_peaks, figures_of
 from benchmarks.scorer.ours import OurSettings
 
-_COLUMNS = (
-    *("contender", "type", "rows/s", "× reference", "lowest to highest", "by processor", "waste", "MFU", "load s"),
-    "max Δ",
-)
+_COLUMNS = "contender|type|rows/s|× reference|lowest to highest|by processor|waste|MFU|load s|max Δ".split("|")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +23,6 @@ class Report:
     @property
     def figures(self) -> list[CaseFigures]:
         return [figures_of(comparison, self._peaks(comparison.case.model)) for comparison in self.comparisons]
-
-    @property
-    def targets(self) -> list[Target]:
-        cases = [comparison.case for comparison in self.comparisons]
-        return targets(self.provenance.machine.kind, list(zip(cases, self.figures, strict=True)))
 
     def _peaks(self, model: Model) -> dict[str, float]:
         return best_peaks(comparison for comparison in self.comparisons if comparison.case.model is model)
@@ -48,7 +40,6 @@ class Report:
                 {"measured": asdict(comparison), "figures": asdict(figures)}
                 for comparison, figures in zip(self.comparisons, self.figures, strict=True)
             ],
-            "targets": [asdict(target) | {"met": target.met} for target in self.targets],
         }
         as_json = write_results(part, self.provenance, found, folder)
         as_markdown = as_json.with_suffix(".md")
@@ -65,18 +56,6 @@ def _tables(report: Report) -> Iterator[Table]:
             rows=[_contender_row(name, comparison, figures) for name in comparison.entrants],
             notes=list(_notes(comparison, figures)),
         )
-    if report.targets:
-        yield Table(
-            title=f"Targets of a {report.provenance.machine.kind}",
-            columns=("case", "target", "wanted", "measured", "met"),
-            names=2,
-            rows=[_target_row(target) for target in report.targets],
-        )
-
-
-def _target_row(target: Target) -> tuple[str, ...]:
-    met = "yes" if target.met else "no"
-    return target.case, target.what, f"≥ {target.wanted}", f"{target.measured:.2f}", met
 
 
 def _contender_row(name: Name, comparison: Comparison, figures: CaseFigures) -> tuple[str, ...]:

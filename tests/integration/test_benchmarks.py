@@ -15,10 +15,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import fleet.run.spec
-from benchmarks.results import Kind, provenance_of
+from benchmarks.results import provenance_of
 from benchmarks.scorer.case import Case, Model, Name, Values
 from benchmarks.scorer.compare import Comparison, Entrant, Round, compare
-from benchmarks.scorer.figures import best_peaks, figures_of, targets
+from benchmarks.scorer.figures import best_peaks, figures_of
 from benchmarks.scorer.lineup import Lineup, Loaded, load_lineup
 from benchmarks.scorer.models import config_of, read_tokenizer, save_model
 from benchmarks.scorer.ours import WINDOW_ROWS, OurSettings
@@ -238,28 +238,6 @@ def test_ratios_are_of_one_round_and_their_median_ignores_a_disturbed_one(by_han
     assert figures.end_to_end_share == pytest.approx(0.95)
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        (Kind.CPU, {"times the reference": True, "end to end ÷ forward only": True}),
-        (Kind.CPU_AMX, {"times the reference": False, "MFU, end to end": True, "end to end ÷ forward only": True}),
-        (Kind.GPU, {"MFU, end to end": True, "end to end ÷ forward only": True}),
-    ],
-)
-def test_each_kind_of_machine_is_held_against_its_own_targets(
-    kind: Kind, expected: dict[str, bool], by_hand: Comparison
-) -> None:
-    found = targets(kind, [(by_hand.case, figures_of(by_hand, PEAKS))])
-
-    assert {target.what: target.met for target in found} == pytest.approx(expected)
-
-
-def test_targets_are_for_texts_as_long_as_finewebs_only(by_hand: Comparison) -> None:
-    on_short_texts = replace(by_hand.case, lengths=Lengths.SHORT)
-
-    assert targets(Kind.CPU, [(on_short_texts, figures_of(by_hand, PEAKS))]) == []
-
-
 @pytest.mark.slow
 def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_path: Path) -> None:
     found = provenance_of("benchmarks.scorer")
@@ -274,7 +252,6 @@ def test_a_results_file_says_what_ran_where_and_when(measured: Comparison, tmp_p
     assert found["provenance"]["command"].startswith("python -m benchmarks.scorer")
     assert found["provenance"]["date"][:10] in as_json.name
     assert len(found["cases"][0]["measured"]["rounds"]) == 2
-    assert {target["met"] for target in found["targets"]} <= {True, False}
     for expected in ("cores", "Threads", "Commit", "Versions", found["provenance"]["date"], "float32", *Name):
         assert expected in text
 
