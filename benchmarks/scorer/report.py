@@ -10,7 +10,18 @@ from benchmarks.scorer.compare import Comparison
 from benchmarks.scorer.figures import CaseFigures, best_peaks, figures_of
 from benchmarks.scorer.ours import OurSettings
 
-_COLUMNS = "contender|type|rows/s|× reference|lowest to highest|by processor|waste|MFU|load s|max Δ".split("|")
+_COLUMNS = [
+    "contender",
+    "type",
+    "rows/s",
+    "× reference",
+    "lowest to highest",
+    "by processor",
+    "waste",
+    "MFU",
+    "load s",
+    "max Δ",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
