@@ -10,18 +10,8 @@ from benchmarks.scorer.compare import Comparison
 from benchmarks.scorer.figures import CaseFigures, best_peaks, figures_of
 from benchmarks.scorer.ours import OurSettings
 
-_COLUMNS = [
-    "contender",
-    "type",
-    "rows/s",
-    "× reference",
-    "lowest to highest",
-    "by processor",
-    "waste",
-    "MFU",
-    "load s",
-    "max Δ",
-]
+_SPEEDS = ("rows/s", "× reference", "lowest to highest", "by processor")
+_COLUMNS = ("contender", "type", *_SPEEDS, "waste", "MFU", "load s", "max Δ")
 
 
 @dataclass(frozen=True, kw_only=True)
